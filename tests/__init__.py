@@ -1,1 +1,1 @@
-"""The tests. This file makes them a package of their own, for a wheel that we depend on ships a `tests`, too."""
+"""The tests. This file makes them a package of their own, because a wheel that we depend on also ships `tests`."""

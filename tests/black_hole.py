@@ -1,4 +1,4 @@
-"""A network that swallows packets between a program and PostgreSQL: connections stay open, and nothing arrives."""
+"""A network that drops packets between a program and PostgreSQL: connections stay open, but nothing arrives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 
 
 class BlackHole:
-    """Passes bytes to a PostgreSQL server until `swallows` is set: connections stay, nothing arrives."""
+    """Forwards bytes to a PostgreSQL server until `swallows` is set: then connections stay, but nothing arrives."""
 
     def __init__(self, server: tuple[int, str | tuple[str, int]]) -> None:
         self._family, self._server = server

@@ -1,6 +1,6 @@
-"""A real browser, where this machine has one: pages are measured and pictured as they appear on a screen.
+"""A real browser, if this machine has one: measures and pictures pages as they appear on a screen.
 
-Chromium without a window, in an inner frame of the wanted width, because a window is never narrower than 500 px.
+Headless Chromium, in an inner frame of the requested width, because a window is never narrower than 500 px.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ addEventListener("load", () => {{
 
 
 def browser() -> str | None:
-    """The path of the first browser found; None: there is none."""
+    """Return the path of the first browser found, or None."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 def measure(pages: Sequence[tuple[str, int]], script: str, scheme: str = "light") -> list[Mapping[str, Any]]:
-    """What a script says of each page, in order.
+    """Return a script's result for each page, in order.
 
     Args:
-        pages: with the width of the viewport, in CSS pixels.
+        pages: each with the width of the viewport, in CSS pixels.
         script: a JavaScript function of a page's document and window.
-        scheme: "light" or "dark", as the reader's device is set.
+        scheme: "light" or "dark", the setting of the reader's device.
     """
     shown = _run(_framed(pages, 844, script), scheme, "--dump-dom", "--virtual-time-budget=3000")
     found = _RESULT.search(shown)
@@ -52,7 +52,7 @@ def measure(pages: Sequence[tuple[str, int]], script: str, scheme: str = "light"
 
 
 def picture(page: str, to: Path, width: int, height: int, scheme: str = "light") -> None:
-    """Write a page as a PNG; a window that is wider than the page is cut off."""
+    """Write a page as a PNG; a window wider than the page is cropped."""
     from PIL import Image
 
     with TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Plain values with plain defaults: a test names only what it is about."""
+"""Values with plain defaults: a test names only what matters to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def an_offer(**changes: Any) -> Offer:
 
 
 def a_watch(**changes: Any) -> Watch:
-    """One H100 SXM at or under 3.60 $ per GPU-hour, alerting."""
+    """A watch for one H100 SXM at or under 3.60 $ per GPU-hour that alerts."""
     plain: dict[str, Any] = {
         "name": "h100",
         "gpu": ("H100",),
@@ -54,23 +54,23 @@ def a_watch(**changes: Any) -> Watch:
 
 
 def a_match(offer: Offer | None = None, disk_gb: float | None = None, commission: str = "0.20") -> Match:
-    """An offer with its price, 20 % on top."""
+    """An offer with its price, including 20 % commission."""
     offer = an_offer() if offer is None else offer
     return Match(offer, price_of(offer, disk_gb, Commission(commission)))
 
 
 def seen_at(match: Match, at: datetime) -> Match:
-    """The match as an answer of that moment shows it."""
+    """The match as an answer at that moment shows it."""
     return msgspec.structs.replace(match, offer=msgspec.structs.replace(match.offer, observed_at=at))
 
 
 def changed(value: Any, **changes: Any) -> Any:
-    """A copy with other fields."""
+    """Return a copy with other fields."""
     return msgspec.structs.replace(value, **changes)
 
 
 def shared_gpu_names() -> list[CatalogGpu]:
-    """What several cards of the catalogue have in common: "H100", "A100 80GB", "V100 16GB"."""
+    """Spellings that several cards of the catalogue share: "H100", "A100 80GB", "V100 16GB"."""
     spellings = {spelling for gpu in catalog().gpus() for spelling in gpu.spellings}
     names = {name for spelling in spellings for name in catalog().wanted(spelling)}
     found = [catalog().get(name) for name in sorted(names)]

@@ -1,4 +1,4 @@
-"""Jobs with plain defaults: a test names only what it is about."""
+"""Jobs with plain defaults: a test names only what matters to it."""
 
 from __future__ import annotations
 

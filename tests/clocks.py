@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Seconds that pass while somebody sleeps, and when a test says so; `slept` holds the waits."""
+    """Seconds that pass while a caller sleeps, and when a test advances them; `slept` has the waits."""
 
     def __init__(self, seconds: float = 1_000.0) -> None:
         self.seconds = seconds

@@ -1,4 +1,4 @@
-"""Changing a watch keeps the rest of the file as it is, byte by byte, and never writes what would not load."""
+"""Editing a watch keeps the rest of the file, byte for byte, and never writes a file that would not load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: names and labels that boards rely on, values of the store, and the text that Prometheus reads."""
+"""Metrics: names and labels that boards rely on, values from the store, and the text that Prometheus parses."""
 
 from __future__ import annotations
 

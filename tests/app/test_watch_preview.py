@@ -1,4 +1,4 @@
-"""A changed watch is tried on the market and on the history before its settings are saved."""
+"""A changed watch is tested on the market and on the history before its settings are saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key alone does not follow what runs."""
+"""A key alone is not enough to follow launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon's parts over several providers: who is asked for what, how long a view is fresh, where is rented."""
+"""The daemon's parts with several providers: which are polled, how long a view is valid, where gpuwatch rents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def market() -> Iterator[Marketplace]:
 
 @pytest.fixture
 def settings(market: Marketplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Settings]]:
-    """Settings from TOML, beside vast.ai's emulator and the stalls."""
+    """Settings from TOML, with vast.ai's emulator and the stalls."""
 
     def read(toml: str, **env: str) -> Settings:
         (tmp_path / "gpuwatch.toml").write_text(toml)

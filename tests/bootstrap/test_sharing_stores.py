@@ -1,4 +1,4 @@
-"""A page reads several use cases over one opened store."""
+"""A page runs several use cases over one opened store."""
 
 from __future__ import annotations
 

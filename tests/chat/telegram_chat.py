@@ -1,4 +1,4 @@
-"""A bot, its database and the daemon's side of its chat, over a Bot API on loopback; time is given."""
+"""A bot, its database and the daemon's side of its chat, with a Bot API on loopback; the test sets the time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Clock:
 
 
 class Chat:
-    """A bot and its database; a test opens the daemon's side of it, once or twice."""
+    """A bot and its database; a test opens the daemon's side once or twice."""
 
     def __init__(self, folder: Path, database: Database, url: str, double: TelegramDouble) -> None:
         self.double, self.database = double, database
@@ -65,7 +65,7 @@ class Chat:
             yield
 
     def shows(self, *buttons: tuple[str, ButtonAction, str, timedelta]) -> Shown:
-        """A message with buttons, as an alert would bear them."""
+        """A message with buttons, like an alert's."""
         row = tuple(
             (made.label, made.data)
             for label, action, subject, lives in buttons

@@ -1,4 +1,4 @@
-"""What Telegram's face of the chat does with presses and faults, over a Bot API on loopback; time is given."""
+"""How the Telegram chat handles presses and faults, with a Bot API on loopback; the test sets the time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_late_press_does_nothing(chat: Chat) -> None:
 
 
 def test_of_two_daemons_one_polls_and_the_other_takes_over(chat: Chat, database_url: str) -> None:
-    """Telegram would end one of two requests with 409; the double does, too."""
+    """Telegram ends one of two concurrent requests with 409, and so does the double."""
     other = open_database(database_url)
     with chat.open(other):
         with chat.open():

@@ -1,4 +1,4 @@
-"""Jobs in the chat: listed, cancelled and retried by buttons, their logs; what an alert of a job bears."""
+"""Jobs in the chat: listed, cancelled and retried by buttons, their logs; the buttons of a job's alert."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.web.served import settings_in
 
 
 def newest(chat: Chat, text: str) -> Shown:
-    """The newest message with this text, as it is now."""
+    """Return the newest message with this text, in its current state."""
     found = wait_for(lambda: [one for one in chat.double.shown if text in chat.double.now(one).text])
     return chat.double.now(found[-1])
 
@@ -34,7 +34,7 @@ def newest(chat: Chat, text: str) -> Shown:
 def test_a_job_is_cancelled_and_retried_by_buttons_each_asked_once_more_and_done_once(
     chat: Chat, database: Database, tmp_path: Path
 ) -> None:
-    """Somebody else's press and an old question do nothing; each change leaves one audit event with who pressed."""
+    """Another person's press and an old question have no effect; each change stores one audit event with the actor."""
     job = a_running_job(chat.settings, tmp_path)
     jobs = SqlJobRepository(database)
 

@@ -1,4 +1,4 @@
-"""Commands run in this process, against the embedded marketplace, in a folder of their own."""
+"""Runs commands in this process, with the embedded marketplace, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACE = "20"  # three seconds between two requests are a seventh of one
 
 
 class Ran(NamedTuple):
-    """What a command left behind."""
+    """The results of a command."""
 
     code: int
     out: str
@@ -51,7 +51,7 @@ class Shell:
 
 
 def older_schema(url: str) -> str:
-    """Bring a database to the schema before this one; returns its revision."""
+    """Downgrade a database to the previous schema; returns its revision."""
     database = open_upgraded(url)
     with database.write() as connection:
         command.downgrade(config(connection), "-1")
@@ -64,7 +64,7 @@ def older_schema(url: str) -> str:
 
 @pytest.fixture(scope="session")
 def h100_prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A public series without its other GPUs: for tests of the screen, which read it hundreds of times."""
+    """A public series of one GPU, for output tests that read it hundreds of times."""
     path = tmp_path_factory.mktemp("prices") / "h100.csv.gz"
     with gzip.open(SERIES, "rt", encoding="utf-8") as series, gzip.open(path, "wt", encoding="utf-8") as kept:
         kept.writelines(line for number, line in enumerate(series) if number == 0 or "H100" in line)
@@ -73,7 +73,7 @@ def h100_prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def market() -> Iterator[Marketplace]:
-    """An empty market: a test publishes what it is about."""
+    """An empty market: a test publishes the offers that it needs."""
     with Marketplace(seed=1, key="demo-key", size=8, odd_rows=False) as opened:
         for row in opened.offers():
             opened.withdraw(row["id"])
@@ -84,7 +84,7 @@ def market() -> Iterator[Marketplace]:
 def shell(
     market: Marketplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Shell:
-    """`gpuwatch` with nothing but the marketplace's address in its environment."""
+    """Run `gpuwatch` with only the marketplace's address in its environment."""
     for name in ("VAST_API_KEY", "GPUWATCH_CONFIG", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "CACHE_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):

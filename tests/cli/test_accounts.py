@@ -1,4 +1,4 @@
-"""`gpuwatch accounts`: what is alive under which account, and two that the owner confirms to be one."""
+"""`gpuwatch accounts`: active launches by account, and two accounts that the owner confirms to be one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_launch_of_this_account_is_not_closed_so(shell: Shell, rows: Rows, mar
 
 
 def test_the_owner_confirms_a_rotated_key(shell: Shell, rows: Rows, market: Marketplace) -> None:
-    """The old key was known by its hash alone; a launch of an older gpuwatch has no account."""
+    """The old key was known only by its hash; a launch of an older gpuwatch has no account."""
     instance_id = rent(market, f"gpuwatch-{ID}")
     alive_under(rows, "key:0123456789abcdef", instance_id)
     assert shell("accounts", "--same").code == 0

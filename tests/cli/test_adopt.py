@@ -1,4 +1,4 @@
-"""`gpuwatch adopt` and `gpuwatch stop --all`: what is provably ours, and what is not."""
+"""`gpuwatch adopt` and `gpuwatch stop --all`: provably own instances, and others."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_what_the_store_saw_long_ago_is_not_the_price_now(shell: Shell) -> None:
 
 
 def test_snipe_odds_of_offers_that_come_and_go(shell: Shell) -> None:
-    """An offer of 20 minutes every other hour, in a file with a poll every 10 minutes."""
+    """An offer lasting 20 minutes every other hour, in a file with a poll every 10 minutes."""
     path = shell.folder / "come-and-go.csv.gz"
     start = datetime(2026, 3, 1, tzinfo=UTC)
     with gzip.open(path, "wt", newline="") as file:
@@ -151,7 +151,7 @@ deadline = "2d"
 
 @pytest.fixture
 def seen(shell: Shell, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """A store that saw 2.40 in six hours of each day, and 3.00 in the others, up to now."""
+    """A store with 2.40 in six hours of each day, and 3.00 in the others, up to now."""
     monkeypatch.setenv("GPUWATCH_DATABASE_URL", sqlite_database.url)
     history, now = SqlHistoryRecorder(sqlite_database), real_now()
     for hour in range(24 * 10, 0, -1):
@@ -177,7 +177,7 @@ def test_check_shows_the_limit_in_force(shell: Shell, seen: Database, market: Ma
 
 
 def test_check_heeds_the_record_that_the_daemon_heeds(shell: Shell, seen: Database, market: Marketplace) -> None:
-    """Optimal stopping cost more than the fixed median would have: the limit is that of a simple rule."""
+    """Optimal stopping cost more than the fixed median would have, so the limit is that of a simple rule."""
     shell.settings(AUTO)
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.50)
     ledger = SqlForecasts(seen, {})
@@ -227,7 +227,7 @@ def test_check_without_a_history_takes_the_cap_and_says_why(shell: Shell, market
 
 
 def test_on_a_terminal_it_is_the_same(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are made by another way there; it must know them, too."""
+    """Tables are created by another way there, which must know them, too."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     ran = shell("advise", "H100", "--count", "8", "--data", PRIME)
     assert ran.code == 0

@@ -1,4 +1,4 @@
-"""`gpuwatch alerts` and `gpuwatch silence`: what is listed, filtered, followed and held back."""
+"""`gpuwatch alerts` and `gpuwatch silence`: list, filter, follow, silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script of docs/architecture.md: where a program of somebody else calls in."""
+"""The script of docs/architecture.md for other programs."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ approve_within = "15m"
 
 
 class House:
-    """One owner's settings and store, and a watch that has seen the market once."""
+    """One owner's settings and store, and a watch that has polled the market once."""
 
     def __init__(self, shell: Shell, market: Marketplace) -> None:
         self.shell, self.market = shell, market
@@ -58,7 +58,7 @@ class House:
         self.shell.settings(SETTINGS.format(dry_run=dry_run, url=self.url, action=action, max_usd_hour=max_usd_hour))
 
     def fires(self, ago: timedelta = timedelta(0)) -> str:
-        """The hunt sees the market, and the watch asks; the id of its question."""
+        """Let the hunt poll the market and the watch request an approval; return its id."""
         loaded, ids = load_settings(None), (f"{letter * 12}" for letter in "abcdefgh")
         rules = EvaluationRules(
             commissions={"vastai": loaded.providers["vastai"].commission},

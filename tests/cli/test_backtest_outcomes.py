@@ -1,4 +1,4 @@
-"""`gpuwatch backtest` and its sweep on whole files say what the reference says, which follows each start by itself."""
+"""`gpuwatch backtest` and its sweep on whole files agree with the reference, which simulates each start separately."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def a_market(path: Path, seed: int) -> list[tuple[int, float | None]]:
 
 
 def public_polls(gpu: str, count: int) -> list[tuple[int, float | None]]:
-    """Each moment of the file is a poll; what it does not list was not on offer."""
+    """Each moment of the file is a poll; an offer that it lacks was not on sale."""
     found: dict[int, float | None] = {}
     with gzip.open(SERIES, "rt", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -56,7 +56,7 @@ def public_polls(gpu: str, count: int) -> list[tuple[int, float | None]]:
 
 
 def expected(polls: Iterable[tuple[int, float | None]], limit: float, deadline_h: float) -> dict[str, Any]:
-    """Started at the first poll of every hour."""
+    """Starts at the first poll of every hour."""
     seen = [Poll(float(at), usd, usd if usd is not None and usd <= limit else None) for at, usd in polls]
     first = [at for at in range(len(seen)) if not at or seen[at].at_s // HOUR > seen[at - 1].at_s // HOUR]
     ends = [outcome(seen, at, deadline_h * HOUR, LASTS_S) for at in first]
@@ -92,7 +92,7 @@ def test_a_backtest_of_a_random_market(shell: Shell, seed: int, limit: float, de
 def test_the_two_cases_whose_saving_was_once_overstated(
     shell: Shell, gpu: str, raw: str, limit: float, deadline_h: float
 ) -> None:
-    """On the public series; counted were only the starts that found something at their deadline."""
+    """On the public series; earlier only starts with an offer at their deadline were counted."""
     polls = public_polls(raw, 8)
     rule = ("--gpu", gpu, "--count", "8", "--max-price", str(limit), "--deadline", f"{deadline_h}h")
     ran = shell("backtest", *rule, "--data", str(SERIES), "--json")

@@ -1,4 +1,4 @@
-"""`gpuwatch calendar` on the public series, on planted effects, and on what people get wrong."""
+"""`gpuwatch calendar` on the public series, on planted effects, and on common mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch check`: exit codes, JSON, and an honest word."""
+"""`gpuwatch check`: exit codes, JSON, and honest statements about unknowns."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_hostile_text_does_not_reach_the_terminal(shell: Shell, market: Marketpl
 
 
 def _meet(shell: Shell, word: str) -> None:
-    """What the daemon notes when a sweep shows a spelling that it never met."""
+    """The note of the daemon when a sweep shows an unknown spelling."""
     shell("db", "upgrade")
     (store,) = (shell.folder / "home").rglob("gpuwatch.db")
     connection = sqlite_driver().connect(str(store))

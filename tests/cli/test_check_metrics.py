@@ -1,4 +1,4 @@
-"""`gpuwatch check --metrics-file`: what the textfile collector reads, as Prometheus' own tool judges."""
+"""`gpuwatch check --metrics-file`: the textfile for the collector, checked by Prometheus' own tool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = 'database_url = "sqlite:///gpuwatch.db"\n' + "".join(
 
 
 def values(path: Path) -> dict[str, float]:
-    """Series → value; every line must be one of the text format, without a time, which the collector refuses."""
+    """Parse series → value; every line must be valid text format without a timestamp, which the collector rejects."""
     text = path.read_text()
     assert text.endswith("\n")
     found = {}
@@ -62,7 +62,7 @@ def test_a_timer_s_check_writes_what_it_saw(shell: Shell, market: Marketplace) -
 
 
 def test_a_provider_that_does_not_answer_is_in_the_file_too(shell: Shell, market: Marketplace) -> None:
-    """Exit code 3 and a file that says so: a timer that fails must not leave the figures of before."""
+    """Exit code 3 and a file that reports it: after a failure the old figures must not stay."""
     shell.settings(SETTINGS)
     path = shell.folder / "gpuwatch.prom"
     market.publish(gpu="H100 SXM", count=1, usd_hour=3.00)

@@ -122,7 +122,7 @@ require = ["amp", "util_70"]
 
 
 def test_a_job_has_a_checklist_and_its_pilot_does_its_part(shell: Shell) -> None:
-    """`gpuwatch checklist tick job:NAME` was documented, and refused: only watches were known."""
+    """`gpuwatch checklist tick job:NAME` was documented, but rejected: it knew only watches."""
     (shell.folder / "big.toml").write_text(JOB + 'pilot = "1%"\n')
     (shell.folder / "plain.toml").write_text(JOB)
     shell("job", "submit", "big.toml", "plain.toml")

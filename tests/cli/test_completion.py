@@ -26,7 +26,7 @@ max_price = 1.5
 
 
 def completed(shell: Shell, *words: str, kind: str = "bash") -> list[str]:
-    """What the program offers for the last word."""
+    """Return the completions of the last word."""
     env = os.environ | {
         "_GPUWATCH_COMPLETE": f"{kind}_complete",
         "COMP_WORDS": " ".join(("gpuwatch", *words)),

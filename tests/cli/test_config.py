@@ -20,7 +20,7 @@ from gpuwatch.settings.template import template
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, and none of this machine's settings."""
+    """An empty folder, without this machine's settings."""
     monkeypatch.chdir(tmp_path)
     for name, value in {"HOME": tmp_path, "XDG_CONFIG_HOME": tmp_path / "c", "XDG_CACHE_HOME": tmp_path / "k"}.items():
         monkeypatch.setenv(name, str(value))
@@ -67,7 +67,7 @@ def test_init_into_a_folder_that_is_not_there_is_one_line(capsys: pytest.Capture
 
 
 def test_the_template_loads_with_every_comment_taken_out(here: Path) -> None:
-    """What an owner uncomments is right as it stands."""
+    """Uncommented lines are valid as they are."""
     lines = [re.sub(r"^# (?=[\[a-z_]+\]? ?(=|\]|$))", "", line) for line in template().splitlines()]
     toml = re.sub(r"^# (\[[a-z.]+\])", r"\1", "\n".join(lines), flags=re.MULTILINE)
     assert "\nidle_for = " in toml

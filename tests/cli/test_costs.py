@@ -45,7 +45,7 @@ class Rows:
         self._made = 0
 
     def add(self, began: datetime = BEGAN, hours: float = 2.0, **changes: Any) -> Launch:
-        """It ran from its request on, at 3.00 listed and 3.60 with commission, and ended."""
+        """A launch that ran from its request on, at 3.00 listed and 3.60 with commission, and ended."""
         watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
         launch_id = "abcdefghijkl"[self._made] * 12
         self._made += 1
@@ -263,7 +263,7 @@ def test_less_than_a_cent_is_not_shown_as_nought(shell: Shell, rows: Rows) -> No
 
 
 def billed_market(rows: Rows, factor: float, several: int = 4) -> Marketplace:
-    """Launches of different price and length over the last days, and the marketplace that bills them."""
+    """Launches of different prices and durations in the last days, and the marketplace that bills them."""
     began = (real_now() - 6 * DAY).replace(hour=3, minute=0, second=0, microsecond=0)
     clock = ManualClock(began.timestamp())
     delays = Delays(running_s=0.0)
@@ -298,7 +298,7 @@ def billed_market(rows: Rows, factor: float, several: int = 4) -> Marketplace:
 
 @pytest.fixture
 def bill(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Opens the marketplace again, whose books are written, and points gpuwatch at it."""
+    """Open the marketplace again with its books, and point gpuwatch at it."""
     opened: list[Marketplace] = []
 
     def begin(factor: float, several: int = 4) -> Marketplace:

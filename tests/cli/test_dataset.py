@@ -24,7 +24,7 @@ from tests.upgraded_store import open_upgraded
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Forty rows, of which twenty are there twice, and a broken line."""
+    """Forty rows, of which twenty appear twice, and a broken line."""
     draw = random.Random(1)
     texts = [words([draw.randrange(250) for _ in range(9)]) for _ in range(20)]
     path = written(tmp_path / "data.jsonl", texts + texts)

@@ -60,7 +60,7 @@ def test_the_emulator_serves_until_it_is_interrupted() -> None:
 
 
 def _samples() -> Iterator[tuple[str, str, str]]:
-    """Page, command and printed text of each sample that needs neither a store nor a network."""
+    """Yield page, command and printed text of each sample that needs neither a store nor a network."""
     for page in sorted(ROOT.glob("docs/*.md")):
         for block in re.findall(r"(?ms)^```\w*\n(\$ gpuwatch .*?)^```", page.read_text()):
             for sample in re.split(r"(?m)^\$ (?=gpuwatch )", block)[1:]:

@@ -1,4 +1,4 @@
-"""`gpuwatch doctor` of accounts: what the key may do, whether it can pay, what waits for its owner, budgets."""
+"""`gpuwatch doctor` on accounts: permissions of the key, the balance, pending decisions, budgets."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_without_a_key_nothing_is_said_to_be_seen_where_searching_needs_one(shel
 
 
 class Taciturn:
-    """Lists instances, and tells neither credit nor charges to anybody."""
+    """Lists instances, but reports neither credit nor charges."""
 
     def list_instances(self) -> list[Any]:
         return []

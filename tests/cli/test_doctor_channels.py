@@ -1,4 +1,4 @@
-"""`gpuwatch doctor` asks each channel whether it would take an alert: all at once, within a bound, without sending."""
+"""`gpuwatch doctor` checks whether each channel would accept an alert: in parallel, with a time limit, sending none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Servers:
         )
 
     def found(self) -> tuple[int, dict[str, tuple[str, str]]]:
-        """The exit code, and by channel: state and text."""
+        """Return the exit code, and by channel: state and text."""
         self.configure()
         ran = self.shell("doctor", "--json")
         by_area = {one["area"]: (one["state"], one["text"]) for one in ran.json}
@@ -78,7 +78,7 @@ def test_a_service_in_trouble_is_a_fault(servers: Servers) -> None:
 
 
 def test_channels_that_hang_are_faults_within_one_bound(servers: Servers) -> None:
-    """Together, not one after the other; a server that drips is one that hangs."""
+    """In parallel; a server that answers byte by byte counts as hanging."""
     servers.bot.always = Fault(hangs_s=60)
     with ExitStack() as stack:
         servers.mail_port = stack.enter_context(dripping_server("greeting"))

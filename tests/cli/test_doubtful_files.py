@@ -1,4 +1,4 @@
-"""Price files that would make figures boast are reported when they come in, and list prices stay apart."""
+"""Imports report price files that would make figures too good, and keep list prices separate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOURS = 24 * 9
 
 
 def written(path: Path, *, jump_at: int = 10**6, moves: bool = True, provider: str = "vastai") -> Path:
-    """Six H100s over nine days; from an hour on ten times as dear."""
+    """Six H100s over nine days; ten times as expensive from one hour on."""
     lines = [",".join(COLUMNS)]
     for hour in range(HOURS):
         for key in range(6):
@@ -36,7 +36,7 @@ def test_a_family_that_jumps_is_reported(shell: Shell) -> None:
 
 
 def test_a_poll_that_shows_few_offers_is_no_jump(shell: Shell) -> None:
-    """Nine cards at 20 dollars and three at 1.5: the dear ones are missing in the last poll."""
+    """Nine cards at 20 dollars and three at 1.5: the last poll lacks the expensive ones."""
     lines = [",".join(COLUMNS)]
     for hour in range(4):
         for key in range(12 if hour < 3 else 3):

@@ -1,4 +1,4 @@
-"""`gpuwatch extend`: a later end, in the keeper's file before it is in the row; the budgets are asked again."""
+"""`gpuwatch extend`: a later end, in the keeper's file before the row; checked against the budgets again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Extending(World):
         return found
 
     def ends(self) -> datetime | None:
-        """As the keeper reads it."""
+        """The obligation as the keeper reads it."""
         (one,) = self.file().open_obligations()
         return one.ends_at
 
@@ -140,7 +140,7 @@ def test_an_end_after_the_contracts_own_is_refused(market: Marketplace, tmp_path
 
 
 def test_a_run_of_dstack_keeps_its_end() -> None:
-    """dstack's server was given its `max_duration`; a later end here would be a promise that nobody keeps."""
+    """dstack's server has received its `max_duration`; a later end here would never be kept."""
     with pytest.raises(UsageError, match="max_duration"):
         _later_end(a_running_launch(provider="dstack", max_runtime_s=3600.0), 600.0)
 

@@ -1,4 +1,4 @@
-"""What ends or holds back what costs money works with half broken settings; else it says what to do by hand."""
+"""Commands that end or prevent costs work with partly invalid settings, or explain the manual steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def half_broken(shell: Shell, rows: Rows) -> None:
 
 
 def rented(shell: Shell, rows: Rows, market: Marketplace) -> None:
-    """A launch that lives, made while the settings were right."""
+    """An active launch, created while the settings were valid."""
     shell.settings(f'database_url = "{rows.url}"\n')
     launch = rows.reserve()
     rows.move(launch, S.STARTING, instance_id=rent(market, launch.label))

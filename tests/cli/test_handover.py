@@ -1,4 +1,4 @@
-"""`gpuwatch handover`: what it prints, judged by the schemas of SkyPilot and dstack; nothing is rented."""
+"""`gpuwatch handover`: its output, validated by the schemas of SkyPilot and dstack; nothing is rented."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_doctor_says_whether_the_program_of_a_command_is_there(shell: Shell, pla
 
 
 def test_what_the_daemon_would_not_rent_is_not_handed_over(shell: Shell, place: Verda) -> None:
-    """Nothing is known of past prices here: no offer is a fifth under their median."""
+    """Without past prices no offer is a fifth below their median."""
     write(shell, place)
     settings = shell.folder / "gpuwatch.toml"
     settings.write_text(settings.read_text() + 'drop_by = "20%"\n')
@@ -154,7 +154,7 @@ def test_what_the_daemon_would_not_rent_is_not_handed_over(shell: Shell, place: 
 
 
 def test_what_is_handed_over_is_what_the_watch_prefers(shell: Shell, place: Verda) -> None:
-    """Eight GPUs cost less for each, one costs less in all."""
+    """Eight GPUs cost less per GPU, one costs less in total."""
     write(shell, place, max_price="5")
     settings = shell.folder / "gpuwatch.toml"
     plain = settings.read_text() + "gpu_count = { min = 1, max = 8 }\n"

@@ -1,4 +1,4 @@
-"""`gpuwatch --help`: prepared beforehand, and still what the commands say of themselves."""
+"""`gpuwatch --help`: prepared in advance, and still equal to the commands' own help."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_narrow_terminal_gets_narrow_help() -> None:
 
 
 def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
-    """`gpuwatch config schema | head`: the other end of the pipe is closed before anything is written."""
+    """`gpuwatch config schema | head`: the other end of the pipe is closed before any output."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
@@ -58,7 +58,7 @@ def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
 
 
 def commands(group: Group, *before: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command and subcommand there is, with the words that call it."""
+    """Yield every command and subcommand, with its words on the command line."""
     ctx = click.Context(group)
     for name in group.list_commands(ctx):
         found = group.get_command(ctx, name)
@@ -72,7 +72,7 @@ ALL = list(commands(main))  # type: ignore[arg-type] it is a Group
 
 
 def _called(words: list[str]) -> click.Command:
-    """The command that the words of an example run."""
+    """Return the command that an example runs."""
     found: click.Command = main
     for word in words:
         inner = found.get_command(click.Context(found), word) if isinstance(found, Group) else None

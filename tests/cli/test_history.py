@@ -49,7 +49,7 @@ def store_of(shell: Shell) -> SqlHistoryRecorder:
 
 @pytest.fixture
 def stored(shell: Shell, now: datetime) -> SqlHistoryRecorder:
-    """A store in which somebody looked 50, 49 and 2 hours ago, and an hour ago."""
+    """A store with polls 50, 49, 2 and 1 hours ago."""
     history = store_of(shell)
     for hours, prices in ((50, {"a": 2.0, "b": 3.0}), (49, {"b": 3.0}), (2, {"a": 2.5}), (1, {})):
         offers = [an_offer(machine, usd, disk_usd_gb_month=None) for machine, usd in prices.items()]
@@ -255,7 +255,7 @@ def test_nothing_is_known_of_the_future(shell: Shell, stored: SqlHistoryRecorder
 
 
 def test_a_period_that_ends_now_has_what_was_stored_in_this_very_second() -> None:
-    """A poll is stored by its second: `gpuwatch check && gpuwatch history` must not say that nothing was polled."""
+    """A poll is stored with its second: `gpuwatch check && gpuwatch history` must not report an unpolled market."""
     now = datetime(2026, 11, 22, 12, 0, 7, 900_000, tzinfo=UTC)
     for until in (None, "2026-11-23"):
         past = PastOptions(count=None, spot="no", provider=None, since="30d", until=until, data=None)

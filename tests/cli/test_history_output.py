@@ -1,4 +1,4 @@
-"""How `gpuwatch history` shows what the store answers."""
+"""The output of `gpuwatch history` for results of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--html FILE`: pages that load nothing, say what the terminal says, and take no text for markup."""
+"""`--html FILE`: pages that load nothing, show the same as the terminal, and treat no text as markup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAN = ("plan", "job", "--model", "8B", "--method", "qlora", "--tokens", "100M",
 
 
 class Page(HTMLParser):
-    """Tags, attributes and text of a page."""
+    """Collects tags, attributes and text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 
 def written(path: Path) -> Page:
-    """The page, which refers to nothing outside itself."""
+    """Parse the page, which has no external references."""
     text = path.read_text(encoding="utf-8")
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & set(page.tags)
@@ -113,7 +113,7 @@ def test_what_a_host_wrote_is_text_everywhere(shell: Shell) -> None:
 
 
 def test_the_gpu_name_of_a_file_is_escaped_on_the_page(shell: Shell) -> None:
-    """Untrusted place names reach the table of a plan."""
+    """Untrusted place names appear in the table of a plan."""
     with gzip.open(VAST, "rt", encoding="utf-8") as series:
         text = series.read()
     (shell.folder / "prices.csv").write_text(text.replace("Taiwan", "<img src=x onerror=alert(1)>"))

@@ -41,7 +41,7 @@ def test_a_submitted_job_is_listed_with_the_keys_of_the_contract(shell: Shell) -
 
 
 def test_a_job_that_no_machine_of_its_providers_could_let_in_is_refused(shell: Shell) -> None:
-    """Prime Intellect takes no start script, so no job's key would get there: it was rented and waited 15 minutes."""
+    """Prime Intellect accepts no start script, so a job's key was not installed: it rented and waited 15 minutes."""
     settings = shell.folder / "gpuwatch.toml"
     settings.write_text(settings.read_text() + '[providers.primeintellect]\napi_key = "k"\n')
     path = shell.folder / "train.toml"
@@ -59,7 +59,7 @@ def test_a_job_that_no_machine_of_its_providers_could_let_in_is_refused(shell: S
     ("provider", "why"), [("azure", "gpuwatch only reads prices at azure"), ("aws", "aws is not configured")]
 )
 def test_a_job_that_could_be_rented_nowhere_is_refused(shell: Shell, provider: str, why: str) -> None:
-    """It would wait in the queue for ever."""
+    """It would wait in the queue forever."""
     settings = shell.folder / "gpuwatch.toml"
     settings.write_text(settings.read_text() + "[providers.azure]\n")
     path = shell.folder / "train.toml"
@@ -167,7 +167,7 @@ def test_the_schema_of_a_job_file_is_printed(shell: Shell) -> None:
 
 
 def test_show_says_what_a_run_does_and_what_it_will_cost(shell: Shell) -> None:
-    """Speed, money per token, end and cost as ranges, and what the GPU waits for; samples are one row."""
+    """Speed, cost per token, end and cost as ranges, and the GPU's bottleneck; several samples are one row."""
     settings = load(env={"HOME": str(shell.folder)}, cwd=shell.folder)
     (shell.folder / "train.toml").unlink()
     a_running_job(settings, shell.folder)

@@ -1,4 +1,4 @@
-"""`gpuwatch job handover`: a job on several machines, judged by the schemas of the tools; nothing is rented."""
+"""`gpuwatch job handover`: a multi-node job, validated by the schemas of the tools; nothing is rented."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def printed(shell: Shell, *args: str) -> Any:
 def test_skypilot_accepts_a_job_on_several_machines(
     shell: Shell, place: Verda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Caps are for one machine; a secret is a name; both ends go along: of the work, and of idle machines."""
+    """Price caps are per machine; a secret is a name; both time limits are included: for work and idle machines."""
     monkeypatch.setenv("HF", "a-secret-text")
     file = write(shell, place, "max_price = 2.5, max_usd_hour = 9.6, max_usd = 800")
     task = printed(shell, file, "--to", "skypilot")
@@ -108,7 +108,7 @@ def test_nothing_under_the_share_of_a_machine_is_nothing_printed(shell: Shell, p
 
 
 def test_the_queue_takes_no_job_on_several_machines(shell: Shell, place: Verda) -> None:
-    """Not as a job on one machine: that would be paid for in vain."""
+    """Not as a job on one machine, which would be paid for in vain."""
     file = write(shell, place, "max_price = 2.5")
     ran = shell("job", "submit", file)
     assert ran.code == Exit.USAGE

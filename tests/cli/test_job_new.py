@@ -34,7 +34,7 @@ SETTINGS = 'database_url = "sqlite:///prices.db"\n[providers.vastai]\napi_key = 
 
 @pytest.fixture(scope="module")
 def market() -> Iterator[Marketplace]:
-    """So many machines that each common GPU is on offer."""
+    """Enough machines that each common GPU is on offer."""
     with Marketplace(seed=1, key="demo-key", size=600, odd_rows=False) as opened:
         yield opened
 
@@ -46,7 +46,7 @@ def asking(shell: Shell, market: Marketplace) -> Shell:
 
 
 def test_the_question_of_the_weekend_becomes_a_job(asking: Shell) -> None:
-    """An adapter of an 8B model by the end of tomorrow, under 100 $."""
+    """A LoRA adapter of an 8B model by the end of tomorrow, under 100 $."""
     ran = asking(*ASK, "--by", "2d", "--under", "100", "--image", "x/y:1", "--json")
     assert ran.code == Exit.DONE, ran.err
     assert (ran.json["file"], ran.json["feasible"]) == ("jobs/qlora-8b.toml", "feasible")
@@ -66,7 +66,7 @@ def test_the_question_of_the_weekend_becomes_a_job(asking: Shell) -> None:
 
 
 def test_hours_on_one_gpu_are_not_hours_on_half_of_two(asking: Shell) -> None:
-    """A script that was timed on one GPU is not known to use a second one; --count says that it does."""
+    """A script timed on one GPU may not use a second one; --count states that it does."""
     timed = ("job", "new", "--hours", "3", "--on", "1x RTX 4090", "--under", "9", "--command", "./run.sh", "--poll")
     found = asking(*timed, "--name", "one")
     assert found.out.startswith("feasible: $"), found.err
@@ -82,7 +82,7 @@ def test_hours_on_one_gpu_are_not_hours_on_half_of_two(asking: Shell) -> None:
 
 
 def test_the_limit_of_the_job_takes_the_offers_of_the_plan(asking: Shell) -> None:
-    """What the queue makes of the file finds the planned offers, and lets them run as long as they need."""
+    """The queue's watch of the file finds the planned offers, and allows the time that they need."""
     found = asking(*ASK, "--by", "2d", "--under", "100", "--json").json
     now = real_now()
     job = new_job(read_job_file(Path(found["file"])), "jobaaaa2", now)

@@ -1,4 +1,4 @@
-"""`gpuwatch job logs` and `gpuwatch job results`: what was fetched, without what a host may put into it."""
+"""`gpuwatch job logs` and `gpuwatch job results`: fetched files, with a host's control characters removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FETCHED = ({"path": "out/a.bin", "bytes": 7, "sha256": "ab" * 32},)
 
 @pytest.fixture
 def run(shell: Shell) -> Path:
-    """A job that is done after its second run; returns the folder of its runs."""
+    """A job that was done after its second run; returns the folder of its runs."""
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     (shell.folder / "train.toml").write_text(JOB)
     shell("job", "submit", "train.toml")

@@ -71,12 +71,12 @@ def rows(shell: Shell) -> Any:
 
 @pytest.fixture
 def key(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set after the shell has emptied the environment."""
+    """Set after the shell has cleared the environment."""
     monkeypatch.setenv("VAST_API_KEY", "demo-key")
 
 
 def rent(market: Marketplace, label: str) -> str:
-    """An instance at the marketplace, made behind gpuwatch's back."""
+    """Create an instance at the marketplace, without gpuwatch."""
     offer_id = str(market.publish(gpu="H100 SXM", count=1, usd_hour=2.0))
     loaded = load_settings(None)
     with http_client(loaded) as http:
@@ -250,7 +250,7 @@ def test_adopt_takes_the_instance(shell: Shell, rows: Rows, market: Marketplace)
 def test_what_was_held_for_long_has_its_time_from_its_adoption_on(
     shell: Shell, rows: Rows, market: Marketplace
 ) -> None:
-    """Else the next poll would end it as late: `ready_within` and the deadline passed while it was held."""
+    """Otherwise the next poll would end it as late: `ready_within` and the deadline passed while it was held."""
     instance_id = rent(market, held(rows).label)
     assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 0
     found = rows.repository.get(ID)
@@ -327,7 +327,7 @@ def test_stop_runs_the_owners_hook_first_and_destroys_whatever_it_says(
 def test_the_stop_of_a_launch_whose_instance_is_not_known_says_what_to_do(
     shell: Shell, rows: Rows, market: Marketplace
 ) -> None:
-    """Three whole lists without it: it is ended if it turns up, and the owner can settle it."""
+    """Three complete lists without it: it is ended if it appears, and the owner can settle it."""
     shell.settings(f'database_url = "{rows.url}"\n[providers.vastai]\napi_key = "demo-key"\n')
     launch = rows.move(rows.move(rows.reserve(), S.UNKNOWN), S.HELD)
     ran = shell("stop", launch.launch_id)
@@ -338,7 +338,7 @@ def test_the_stop_of_a_launch_whose_instance_is_not_known_says_what_to_do(
 
 
 def test_a_list_that_fails_each_second_is_reported_once(tmp_path: Path) -> None:
-    """In a process of its own: pytest's handlers would take what a command writes to stderr."""
+    """In a process of its own: pytest's handlers would capture what a command writes to stderr."""
     (tmp_path / "gpuwatch.toml").write_text('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 2\n')
     code = (
         "import logging, sys; from gpuwatch.app import stop; from gpuwatch.cli import run;"

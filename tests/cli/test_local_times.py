@@ -1,4 +1,4 @@
-"""Every command that reads, with timezone = "Asia/Tokyo": a screen shows no time in UTC."""
+"""Every reading command with timezone = "Asia/Tokyo": no output shows a time in UTC."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WITHOUT_TIMES = (
 
 @pytest.fixture
 def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, h100_prices: Path) -> Iterator[Shell]:
-    """A store in which everything that has a time has happened: a quote, launches, pauses, an alert, blindness."""
+    """A store with one of everything that has a time: a quote, launches, pauses, an alert, blindness."""
     monkeypatch.setenv("VAST_API_KEY", "demo-key")
     house, now = House(shell, market), real_now()
     house.fires()

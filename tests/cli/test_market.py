@@ -36,7 +36,7 @@ def now() -> datetime:
 
 
 def record(shell: Shell, now: datetime, *looks: tuple[float, dict[str, dict[str, float]]]) -> None:
-    """Looks of so many hours ago: GPU → machine → listed price."""
+    """Polls of some hours ago: GPU → machine → listed price."""
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     database = open_upgraded(f"sqlite:///{shell.folder}/gpuwatch.db")
     history = SqlHistoryRecorder(database)

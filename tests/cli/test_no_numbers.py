@@ -1,4 +1,4 @@
-"""What Python takes for a number and no option can mean: not a number, without end, beyond all bounds."""
+"""Values that Python parses as numbers but no option accepts: NaN, infinity, beyond all limits."""
 
 import pytest
 from cli.conftest import Shell

@@ -1,4 +1,4 @@
-"""`gpuwatch notify` says of each channel whether the test message arrived."""
+"""`gpuwatch notify` reports for each channel whether the test message arrived."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.telegram_double import BLOCKED, CHAT, TOKEN, TelegramDouble, moved, t
 
 
 class Taking:
-    """A channel that raises what it is given, or takes the alert."""
+    """A channel that raises the given error, or accepts the alert."""
 
     def __init__(self, name: str, error: Exception | None = None) -> None:
         self.name = name

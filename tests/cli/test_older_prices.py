@@ -1,4 +1,4 @@
-"""A question about a time of which the store holds nothing, where it holds prices of before."""
+"""Queries about a period without data, in a store with older prices."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ HINT = "the newest price in the store is from 2026-03-03; try --until 2026-03-04
 
 @pytest.fixture
 def imported(shell: Shell) -> Shell:
-    """Somebody who has just imported what others recorded, long ago."""
+    """A user who has just imported prices that others recorded long ago."""
     assert shell("import", str(PUBLIC)).code == 0
     return shell
 

@@ -1,4 +1,4 @@
-"""Commands that write leave an older schema alone: a daemon of the older version may be using it."""
+"""Commands that write do not upgrade an older schema: a daemon of the older version may be using it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def url(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def daemon(url: str) -> Iterator[None]:
-    """A daemon holds the database."""
+    """A daemon that has locked the database."""
     with claim_daemon(url):
         yield
 
@@ -78,7 +78,7 @@ def _revision(url: str) -> str | None:
 
 
 def _rented(url: str, market: Marketplace) -> str:
-    """A launch that is recorded and whose instance runs; returns the instance."""
+    """A recorded launch with a running instance; returns the instance."""
     database = open_database(url)
     upgrade(database)
     watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())

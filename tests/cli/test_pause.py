@@ -1,4 +1,4 @@
-"""`gpuwatch pause`, `resume` and `machines`: the owner's switches, beside a daemon."""
+"""`gpuwatch pause`, `resume` and `machines`: the owner's controls, beside a daemon."""
 
 from __future__ import annotations
 

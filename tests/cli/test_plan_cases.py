@@ -1,4 +1,4 @@
-"""`gpuwatch plan cases`, `plan hybrid`, `plan pilot`: usual work on current offers, and a pilot extrapolated."""
+"""`gpuwatch plan cases`, `plan hybrid`, `plan pilot`: common jobs on current offers, and an extrapolated pilot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_cases_on_the_public_prices(shell: Shell) -> None:
 
 
 def test_training_here_and_inference_there_is_held_against_one_machine(shell: Shell, tmp_path: Path) -> None:
-    """Training wants arithmetic, writing one sequence wants bandwidth: two cards, each cheap for one of them."""
+    """Training needs arithmetic, generating one sequence needs bandwidth: two cards, each cheap for one of them."""
     data = tmp_path / "two.csv"
     rows = ["market,1,EU,H100 SXM,1,80,false,2.00", "market,2,EU,RTX 3090,1,24,false,0.10"]
     data.write_text("\n".join([COLUMNS, *(f"2026-03-01T00:00:00Z,{row}" for row in rows)]) + "\n")

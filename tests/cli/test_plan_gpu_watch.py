@@ -58,7 +58,7 @@ def test_cards_that_hold_a_model_become_a_watch_at_a_price_that_is_named(shell: 
 
 
 def test_a_provider_that_never_rates_its_machines_is_not_asked_for_a_reliability(shell: Shell, tmp_path: Path) -> None:
-    """Lambda states none: a floor would reject every offer of it, and the watch would never fire."""
+    """Lambda states none: a minimum would reject all its offers, and the watch would never fire."""
     data = tmp_path / "lambda.csv"
     columns = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
     rows = [f"2026-03-01T0{hour}:00:00Z,lambda,a/ondemand,us-east-1,H100 SXM,1,80,false,2.99" for hour in range(3)]

@@ -1,4 +1,4 @@
-"""`gpuwatch plan job`: the sources' figures, real offers by total job cost; and a watch that goes by it."""
+"""`gpuwatch plan job`: the sources' figures, real offers by total job cost, and a watch by job cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuwatch plan job`: what follows from the model, what is doubted, the levers, and options without effect."""
+"""`gpuwatch plan job`: consequences of the model, doubts, options that would help, and options without effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def priced(tmp_path: Path, *rows: str) -> str:
 
 
 def test_what_a_model_moves_and_stores_follows_from_it(shell: Shell, tmp_path: Path) -> None:
-    """70B in 16 bits are 140 GB, which the articles load in 5 to 7 minutes."""
+    """70B in 16 bits are 140 GB, which load in 5 to 7 minutes according to the articles."""
     data = priced(tmp_path, "1,EU,H100 SXM,2,80,false,7.00")
     found = shell("plan", "job", *SEVENTY, "--data", data, "--json").json
     assert found["derived"] == ["download_gb", "disk_gb", "load_s"]
@@ -62,7 +62,7 @@ def test_an_offer_whose_host_is_likely_to_fail_is_ranked_last(shell: Shell, mark
 
 
 def test_a_trap_is_marked_although_nobody_else_offers_its_gpu(shell: Shell, tmp_path: Path) -> None:
-    """An A100 at 0.112 among H100s: far under them for what it computes."""
+    """An A100 at 0.112 among H100s: far below them for its computing power."""
     h100 = [f"{n},EU,H100 SXM,1,80,false,{2 + n / 10}" for n in range(6)]
     data = priced(tmp_path, "9,EU,A100 PCIE,1,40,false,0.112", *h100)
     found = shell(

@@ -1,4 +1,4 @@
-"""`gpuwatch plan size`: the sources' figures by --seed, the parts without."""
+"""`gpuwatch plan size`: the sources' figures with --seed, the components without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implausibly cheap prices: marked and last in every plan, and no verdict rests on them."""
+"""Implausibly cheap prices: marked and last in every plan, and no verdict depends on them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_no_verdict_rests_on_a_trap(shell: Shell, data: str) -> None:
 
 
 def test_nor_on_one_that_may_be_late(shell: Shell, data: str) -> None:
-    """Within 60 hours no offer is sure to be in time: those that may be are judged alike."""
+    """Within 60 hours no offer is certain to be in time: the possible ones are judged alike."""
     ran = shell(*SEVENTY, "--data", data, "--max-cost", "100", "--within", "60h")
     assert ran.code == 1
     assert "not feasible for 100.00 $ within 60 h: it costs 3" in ran.err
 
 
 def test_what_a_price_is_compared_with_is_the_market_and_not_what_fits_the_job(shell: Shell, tmp_path: Path) -> None:
-    """Single GPUs do not hold the job, and tell what is normal nevertheless."""
+    """Single GPUs cannot hold the job, but still show the normal price."""
     small = [f"{n},EU,H100 SXM,1,80,false,{3.5 + n / 10}" for n in range(6)]
     data = priced(tmp_path, TRAP, *small)
     argv = ("plan", "job", "--size-of", "70B", "--method", "lora", "--tokens", "100M", "--memory-gb", "150")

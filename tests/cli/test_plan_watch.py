@@ -18,14 +18,14 @@ SETTINGS = 'database_url = "sqlite:///prices.db"\n\n# my key is in the environme
 
 @pytest.fixture(scope="module")
 def market() -> Iterator[Marketplace]:
-    """So many machines that each common GPU is on offer."""
+    """Enough machines that each common GPU is on offer."""
     with Marketplace(seed=1, key="demo-key", size=600, odd_rows=False) as opened:
         yield opened
 
 
 @pytest.fixture
 def asking(shell: Shell, market: Marketplace) -> Shell:
-    """A folder with a settings file that names no watch."""
+    """A folder with a settings file without watches."""
     shell.settings(f'{SETTINGS}base_url = "{market.url}"\napi_key = "demo-key"\nsearch_interval = "0.02s"\n')
     return shell
 

@@ -49,7 +49,7 @@ def seen(store: Database, *offers: Any, ago: timedelta = timedelta(0), provider:
 
 
 def ran(store: Database, launch_id: str, hours: float, use: float | None, **changes: Any) -> Launch:
-    """It ran at 3.60 with commission until an hour ago."""
+    """A launch that ran at 3.60 with commission until an hour ago."""
     watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
     now = real_now()  # the suite may take an hour from when it loads this file to here
     began = now - timedelta(hours=hours + 1)

@@ -1,4 +1,4 @@
-"""`gpuwatch import` and `gpuwatch export`, as a user meets them."""
+"""`gpuwatch import` and `gpuwatch export`, from the user's view."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_without_pyarrow_the_extra_is_named(stored: Shell, monkeypatch: pytest.M
 
 
 def test_parquet_of_others_is_read_whatever_its_types(stored: Shell) -> None:
-    """As pandas, polars and DuckDB write it: times without zone or in nanoseconds, text for numbers, dictionaries."""
+    """As pandas, polars and DuckDB write them: times without zone or in nanoseconds, text for numbers, dictionaries."""
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -229,7 +229,7 @@ def test_json_stands_alone_on_standard_output(stored: Shell) -> None:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

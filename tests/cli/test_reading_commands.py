@@ -1,4 +1,4 @@
-"""`offers`, `providers`, `doctor`, `launches`, `stop`: what they show, and their exit codes."""
+"""`offers`, `providers`, `doctor`, `launches`, `stop`: their output and exit codes."""
 
 from __future__ import annotations
 

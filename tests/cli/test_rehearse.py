@@ -206,7 +206,7 @@ def test_a_balance_under_one_hour_of_the_first_offer_is_missing(shell: Shell, ma
 
 
 def test_the_offer_that_the_daemon_would_order_comes_first(shell: Shell, market: Marketplace) -> None:
-    """Within the tie the smaller machine wins, although eight GPUs cost less for each."""
+    """Within the tie the smaller machine wins, although eight GPUs cost less per GPU."""
     for count, usd_hour in ((1, 2.0), (8, 8 * 1.99)):
         market.publish(gpu="H100 SXM", count=count, usd_hour=usd_hour)
     text = VAST.format(folder=shell.folder) + '[providers.vastai]\napi_key = "demo-key"\n'

@@ -1,4 +1,4 @@
-"""What a RunPod account lacks is found before the first rent."""
+"""Missing prerequisites of a RunPod account are found before the first rent."""
 
 from __future__ import annotations
 

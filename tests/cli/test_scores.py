@@ -1,4 +1,4 @@
-"""`gpuwatch advise --record` keeps what it states, and `gpuwatch scores` compares it with what came true."""
+"""`gpuwatch advise --record` stores its forecasts, and `gpuwatch scores` compares them with later prices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def prices(shell: Shell, now: datetime) -> Path:
 
 
 def states_at(now: datetime, *hours_ago: int, deadline_h: int = 24) -> None:
-    """As `advise --record` would have stated at these times."""
+    """Forecasts as `advise --record` would have made them at these times."""
     settings = load_settings(None)
     store = open_database(settings.database_url)
     ledger = SqlForecasts(store, {name: one.commission for name, one in settings.providers.items()})

@@ -1,4 +1,4 @@
-"""`offers`, `check` and `providers` over several providers at once: joined, marked, and honest about who is missing."""
+"""`offers`, `check` and `providers` with several providers: merged, marked, and with missing providers named."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_offers_of_all_providers_are_one_list_by_gpu_price_and_list_prices_are_m
 
 
 def test_all_providers_are_asked_at_once_not_one_after_the_other(shell: Shell) -> None:
-    """Each waits until all three are being asked."""
+    """Each waits until all three have been queried."""
     together = threading.Barrier(3)
     for stall in (ONE, TWO, PRICES):
         stall.waits_for = together

@@ -1,4 +1,4 @@
-"""Commands that read create, upgrade and lock nothing; without a usable store they exit 3 and say what to run."""
+"""Reading commands create, upgrade and lock nothing; without a usable store they exit 3 and name the command to run."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_doctor_reports_a_missing_and_an_older_store_and_changes_neither(shell: 
 
 
 def test_a_watch_may_name_a_gpu_that_only_an_older_store_has_met(shell: Shell) -> None:
-    """`run` reads the settings before it upgrades: they must not be wrong because of that."""
+    """`run` reads the settings before it upgrades: that must not make them invalid."""
     shell("db", "upgrade")
     database = open_database(f"sqlite:///{_store(shell)}")
     with database.write() as connection:

@@ -1,4 +1,4 @@
-"""Tables: complete in a pipe; on a terminal whole columns give way, and no id, price, date or GPU is cut."""
+"""Tables: complete in a pipe; on a terminal whole columns are dropped, and no id, price, date or GPU is truncated."""
 
 from __future__ import annotations
 

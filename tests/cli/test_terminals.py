@@ -1,4 +1,4 @@
-"""Every command that prints a table, on terminals of 60 to 200 columns and in ASCII: nothing fails or is cut."""
+"""Every command that prints a table, on terminals of 60 to 200 columns and in ASCII: nothing fails or is truncated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def usd(offer: Any) -> str:
 
 
 def minute(text: str) -> str:
-    """A JSON time as a screen shows it in UTC, to the minute."""
+    """Format a JSON time like the output in UTC, to the minute."""
     return text[:16].replace("T", " ")
 
 
@@ -141,7 +141,7 @@ def _prints_a_table(path: Path) -> bool:
 def home(
     shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, request: Any, h100_prices: Path
 ) -> Iterator[Shell]:
-    """A store with a quote, a launch and a blocked machine, and the recorded prices below this folder."""
+    """A store with a quote, a launch and a blocked machine, and the recorded prices in this folder."""
     monkeypatch.setenv("VAST_API_KEY", "demo-key")
     house = House(shell, market)
     house.fires()

@@ -1,4 +1,4 @@
-"""The tutorial: its commands run, in its order, and its advice on the file gives a job that can be submitted."""
+"""The tutorial: its commands run in order, and its advice on the file gives a valid job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def commands() -> list[tuple[str, ...]]:
 
 
 def keys_advised() -> str:
-    """The first column of the table in step 3, as lines of a job file."""
+    """Return the first column of the table in step 3, as lines of a job file."""
     found = re.findall(r"^\| `([a-z_]+ = [^`]+)` \|", PAGE.read_text(), re.MULTILINE)
     assert len(found) == 6
     return "\n".join(found) + "\n"
@@ -69,7 +69,7 @@ def test_each_command_of_the_tutorial_runs_in_its_order(shell: Shell, market: Ma
 
 
 def advised(shell: Shell) -> None:
-    """Step 3: the file is finished as the page says."""
+    """Step 3: complete the file as the page explains."""
     path = shell.folder / "jobs/qlora-8b.toml"
     (path.parent / "data").mkdir()
     (path.parent / "train.py").write_text("print('step 1/1')\n")

@@ -1,4 +1,4 @@
-"""A provider without a connection is reported at once: nobody waits for a turn that would change nothing."""
+"""An unreachable provider is reported at once: nobody waits for a turn that would change nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUND_S = 30  # a fraction of a second, with room for a machine under load
 
 @pytest.fixture(params=NOWHERE, ids=["refused", "unknown host"])
 def unreachable(request: pytest.FixtureRequest, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """vast.ai at an address where nobody listens, with real waits."""
+    """vast.ai at an address without a listener, with real waits."""
     monkeypatch.delenv("GPUWATCH_TEST_PACE")
     monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__BASE_URL", request.param)
     monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__SEARCH_INTERVAL", f"{TURN_S}s")

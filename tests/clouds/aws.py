@@ -1,7 +1,7 @@
 """Amazon's side on loopback: EC2's query API (XML) and the Pricing API (JSON), for all regions at one address.
 
-The region is read out of the signature, as is the access key; signatures themselves are not checked. Instances live as
-long as the stage does.
+The region is read from the signature, and so is the access key; signatures are not verified. Instances exist as long
+as the stage does.
 source: AWS's public API references of EC2 and the Price List Service, read 2026-11.
 """
 
@@ -28,11 +28,11 @@ _CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
 
 
 class Ec2(AccountActions, CapacityActions, ProviderServer):
-    """EC2 with a small market in two regions. Requests are logged, and made to fail, as "POST /RunInstances".
+    """EC2 with a small market in two regions. Requests are logged, and can be made to fail, as "POST /RunInstances".
 
     Args:
-        page: rows in a page, whatever `MaxResults` says.
-        account: what the account has; default: one in which nothing is looked at but the market.
+        page: rows per page, whatever `MaxResults` is.
+        account: the contents of the account; default: an account whose prerequisites are not checked.
     """
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
@@ -74,7 +74,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
 
     # --- what a test does ---------------------------------------------------------------------------------------------
     def sell_out(self, zone: str, type_: str) -> None:
-        """From now on there is no capacity for this type in this zone; its price is still listed."""
+        """From now on there is no capacity for this type in this zone, although its price is still listed."""
         with self.lock:
             self.sold_out.add((zone, type_))
 
@@ -88,7 +88,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
             self.instances[instance_id] |= {"state": "shutting-down", "reason": reason}
 
     def turn(self, instance_id: str, state: str) -> None:
-        """Let an instance be in another state."""
+        """Set an instance's state."""
         with self.lock:
             self.instances[instance_id]["state"] = state
 
@@ -98,7 +98,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return self._credential(request)[0]
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Every action needs a signature; each service reports a wrong key in its own way."""
+        """Require a signature for every action; each service reports a wrong key in its own way."""
         if request.path == "/":
             return EmulatorReply(302, b"", headers=(("Location", "https://aws.amazon.com/ec2"),))
         if not request.keyed:
@@ -114,12 +114,12 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return super().routed(request)
 
     def no_route(self, request: EmulatorRequest) -> EmulatorReply:
-        """An action that there is not, or that is not played here."""
+        """Refuse an action that does not exist, or is not emulated."""
         message = f"The action {request.path[1:]} is not valid for this web service."
         return refuse("InvalidAction", message).reply
 
     def answer(self, request: EmulatorRequest) -> EmulatorReply:
-        """All actions go to one path: the action is made the path, its values the parameters."""
+        """Map all actions of one path: the action becomes the path, its values the parameters."""
         target = request.headers.get("x-amz-target", "")
         if target:
             request.path = "/" + target.rpartition(".")[2]
@@ -136,7 +136,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return self._credential(request)[1]
 
     def get_caller_identity(self, request: EmulatorRequest) -> EmulatorReply:
-        """STS: whose credentials they are."""
+        """STS: return the account of the credentials."""
         body = (
             '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
             "<Account>123456789012</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"
@@ -145,7 +145,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
 
     # --- what is sold -------------------------------------------------------------------------------------------------
     def describe_regions(self, request: EmulatorRequest) -> EmulatorReply:
-        """Regions that the account has enabled."""
+        """Return the regions that the account has enabled."""
         names = dict.fromkeys(sold.region for sold in self.market)
         wanted = listed(request.params, "Filter.1.Value")
         everywhere = request.params.get("AllRegions") == "true"
@@ -158,7 +158,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return xml_reply(request, {"regionInfo": rows})
 
     def describe_zones(self, request: EmulatorRequest) -> EmulatorReply:
-        """Zones of the region."""
+        """Return the zones of the region."""
         zones = dict.fromkeys((sold.zone, sold.zone_id) for sold in self._here(request))
         rows = [
             {"zoneName": zone, "zoneId": zone_id, "zoneState": "available", "zoneType": "availability-zone"}
@@ -167,7 +167,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return xml_reply(request, {"availabilityZoneInfo": rows})
 
     def describe_offerings(self, request: EmulatorRequest) -> EmulatorReply:
-        """Which types are offered in which zone; the filter's values may end in a star."""
+        """Return which types are offered in which zone; the filter's values may end with a star."""
         wanted = [re.escape(value).replace(r"\*", ".*") for value in listed(request.params, "Filter.1.Value")]
         rows = [
             {"instanceType": sold.type, "locationType": "availability-zone", "location": sold.zone}
@@ -177,13 +177,13 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return self._paged(request, "instanceTypeOfferingSet", rows)
 
     def describe_types(self, request: EmulatorRequest) -> EmulatorReply:
-        """What a type is made of."""
+        """Return the hardware of a type."""
         wanted = listed(request.params, "InstanceType")
         rows = [row for row in self.types if not wanted or row["instanceType"] in wanted]
         return self._paged(request, "instanceTypeSet", rows)
 
     def describe_spot_prices(self, request: EmulatorRequest) -> EmulatorReply:
-        """Spot prices in force, and one that was before: rows are changes."""
+        """Return current spot prices and an earlier one: rows are changes."""
         wanted = listed(request.params, "InstanceType")
         rows = []
         for sold in self._here(request):
@@ -200,7 +200,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return self._paged(request, "spotPriceHistorySet", rows)
 
     def get_products(self, request: EmulatorRequest) -> EmulatorReply:
-        """List prices: entries are JSON in texts."""
+        """Return list prices: entries are JSON as text."""
         body = request.body()
         filters = {one["Field"]: one["Value"].split(",") for one in body.get("Filters", [])}
         products = product_texts(self.market, filters)
@@ -210,7 +210,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
 
     # --- instances ----------------------------------------------------------------------------------------------------
     def run_instances(self, request: EmulatorRequest) -> EmulatorReply:
-        """One instance; the same client token makes no second one."""
+        """Create one instance; the same client token creates no second one."""
         sent, region = request.params, self._region(request)
         if sent.get("DryRun") == "true" and self.knows_dry_run:
             self._sold(sent, region)
@@ -228,7 +228,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return xml_reply(request, {"reservationId": "r-0", "instancesSet": [self._shown(instance_id)]})
 
     def _sold(self, sent: Mapping[str, str], region: str) -> Sold:
-        """What is ordered, after everything that EC2 also looks at in a dry run."""
+        """Check an order, including everything that EC2 also checks in a dry run."""
         zone, type_ = sent.get("Placement.AvailabilityZone", ""), sent.get("InstanceType", "")
         zone = zone or self._zone_of(sent, region, type_)
         self.account.require_run(sent, region, zone, refuse)
@@ -241,7 +241,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return sold
 
     def _zone_of(self, sent: Mapping[str, str], region: str, type_: str) -> str:
-        """The zone of the subnet; without one, some zone that has the type."""
+        """Return the zone of the subnet; without one, any zone with the type."""
         subnet = sent.get("SubnetId") or sent.get("NetworkInterface.1.SubnetId")
         zones = [one.zone for one in self.market if one.region == region and one.type == type_]
         by_subnet = [zone for zone in zones if (self.account.subnet_of(zone) or {}).get("subnetId") == subnet]
@@ -277,7 +277,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return instance_id
 
     def describe_instances(self, request: EmulatorRequest) -> EmulatorReply:
-        """All instances of the region; what was pending runs by now."""
+        """Return all instances of the region; pending ones become running."""
         region = self._region(request)
         rows = []
         asked = listed(request.params, "InstanceId")
@@ -292,7 +292,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return self._paged(request, "reservationSet", rows)
 
     def terminate_instances(self, request: EmulatorRequest) -> EmulatorReply:
-        """End them; one that is gone already is ended again."""
+        """End them; ending one that is already gone is allowed."""
         rows = []
         for instance_id in listed(request.params, "InstanceId"):
             instance = self.instances.get(instance_id)
@@ -311,7 +311,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return xml_reply(request, {"instancesSet": rows})
 
     def _attach_volume(self, sent: Mapping[str, str], instance_id: str, region: str) -> None:
-        """Its root disk, which goes when it goes, unless the order says otherwise."""
+        """Its root disk, which is deleted with it unless the order states otherwise."""
         ebs = "BlockDeviceMapping.1.Ebs."
         self.account.volumes[f"vol-{instance_id[2:]}"] = {
             "region": region, "instance": instance_id, "size": int(sent.get(ebs + "VolumeSize", 8)),
@@ -350,14 +350,14 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         return xml_reply(request, {name: rows[start:end], "nextToken": token})
 
     def _piece(self, token: str | None, count: int) -> tuple[int, int, str]:
-        """From, to, and the token of the next page: empty on the last, as EC2 has it."""
+        """Return start, end, and the token of the next page: empty on the last page, as at EC2."""
         start = int(token) if token and token.isdigit() else 0
         end = start + self.page
         return start, end, str(end) if end < count else ""
 
 
 def _tags(sent: Mapping[str, str]) -> list[dict[str, str]]:
-    """The tags of the first specification, which is the instance's."""
+    """Return the tags of the first specification, which is the instance's."""
     prefix = "TagSpecification.1.Tag."
     keys = [name for name in sent if name.startswith(prefix) and name.endswith(".Key")]
     return [{"key": sent[name], "value": sent.get(name[:-3] + "Value", "")} for name in keys]

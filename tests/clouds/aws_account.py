@@ -1,7 +1,7 @@
-"""What the emulated AWS account has beside instances, and what EC2 refuses without it: a layer over the market.
+"""The emulated AWS account's contents besides instances, and EC2's refusals without them: a layer over the market.
 
-An account without anything is refused what EC2 refuses: unknown image, subnet, key pair, group; no default subnet;
-vCPU quotas per region, family and market; a dry run makes nothing.
+An empty account gets EC2's refusals: unknown image, subnet, key pair, group; no default subnet; vCPU quotas per region,
+family and market; a dry run creates nothing.
 source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager; EC2's list of error codes; read 2026-11.
 """
 
@@ -25,7 +25,7 @@ Refuse = Callable[[str, str], Exception]
 
 @dataclass
 class Ec2Account:
-    """One account in all its regions. `strict` False: images, keys, groups and subnets are not looked at."""
+    """One account in all its regions. `strict` False: images, keys, groups and subnets are not checked."""
 
     strict: bool = True
     rights: set[str] = field(default_factory=set)  # actions that are denied
@@ -41,7 +41,7 @@ class Ec2Account:
     volumes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def groups_in(self, region: str) -> list[dict[str, Any]]:
-        """The default group, which lets only itself in, one that lets SSH in, and what was made."""
+        """The default group, which admits only itself, one that admits SSH, and created groups."""
         inside = {"ipProtocol": "-1", "groups": [{"groupId": DEFAULT_GROUP, "userId": "123456789012"}]}
         ssh = {"ipProtocol": "tcp", "fromPort": 22, "toPort": 22, "ipRanges": [{"cidrIp": "0.0.0.0/0"}]}
         standing = [
@@ -56,7 +56,7 @@ class Ec2Account:
         return standing + made
 
     def subnet_of(self, zone: str) -> dict[str, Any] | None:
-        """The default subnet of a zone."""
+        """Return the default subnet of a zone."""
         if zone in self.zones_without_subnet:
             return None
         return {
@@ -65,13 +65,13 @@ class Ec2Account:
         }  # fmt: skip
 
     def quota(self, region: str, code: str) -> float:
-        """In vCPUs."""
+        """Return the quota in vCPUs."""
         return self.quotas.get((region, code), 1000.0)
 
     def require_run(  # noqa: C901 one line for each refusal
         self, sent: Mapping[str, str], region: str, zone: str, refuse: Refuse
     ) -> None:
-        """What EC2 looks at before capacity, also in a dry run. Raises what `refuse` makes."""
+        """Check what EC2 checks before capacity, also in a dry run. Raises what `refuse` creates."""
         if "RunInstances" in self.rights:
             raise refuse("UnauthorizedOperation", "You are not authorized to perform this operation.")
         if region in self.disabled_regions:
@@ -103,7 +103,7 @@ class Ec2Account:
     def require_quota(
         self, region: str, type_: str, vcpus: int, spot: bool, living: Sequence[tuple[str, int, bool]], refuse: Refuse
     ) -> None:
-        """Quotas count vCPUs of what lives, by family and market; a dry run does not look at them."""
+        """Check the vCPU quotas by family and market; a dry run ignores them."""
         code = quota_code(type_, spot)
         used = sum(one for name, one, is_spot in living if is_spot is spot and quota_code(name, spot) == code)
         limit = self.quota(region, code)
@@ -126,7 +126,7 @@ class Ec2Account:
 
 
 def quota_code(type_: str, spot: bool) -> str:
-    """The quota that a type counts against."""
+    """Return the quota that applies to a type."""
     family = "g" if re.match(r"(g|gr|vt)\d", type_) else "p"
     if spot and family == "p":
         family = "p5" if type_.startswith("p5") else "p2-4"

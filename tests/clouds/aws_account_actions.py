@@ -1,4 +1,4 @@
-"""The actions of the emulated AWS that are about the account: keys, network, images, disks, quotas, roles."""
+"""The account actions of the emulated AWS: keys, network, images, disks, quotas, roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCOUNT_ROUTES: Final = (
 
 
 class _Server(Protocol):
-    """What the actions need of the server."""
+    """What the actions need from the server."""
 
     account: Ec2Account
     instances: dict[str, dict[str, Any]]
@@ -42,21 +42,21 @@ class AccountActions:
     """Mixed into the server."""
 
     def describe_key_pairs(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """Key pairs by a filter of names."""
+        """Return key pairs by a filter of names."""
         wanted = listed(request.params, "Filter.1.Value")
         return xml_reply(
             request, {"keySet": [{"keyName": one} for one in sorted(self.account.key_pairs) if one in wanted]}
         )
 
     def describe_groups(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """Security groups by a filter of ids or names."""
+        """Return security groups by a filter of ids or names."""
         kind = {"group-id": "groupId", "group-name": "groupName"}[request.params["Filter.1.Name"]]
         wanted = listed(request.params, "Filter.1.Value")
         rows = [one for one in self.account.groups_in(self._region(request)) if one[kind] in wanted]
         return self._paged(request, "securityGroupInfo", rows)
 
     def create_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """A group that lets nobody in; a name is taken once in a region."""
+        """Create a group that admits nobody; names are unique within a region."""
         name, region = request.params.get("GroupName", ""), self._region(request)
         if any(one["groupName"] == name for one in self.account.groups_in(region)):
             raise refuse("InvalidGroup.Duplicate", f"The security group '{name}' already exists")
@@ -69,7 +69,7 @@ class AccountActions:
         return xml_reply(request, {"groupId": group_id, "return": True})
 
     def open_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """One rule."""
+        """Add one rule."""
         sent, rule = request.params, "IpPermissions.1."
         group = self.account.groups[sent["GroupId"]]
         opened = {
@@ -82,7 +82,7 @@ class AccountActions:
         return xml_reply(request, {"return": True})
 
     def delete_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """Not while an instance has it."""
+        """Delete a group, unless an instance uses it."""
         group_id = request.params.get("GroupId", "")
         if group_id not in self.account.groups:
             raise refuse("InvalidGroup.NotFound", f"The security group '{group_id}' does not exist")
@@ -93,21 +93,21 @@ class AccountActions:
         return xml_reply(request, {"return": True})
 
     def describe_subnets(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """The default subnet of a zone, also by its id."""
+        """Return the default subnet of a zone, also by its id."""
         kind, wanted = request.params["Filter.1.Name"], listed(request.params, "Filter.1.Value")
         found = [self.account.subnet_of(zone) for zone in listed(request.params, "Filter.2.Value")]
         rows = [one for one in found if one and (kind == "default-for-az" or one["subnetId"] in wanted)]
         return self._paged(request, "subnetSet", rows)
 
     def describe_images(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """Images by a filter of ids."""
+        """Return images by a filter of ids."""
         wanted = listed(request.params, "Filter.1.Value")
         return xml_reply(
             request, {"imagesSet": [{"imageId": one} for one in sorted(self.account.images) if one in wanted]}
         )
 
     def describe_volumes(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """Disks; one that goes with its instance is gone when that is ended."""
+        """Return disks; one that is deleted with its instance is gone after the end."""
         rows = [
             {"volumeId": name, "size": one["size"], "status": "in-use" if self._lives(one["instance"]) else "available"}
             for name, one in self.account.volumes.items()
@@ -116,7 +116,7 @@ class AccountActions:
         return self._paged(request, "volumeSet", rows)
 
     def describe_spot_requests(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """One for each spot instance: a one-time request closes with its instance."""
+        """Return one per spot instance: a one-time request closes with its instance."""
         rows = [
             {
                 "spotInstanceRequestId": f"sir-{instance_id[-8:]}", "instanceId": instance_id,

@@ -1,4 +1,4 @@
-"""The emulated AWS's answers about capacity: spot placement scores, and capacity blocks for sale. moto knows neither.
+"""The emulated AWS's capacity answers: spot placement scores, and capacity blocks for sale. moto supports neither.
 
 source: AWS's API reference and user guide of both actions, read 2026-11.
 """
@@ -22,7 +22,7 @@ _ENOUGH_TYPES: Final = 3
 
 
 class _Server(Protocol):
-    """What the actions need of the server."""
+    """What the actions need from the server."""
 
     market: list[Sold]
     scores: dict[str, int]
@@ -37,7 +37,7 @@ class CapacityActions:
     """Mixed into the server."""
 
     def get_placement_scores(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """The best ten zones; fewer than three types are always scored low."""
+        """Return the best ten zones; fewer than three types always get a low score."""
         sent = request.params
         if "TargetCapacity" not in sent:
             raise refuse("MissingParameter", "The request must contain the parameter TargetCapacity")
@@ -58,7 +58,7 @@ class CapacityActions:
         return xml_reply(request, {"spotPlacementScoreSet": rows[:_MOST_SCORES]})
 
     def describe_blocks(self: _Server, request: EmulatorRequest) -> EmulatorReply:
-        """Blocks of a type and a whole number of days (of weeks, beyond two)."""
+        """Return blocks of a type for a whole number of days (of weeks, beyond two)."""
         sent = request.params
         hours = int(sent.get("CapacityDurationHours", "0"))
         if hours <= 0 or hours % 24 or (hours > 14 * 24 and hours % 168) or hours > 182 * 24:

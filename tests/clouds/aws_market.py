@@ -1,4 +1,4 @@
-"""What the emulated EC2 sells: a few types in two regions, with list and spot prices as texts, as AWS has them."""
+"""The offers of the emulated EC2: a few types in two regions, with list and spot prices as text, like AWS's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MARKET: tuple[Sold, ...] = tuple(
 
 
 def product_texts(market: Iterable[Sold], filters: Mapping[str, list[str]]) -> list[str]:
-    """Entries of `PriceList` that pass the filters: machines, dedicated ones among them, and disks."""
+    """Return the matching entries of `PriceList`: machines, dedicated ones among them, and disks."""
     machines = {(sold.region, sold.type): sold for sold in market}
     products = [_machine(sold, tenancy) for sold in machines.values() for tenancy in ("Shared", "Dedicated")]
     products += [_disk(region, usd) for region, usd in _DISK_USD.items()]

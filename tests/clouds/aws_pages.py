@@ -20,7 +20,7 @@ _OLD_NAMES = {"us-east-1": "us-east"}  # the spot page calls some regions as it 
 
 
 class PricePages(ProviderServer):
-    """What anybody may read; nobody needs a key."""
+    """The public files, which need no key."""
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("GET", "/spot.json", "spot"),
@@ -32,7 +32,7 @@ class PricePages(ProviderServer):
         self.market = list(market)
 
     def spot(self, _request: EmulatorRequest) -> EmulatorReply:
-        """By region; what is not sold as spot is "N/A*"."""
+        """Return prices by region; a type without spot sales has "N/A*"."""
         regions = [
             {
                 "region": _OLD_NAMES.get(region, region),
@@ -43,7 +43,7 @@ class PricePages(ProviderServer):
         return reply({"vers": 0.01, "config": {"rate": "perhr", "currencies": ["USD"], "regions": regions}})
 
     def on_demand(self, _request: EmulatorRequest, location: str) -> EmulatorReply:
-        """One region by its long name; a plain refusal for one without these pages."""
+        """Return one region by its long name; a plain refusal for one without these pages."""
         region = next((code for code, name in _LOCATIONS.items() if name == location), None)
         if region is None:
             return text("<Error><Code>AccessDenied</Code></Error>", 404, "application/xml")
@@ -57,7 +57,7 @@ class PricePages(ProviderServer):
         return reply({"manifest": {"currencyCode": "USD"}, "sets": {}, "regions": {location: rows}})
 
     def _types(self, region: str) -> list[Sold]:
-        """One of each type: these pages know no zones."""
+        """Return one of each type: these pages have no zones."""
         return list({sold.type: sold for sold in reversed(self.market) if sold.region == region}.values())
 
 

@@ -1,4 +1,4 @@
-"""How EC2 and its neighbours write: XML of the query API, JSON of the newer services, refusals; lists on the wire."""
+"""The formats of EC2 and related services: XML of the query API, JSON of newer services, refusals, lists."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 def listed(sent: Mapping[str, str], name: str) -> list[str]:
-    """Values of a list on the wire: `InstanceType.1`, `InstanceType.2`, …"""
+    """Return a list's values as sent: `InstanceType.1`, `InstanceType.2`, …"""
     return [value for key, value in sent.items() if re.fullmatch(re.escape(name) + r"\.\d+", key)]
 
 
 def json_reply(value: Mapping[str, Any], status: int = 200) -> EmulatorReply:
-    """The answer of a service that speaks JSON."""
+    """Return the answer of a JSON service."""
     return EmulatorReply(status, msgspec.json.encode(value), content_type="application/x-amz-json-1.1")
 
 
 def xml_reply(request: EmulatorRequest, value: Mapping[str, Any]) -> EmulatorReply:
-    """The answer to an action of EC2."""
+    """Return the answer to an EC2 action."""
     action = request.path[1:]
     body = f'<{action}Response xmlns="{_NAMESPACE}"><requestId>0</requestId>{_inner(value)}</{action}Response>'
     return EmulatorReply(
@@ -35,7 +35,7 @@ def xml_reply(request: EmulatorRequest, value: Mapping[str, Any]) -> EmulatorRep
 
 
 def _inner(value: Any) -> str:
-    """A value as EC2 writes it: lists are `item`s."""
+    """Write a value like EC2: lists are `item`s."""
     if isinstance(value, Mapping):
         return "".join(f"<{name}>{_inner(one)}</{name}>" for name, one in value.items())
     if isinstance(value, list):
@@ -44,7 +44,7 @@ def _inner(value: Any) -> str:
 
 
 def refuse(code: str, message: str, status: int = 400) -> RefusedRequest:
-    """EC2's own envelope of a refusal."""
+    """Return EC2's own envelope of a refusal."""
     error = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
     body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error>{error}</Error></Errors>'
     return RefusedRequest(

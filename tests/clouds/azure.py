@@ -1,6 +1,6 @@
-"""Azure's retail price list on loopback: the filter's words, pages by link, rows that are not what they look like.
+"""Azure's retail price list on loopback: the filter's syntax, pages by link, misleading rows.
 
-source: the vendor's page of the Retail Prices API, read 2026-11; values invented, in the right order of size.
+source: the vendor's page of the Retail Prices API, read 2026-11; values invented, of realistic size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DOLLARS = {
 
 
 def price_row(sku: str, region: str, price: float, **changes: Any) -> dict[str, Any]:
-    """One row as the price list shows it; `changes` replace fields."""
+    """Return one row of the price list; `changes` replace fields."""
     name = sku.removeprefix("Standard_").replace("_", " ")
     row = {
         "currencyCode": "USD",
@@ -65,7 +65,7 @@ def price_row(sku: str, region: str, price: float, **changes: Any) -> dict[str, 
 
 
 def small_market() -> list[dict[str, Any]]:
-    """Every machine type in five regions, and one row of each kind that must not be taken for an offer."""
+    """Return every machine type in five regions, and one row of each kind that is not an offer."""
     rows = []
     for sku, (on_demand, spot) in _DOLLARS.items():
         name = sku.removeprefix("Standard_").replace("_", " ")
@@ -89,7 +89,7 @@ def small_market() -> list[dict[str, Any]]:
 
 
 class AzurePrices(ProviderServer):
-    """The price list. `rows` may be changed; `page_size` rows go into one page."""
+    """The price list. `rows` can be changed; a page has `page_size` rows."""
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (("GET", "/api/retail/prices", "prices"),)
 
@@ -99,7 +99,7 @@ class AzurePrices(ProviderServer):
         self.page_size = page_size
 
     def prices(self, request: EmulatorRequest) -> EmulatorReply:
-        """One page of the rows that the filter wants, and the link to the next."""
+        """Return one page of the matching rows, and the link to the next page."""
         wanted = request.params.get("$filter", "")
         found = [row for row in self.rows if _is_wanted(row, wanted)]
         skip = int(request.params.get("$skip", "0"))
@@ -121,7 +121,7 @@ class AzurePrices(ProviderServer):
 
 
 def _is_wanted(row: dict[str, Any], wanted: str) -> bool:
-    """Values are compared with their case, as the real filter does since 2023."""
+    """Compare values case-sensitively, like the real filter since 2023."""
     for field, name in (("serviceName", "serviceName"), ("priceType", "type")):
         asked = re.search(rf"{field} eq '([^']*)'", wanted)
         if asked and row.get(name) != asked[1]:

@@ -1,4 +1,4 @@
-"""Google's price list on loopback: SKUs by the page, with a key; and the weekly pricing.yml, without one.
+"""Google's price list on loopback: pages of SKUs, with a key; and the weekly pricing.yml, without one.
 
 source: the vendor's page of the Cloud Billing Catalog API v1; descriptions of SKUs as public readers know them; prices
 of us-central1 in 2024, other regions and newer machines invented in the right order of size.
@@ -41,7 +41,7 @@ _PAGE = 20
 
 
 def sku(description: str, usage: str, regions: list[str], unit: str, dollars: float, **changes: Any) -> dict[str, Any]:
-    """One SKU as the price list shows it; `changes` replace fields."""
+    """Return one SKU of the price list; `changes` replace fields."""
     whole, nanos = divmod(round(dollars * 1e9), 10**9)
     money = {"currencyCode": "USD", "units": str(whole), "nanos": nanos}
     family = "Storage" if "Storage" in description else "Compute"
@@ -74,7 +74,7 @@ def sku(description: str, usage: str, regions: list[str], unit: str, dollars: fl
 
 
 def price_list() -> list[dict[str, Any]]:
-    """A small price list: every part in every region, and what is none."""
+    """Return a small price list: every part in every region, and SKUs that are not parts."""
     skus = [sku(text, "Commit1Yr", ["us-central1"], "h", 1.0) for text in _OTHERS]
     skus.append(sku("E2 Instance Core running in Americas", "OnDemand", ["us-central1"], "h", 0.02))
     for part, (unit, on_demand, spot) in PARTS.items():
@@ -96,7 +96,7 @@ def _as_spot(part: str, region: str) -> str:
 class GooglePrices(ProviderServer):
     """`GET /v1/services/6F81-5844-456A/skus` and `GET /pricing.yml`.
 
-    `skus`, `pages_at_most` (further ones fail) and `weekly` may be changed; the last holds (type, region) → (on demand,
+    `skus`, `pages_at_most` (further ones fail) and `weekly` can be changed; the last maps (type, region) to (on demand,
     spot) dollars an hour.
     """
 
@@ -129,7 +129,7 @@ class GooglePrices(ProviderServer):
         return request.headers.get("x-goog-api-key") or request.params.get("key")
 
     def page(self, request: EmulatorRequest) -> EmulatorReply:
-        """One page of SKUs. 403 without a key, 400 with a wrong one."""
+        """Return one page of SKUs; 403 without a key, 400 with a wrong one."""
         if self.key_of(request) is None:
             raise RefusedRequest(_error(403, "PERMISSION_DENIED", "Method doesn't allow unregistered callers."))
         if not request.keyed:
@@ -144,7 +144,7 @@ class GooglePrices(ProviderServer):
         return reply({"skus": self.skus[begin : begin + _PAGE], "nextPageToken": token})
 
     def file(self, _: EmulatorRequest) -> EmulatorReply:
-        """The weekly file."""
+        """Return the weekly file."""
         return EmulatorReply(200, "\n".join(self._lines()).encode())
 
     def _lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""gpuhunt's published catalogs on loopback: a version and an archive with one table for each cloud.
+"""gpuhunt's published catalogs on loopback: a version and an archive with one table per cloud.
 
 source: the code of gpuhunt 0.1.34 and the columns of its catalogs (v2), read 2026-11; prices invented.
 """
@@ -31,7 +31,7 @@ def row(instance: str, location: str, price: float, gpu: str, vram_gb: float | s
 
 
 def market() -> dict[str, list[dict[str, Any]]]:
-    """A small market: what each catalog holds."""
+    """Return a small market: the contents of each catalog."""
     nebius = [
         row("gpu-h100-sxm 1gpu-16vcpu-200gb", "eu-north1", 2.95, "H100", 80.0),
         row("gpu-h100-sxm 8gpu-128vcpu-1600gb", "eu-north1", 23.6, "H100", 80.0, gpu_count=8, cpu=128, memory=1600.0),
@@ -71,20 +71,20 @@ class GpuhuntCatalogs(ProviderServer):
         self.versions = dict.fromkeys(self.rows, version)
 
     def version_of(self, _: EmulatorRequest, cloud: str) -> EmulatorReply:
-        """The name of the newest version, as plain text."""
+        """Return the name of the newest version, as plain text."""
         if cloud not in self.rows:
             return reply({"error": "no such key"}, 404)
         return EmulatorReply(200, f"{self.versions[cloud]}\n".encode())
 
     def archive_of(self, _: EmulatorRequest, cloud: str, version: str) -> EmulatorReply:
-        """One version of a catalog."""
+        """Return one version of a catalog."""
         if cloud not in self.rows or version != self.versions[cloud]:
             return reply({"error": "no such key"}, 404)
         return EmulatorReply(200, archive(cloud, self.rows[cloud]))
 
 
 def archive(cloud: str, rows: Sequence[dict[str, Any]]) -> bytes:
-    """A catalog as it is published."""
+    """Return a catalog in its published form."""
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, COLUMNS)
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""The conformance suites' relay for a provider that speaks gRPC: calls pass as bytes, a status stands for HTTP's."""
+"""The conformance suites' relay for a gRPC provider: calls are forwarded as bytes; a status replaces HTTP's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CODES: Final = {
 
 
 class GrpcRule(NamedTuple):
-    """What happens to the calls that match."""
+    """How matching calls are handled."""
 
     matching: re.Pattern[str]
     status: int | None  # None: the connection is lost
@@ -37,7 +37,7 @@ class GrpcRule(NamedTuple):
 
 
 class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
-    """`requests` holds "POST", "/service/Method" and the message's bytes."""
+    """`requests` has "POST", "/service/Method" and the message's bytes of each call."""
 
     def __init__(self, to: str) -> None:
         super().__init__(to)
@@ -45,19 +45,19 @@ class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
         self._planned: list[GrpcRule] = []
 
     def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
-        """From now on, calls that match get this status, or these bytes as their answer."""
+        """From now on, matching calls get this status, or these bytes as their answer."""
         self._planned.append(GrpcRule(re.compile(matching, re.DOTALL), status, body, False, [spare]))
 
     def lose(self, matching: str, ending: object = None, *, carried_out: bool = True) -> None:
-        """From now on, the answers to calls that match are lost."""
+        """From now on, the answers to matching calls are lost."""
         self._planned.append(GrpcRule(re.compile(matching, re.DOTALL), None, b"", carried_out, [0]))
 
     def mend(self) -> None:
-        """Pass everything again."""
+        """Forward everything again."""
         self._planned.clear()
 
     def service(self, details: Any) -> Any:
-        """gRPC's hook: every method is passed on, as bytes."""
+        """gRPC's hook: every method is forwarded, as bytes."""
 
         def answer(message: bytes, context: Any) -> bytes:
             return self._relayed(details.method, message, context)
@@ -115,7 +115,7 @@ def _ended(rule: GrpcRule, context: Any) -> bytes:
 
 @contextmanager
 def relaying_grpc(to: str) -> Iterator[GrpcRelay]:
-    """A relay to a stand-in's address, until the block ends."""
+    """Run a relay to a stand-in's address, until the block ends."""
     relay = GrpcRelay(to)
     server = grpc.server(ThreadPoolExecutor(4))
     server.add_generic_rpc_handlers((relay,))

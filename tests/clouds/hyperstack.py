@@ -1,6 +1,6 @@
-"""Hyperstack on loopback: flavors, the price book, key pairs, credit, and machines that are created first.
+"""Hyperstack on loopback: flavors, the price book, key pairs, credit, and machines with a creating phase.
 
-source: as gpuwatch/providers/hyperstack. Prices, and what is in stock, are made up.
+source: as gpuwatch/providers/hyperstack. Prices and stock are invented.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PRICES: Final = {
 
 
 class Hyperstack(ProviderServer):
-    """A small Hyperstack. Its key is a header of its own, `api_key`.
+    """A small Hyperstack. Its key is sent in its own header, `api_key`.
 
     Args:
-        boots_s: how long a machine is being created; it cannot be deleted before.
+        boots_s: duration of a machine's creation, during which it cannot be deleted.
         credit: in dollars.
-        most_rows: of a page, whatever is asked for.
+        most_rows: of a page, whatever is requested.
     """
 
     ROUTES: ClassVar = (
@@ -136,7 +136,7 @@ class Hyperstack(ProviderServer):
         return int(machine_id)
 
     def _checked(self, wanted: dict[str, Any]) -> tuple[Any, ...]:
-        """The flavor of an order that is well formed."""
+        """Return the flavor of a well-formed order."""
         kind = next((one for one in _FLAVORS if one[0] == wanted.get("flavor_name")), None)
         environment = wanted.get("environment_name")
         lacking = {

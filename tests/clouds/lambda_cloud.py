@@ -1,7 +1,7 @@
 """Lambda on loopback: types × regions, launches, instances that boot and end, and the vendor's errors.
 
 source: the vendor's OpenAPI 1.10.0, its billing page, and what public clients had to work around, read 2026-11.
-Prices and types as recorded on 2026-08-20; who has capacity where is made up.
+Prices and types as recorded on 2026-08-20; capacity is invented.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _USER_DATA_BYTES: Final = 2**20
 
 
 class LambdaBooking(NamedTuple):
-    """One instance: what stays the same of its row, and its times in Unix seconds."""
+    """One instance: the constant part of its row, and its times in Unix seconds."""
 
     row: dict[str, Any]
     launched_at: float
@@ -54,13 +54,13 @@ class LambdaBooking(NamedTuple):
 
 
 class LambdaCloud(ProviderServer):
-    """A small Lambda. `capacity` maps a type to the regions that list it; `sold_out` is capacity that is a lie.
+    """A small Lambda. `capacity` maps a type to the regions that list it; `sold_out` is listed, but not available.
 
     Args:
         strict: one request a second and one launch in 12 s, by `clock`; else 429.
-        boots_s: how long an instance is booting, without an address.
-        ends_s: how long it is terminating, and then terminated, before no list shows it.
-        quota: instances that the account may have.
+        boots_s: how long an instance boots, without an address.
+        ends_s: how long it is terminating, and then terminated, before the list omits it.
+        quota: maximum instances of the account.
     """
 
     ROUTES: ClassVar = (
@@ -91,17 +91,17 @@ class LambdaCloud(ProviderServer):
 
     # --- what tests do ------------------------------------------------------------------------------------------------
     def sell_out(self, offer_id: str) -> None:
-        """Nobody gets `TYPE/REGION` any more, although it stays listed: capacity flickers."""
+        """`TYPE/REGION` is no longer available, although it stays listed: capacity flickers."""
         name, _, region = offer_id.partition("/")
         self.sold_out.add((name, region))
 
     def sicken(self, instance_id: str) -> None:
-        """The instance is unhealthy from now on."""
+        """Make the instance unhealthy."""
         self._booked[instance_id] = self._booked[instance_id]._replace(sick=True)
 
     # --- what the provider does ---------------------------------------------------------------------------------------
     def key_of(self, request: EmulatorRequest) -> str | None:
-        """A bearer token, or the user of HTTP Basic."""
+        """Accept a bearer token, or the user of HTTP Basic."""
         sent = request.headers.get("authorization", "")
         if not sent.lower().startswith("basic "):
             return request.key
@@ -111,7 +111,7 @@ class LambdaCloud(ProviderServer):
             return None
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """The limits and the key come before everything else."""
+        """Check the limits and the key before everything else."""
         if not request.keyed:
             raise _refused(401, "global/invalid-api-key", "API key was invalid, expired, or deleted.")
         if self.strict:
@@ -122,7 +122,7 @@ class LambdaCloud(ProviderServer):
         return _refused(404, "global/not-found", "The requested resource was not found.").reply
 
     def types(self, _request: EmulatorRequest) -> dict[str, Any]:
-        """A map by the type's name, and not a list."""
+        """Return a map by the type's name, not a list."""
         return {
             "data": {
                 name: {
@@ -134,11 +134,11 @@ class LambdaCloud(ProviderServer):
         }
 
     def regions(self, _request: EmulatorRequest) -> dict[str, Any]:
-        """All regions."""
+        """Return all regions."""
         return {"data": [_region(name) for name in REGIONS]}
 
     def ssh_keys(self, _request: EmulatorRequest) -> dict[str, Any]:
-        """The account's keys."""
+        """Return the account's keys."""
         return {"data": [{"id": name, "name": name, "public_key": "ssh-ed25519 AAAA"} for name in self.keys]}
 
     def launch(self, request: EmulatorRequest) -> dict[str, Any]:
@@ -161,15 +161,15 @@ class LambdaCloud(ProviderServer):
         return {"data": {"instance_ids": [instance_id]}}
 
     def instances(self, _request: EmulatorRequest) -> dict[str, Any]:
-        """What is there, with what was terminated lately; there are no pages."""
+        """Return all instances, including recently terminated ones; there are no pages."""
         return {"data": [self._shown(one) for one in self._listed()]}
 
     def instance(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
-        """One instance."""
+        """Return one instance."""
         return {"data": self._shown(self._known(instance_id))}
 
     def terminate(self, request: EmulatorRequest) -> dict[str, Any]:
-        """End instances; all of them must be there."""
+        """End instances; all of them must exist."""
         ids = request.body().get("instance_ids")
         if not isinstance(ids, list) or not ids:
             raise _refused(400, "global/invalid-parameters", "Invalid request data.")
@@ -215,7 +215,7 @@ class LambdaCloud(ProviderServer):
         } | kept
 
     def _shown(self, one: LambdaBooking) -> dict[str, Any]:
-        """The row as it is now: what is not there yet is missing, and not null."""
+        """Return the current row: a value that does not exist yet is missing, not null."""
         status = self._status(one)
         row = one.row | {"status": status, "actions": _actions(status)}
         if status in ("active", "unhealthy"):
@@ -263,7 +263,7 @@ def _actions(status: str) -> dict[str, Any]:
 
 
 def _check(wanted: dict[str, Any]) -> None:
-    """What the schema says of a launch."""
+    """Validate a launch by the schema."""
     keys, tags = wanted.get("ssh_key_names"), wanted.get("tags", [])
     sound = (
         isinstance(keys, list)

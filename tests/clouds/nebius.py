@@ -1,6 +1,6 @@
 """Nebius on loopback, as real gRPC: tenants, projects, subnets, capacity advice, prices and instances.
 
-source: as gpuwatch/providers/nebius; messages and services are the SDK's own. Prices, and what is free, are made up.
+source: as gpuwatch/providers/nebius; messages and services are the SDK's own. Prices and free machines are invented.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ReceivedCall(NamedTuple):
 
 
 class PlannedFailure(NamedTuple):
-    """What the next call that matches gets in place of its answer."""
+    """The replacement of the next matching call's answer."""
 
     matching: re.Pattern[str]
     code: grpc.StatusCode
@@ -57,7 +57,7 @@ class RefusedCall(Exception):
 
 
 def _handlers() -> dict[str, tuple[str, type]]:
-    """Full name → which of our methods answers, and the class of its request."""
+    """Return full name → our method that answers it, and the class of its request."""
     of = "nebius.{}/{}".format
     return {
         of("iam.v2.TenantService", "List"): ("tenants", iam.ListTenantsRequest),
@@ -82,8 +82,8 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
     """A small Nebius; a context manager.
 
     Args:
-        boots_s: how long an instance is being created.
-        most_rows: of a page, whatever is asked for.
+        boots_s: duration of an instance's creation.
+        most_rows: of a page, whatever is requested.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     # --- a server -----------------------------------------------------------------------------------------------------
     def at(self, port: int, key: str) -> Self:
-        """Serve on that port, and accept that key; to be said before it starts."""
+        """Set the port and the accepted key, before the start."""
         self._port, self.key = port, key
         return self
 
@@ -134,19 +134,19 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
     def fail(
         self, matching: str, code: grpc.StatusCode, text: str = "no", *errors: Any, carried_out: bool = False
     ) -> None:
-        """Let the next call that matches fail; `carried_out`: it takes effect all the same."""
+        """Let the next matching call fail; `carried_out`: it takes effect anyway."""
         self._failures.append(PlannedFailure(re.compile(matching), code, text, errors, carried_out))
 
     def forget_failures(self) -> None:
-        """What was planned and did not come about."""
+        """Return planned failures that did not occur."""
         self._failures.clear()
 
     def count(self, matching: str) -> int:
-        """How many calls came that match."""
+        """Return the number of matching calls."""
         return sum(1 for one in self.calls if re.search(matching, one.name))
 
     def service(self, details: Any) -> Any:
-        """gRPC's hook: who answers a method; None: nobody."""
+        """gRPC's hook: return the handler of a method; None: there is none."""
         name = details.method.lstrip("/")
         if name not in self._methods:
             return None
@@ -204,7 +204,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
         return iam.ListProjectsResponse(items=items, next_page_token=token)
 
     def exchange(self, request: Any, _: Any) -> Any:
-        """A token for a signed statement, which is not checked."""
+        """Return a token for a signed statement, which is not verified."""
         if request.subject_token.count(".") != 2:
             raise RefusedCall(grpc.StatusCode.UNAUTHENTICATED, "no JWT")
         return old_iam.CreateTokenResponse(access_token=self.key, token_type="Bearer", expires_in=43_200)
@@ -359,7 +359,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def no_resources() -> Any:
-    """The vendor's own detail of a refusal without stock."""
+    """Return the vendor's own detail of a refusal without stock."""
     lacking = common.NotEnoughResources(violations=[common.NotEnoughResources.Violation(resource_type="gpu")])
     return common.ServiceError(service="compute", code="NotEnoughResources", not_enough_resources=lacking)
 

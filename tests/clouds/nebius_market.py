@@ -1,4 +1,4 @@
-"""What the small Nebius on loopback sells, in the vendor's messages."""
+"""The market of the small Nebius on loopback, in the vendor's messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPOT: Final = {("eu-north1", "gpu-h100-sxm"): 1.25, ("us-central1", "gpu-h200-sx
 
 
 def advised(one: Preset, free: Callable[[str, bool, int], Any]) -> Any:
-    """A row of capacity advice."""
+    """Return a row of capacity advice."""
     details = capacity.ComputeInstanceDetails
     resources = details.Preset.Resources(vcpu_count=16, memory_gibibytes=200, gpu_count=one.gpus)
     instance = details(
@@ -62,7 +62,7 @@ def advised(one: Preset, free: Callable[[str, bool, int], Any]) -> Any:
 
 
 def listed_platforms(presets: list[Preset]) -> Any:
-    """The platforms of a region, as gpuhunt asks for them."""
+    """Return the platforms of a region, as gpuhunt queries them."""
     found: dict[str, list[Preset]] = {}
     for one in presets:
         if one.preset not in {other.preset for other in found.get(one.platform, [])}:

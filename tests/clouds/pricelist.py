@@ -1,7 +1,6 @@
-"""Public price lists on loopback, each below its own name: "/oracle/pls/apex/…". Small, in the documented shapes.
+"""Public price lists on loopback, each under its own name: "/oracle/pls/apex/…". Small, in the documented formats.
 
-source: the clouds' documents and public readers of their lists, read 2026-11; values invented, in the right order of
-size.
+source: the clouds' documents and public readers of their lists, read 2026-11; values invented, of realistic size.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def scaleway(zone: str) -> dict[str, Any]:
 
 
 def vultr() -> dict[str, Any]:
-    """Plans with and without GPUs, with parts of GPUs, sold out, and with empty places."""
+    """Plans with and without GPUs, with parts of GPUs, sold out, and with missing values."""
     return {
         "plans": [
             _plan("vc2-1c-1gb", "vc2", 0.007, ["ewr", "fra"]),
@@ -64,7 +63,7 @@ def vultr() -> dict[str, Any]:
 
 
 def vultr_metal() -> dict[str, Any]:
-    """Bare metal: the GPU stands in the plan's name."""
+    """Bare metal: the plan's name states the GPU."""
     return {
         "plans_metal": [
             _plan("vbm-4c-32gb", "SSD", 0.18, ["ewr"]),
@@ -97,7 +96,7 @@ def verda() -> list[dict[str, Any]]:
 
 
 def lium() -> dict[str, Any]:
-    """Nodes that can be rented now, whole or in parts."""
+    """Nodes available now, whole or in parts."""
     return {
         "nodes": [
             _node("n-h100", "H100 80GB HBM3", 8, 80, 1.9, country_code="US", region="CA"),
@@ -109,7 +108,7 @@ def lium() -> dict[str, Any]:
 
 
 def cloudrift() -> dict[str, Any]:
-    """Instance types with their variants; what is free, per data centre."""
+    """Instance types with their variants, and availability per data centre."""
     return {
         "version": "2025-03-21",
         "data": {
@@ -157,7 +156,7 @@ def linode() -> dict[str, Any]:
 
 
 def daytona() -> dict[str, Any]:
-    """Rates of the GPU alone, and of the resources that come on top."""
+    """Rates of the GPU alone, and of additional resources."""
     gpus = {"H100": 3.95, "H200": 4.54, "RTX-PRO-6000": 3.03, "RTX-4090": 0.9}
     resources = {"vcpuPerHour": 0.0504, "memoryGiBPerHour": 0.0162, "diskGiBPerHour": 0.000108}
     return {
@@ -170,7 +169,7 @@ def daytona() -> dict[str, Any]:
 
 
 def cudo() -> dict[str, Any]:
-    """Machine types with what is free of their GPUs."""
+    """Machine types with the number of free GPUs."""
     return {
         "machineTypes": [
             _cudo("epyc-milan-rtx-a5000", "RTX A5000", 5, "0.35"),
@@ -181,7 +180,7 @@ def cudo() -> dict[str, Any]:
 
 
 class PriceListServer(ProviderServer):
-    """All of them on one address. `answers` may be changed: source → what it answers."""
+    """All of them at one address. `answers` can be changed: source → its answer."""
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("GET", r"/rates/stats/eurofxref/eurofxref-daily\.xml", "rates"),
@@ -217,17 +216,17 @@ class PriceListServer(ProviderServer):
         }
 
     def rates(self, _request: EmulatorRequest) -> EmulatorReply:
-        """The central bank's file."""
+        """Return the central bank's file."""
         return EmulatorReply(200, self.fixing.encode(), content_type="text/xml")
 
     def listed(self, request: EmulatorRequest, name: str) -> EmulatorReply:
-        """What a source lists; one that is posted to wants its version and its selector."""
+        """Return a source's list; a POST needs its version and selector."""
         if name == "cloudrift" and "selector" not in request.body().get("data", {}):
             return reply({"error": "no selector"}, 400)
         return reply(self.answers[name])
 
     def servers(self, request: EmulatorRequest, zone: str) -> EmulatorReply:
-        """One page of a zone's servers: a page behind the last is empty."""
+        """Return one page of a zone's servers: a page after the last is empty."""
         if "scaleway" in self.answers:
             return reply(self.answers["scaleway"])
         return reply(scaleway(zone) if request.params.get("page", "1") == "1" else {"servers": {}})

@@ -1,4 +1,4 @@
-"""Prime Intellect's list of offers on loopback: pages, the older shape, the summary, disks, and odd rows.
+"""Prime Intellect's list of offers on loopback: pages, the older format, the summary, disks, and odd rows.
 
 Built from its OpenAPI file and documents. source: docs/providers/primeintellect.md.
 """
@@ -25,12 +25,12 @@ _RATES: Final = (
 
 
 def part(**values: Any) -> dict[str, Any]:
-    """One of `disk`, `vcpu`, `memory`, with every field that it has."""
+    """Return one of `disk`, `vcpu`, `memory`, with all its fields."""
     return _PART | values
 
 
 def row(seller: str, cloud_id: str, gpu: str, socket: str, usd_hour: float, **more: Any) -> dict[str, Any]:
-    """One offer, with every field that the list has; `more` replaces some."""
+    """Return one offer with all fields of the list; `more` replaces some."""
     community = more.get("security") == "community_cloud"
     return {
         "cloudId": cloud_id,
@@ -65,7 +65,7 @@ def row(seller: str, cloud_id: str, gpu: str, socket: str, usd_hour: float, **mo
 
 
 def market() -> list[dict[str, Any]]:
-    """A small market with the two documented offers, and one of each oddity."""
+    """Return a small market with the two documented offers, and one of each oddity."""
     extra_disk = part(minCount=80, defaultCount=80, maxCount=1000, pricePerUnit=0.00014, step=1)
     euros = {"onDemand": 1.6, "communityPrice": None, "isVariable": True, "currency": "EUR"}
     eight = {"gpuCount": 8, "vcpu": part(defaultCount=192), "memory": part(defaultCount=1800)}
@@ -95,10 +95,10 @@ class PrimeIntellectServer(ProviderServer):
     """The list in memory.
 
     Attributes:
-        rows: what is listed, to be changed at will.
-        page_rows: the most on a page.
-        sparse: fields that say nothing are left out, as in one of the documented offers.
-        ignores_pages: every page is the first.
+        rows: the listed offers; can be changed.
+        page_rows: maximum per page.
+        sparse: empty fields are omitted, as in one of the documented offers.
+        ignores_pages: every page is the first one.
     """
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
@@ -129,11 +129,11 @@ class PrimeIntellectServer(ProviderServer):
         self.sold_out: set[tuple[str, ...]] = set()
 
     def sell_out(self, offer_id: str) -> None:
-        """Nobody gets `SELLER/CLOUD ID/…` any more, although the list shows it."""
+        """`SELLER/CLOUD ID/…` is no longer available, although the list shows it."""
         self.sold_out.add(tuple(offer_id.split("/")[:2]))
 
     def create(self, request: EmulatorRequest) -> Any:
-        """A pod; unknown fields are refused. Above `maxPrice` none is made: for the whole pod, which is assumed."""
+        """Create a pod; unknown fields are refused. Above `maxPrice` none is created: for the whole pod, as assumed."""
         wanted = request.body()
         pod, seller = wanted.get("pod") or {}, (wanted.get("provider") or {}).get("type")
         new = sorted(set(pod) - _POD_FIELDS)
@@ -164,37 +164,37 @@ class PrimeIntellectServer(ProviderServer):
         return self.pods[pod_id]
 
     def list_pods(self, request: EmulatorRequest) -> Any:
-        """What has not ended."""
+        """Return pods that have not ended."""
         return self._pods_page(request, [one for one in self.pods.values() if one["terminatedAt"] is None])
 
     def list_past(self, request: EmulatorRequest) -> Any:
-        """What has ended."""
+        """Return pods that have ended."""
         return self._pods_page(request, [one for one in self.pods.values() if one["terminatedAt"] is not None])
 
     def pod(self, request: EmulatorRequest, pod_id: str) -> Any:
-        """One that has not ended."""
+        """Return one that has not ended."""
         if pod_id not in self.pods or self.pods[pod_id]["terminatedAt"] is not None:
             raise RefusedRequest(reply({"detail": "Pod not found"}, 404))
         return self.pods[pod_id]
 
     def statuses(self, request: EmulatorRequest) -> Any:
-        """What the vendor's client asks for beside one pod."""
+        """Return further data that the vendor's client requests about a pod."""
         one = self.pod(request, request.params.get("pod_ids", ""))
         same = ("providerType", "status", "sshConnection", "priceHr", "primePortMapping", "ip")
         return {"data": [{"podId": one["id"], "installationProgress": 100} | {name: one[name] for name in same}]}
 
     def whoami(self, request: EmulatorRequest) -> Any:
-        """The user, and what the key may do."""
+        """Return the user, and the key's permissions."""
         scope = {"instances": {"read": True, "write": True}, "availability": {"read": True, "write": False}}
         user = {"id": "user1", "email": "renter@example.org", "name": "Example Renter", "slug": "renter"}
         return {"status": "ok", "data": user | {"scope": scope}}
 
     def list_teams(self, request: EmulatorRequest) -> Any:
-        """Nobody is in a team here."""
+        """Return no teams."""
         return {"data": [], "total_count": 0}
 
     def end(self, request: EmulatorRequest, pod_id: str) -> Any:
-        """It moves into the history."""
+        """End it: it moves to the history."""
         self.pod(request, pod_id).update(terminatedAt="2026-11-21T13:00:00Z", status="TERMINATED")
         return {"status": "ok"}
 
@@ -203,13 +203,13 @@ class PrimeIntellectServer(ProviderServer):
         return {"total_count": len(rows), "offset": offset, "limit": limit, "data": rows[offset : offset + limit]}
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Nothing is shown without a key but the bank's rates, which are somebody else's."""
+        """Require a key, except for the bank's rates, which belong to another service."""
         if not request.keyed and not request.path.startswith("/rates/"):
             raise RefusedRequest(reply({"detail": "Could not validate credentials"}, 401))
         return super().routed(request)
 
     def list_gpus(self, request: EmulatorRequest) -> Any:
-        """One page of what fits the filters."""
+        """Return one page of the matching offers."""
         page, size = _number(request, "page", 1), _number(request, "page_size", 100)
         if page < 1 or not 1 <= size <= 100:
             values = [{"param": "page_size", "details": "Input should be between 1 and 100"}]
@@ -221,23 +221,23 @@ class PrimeIntellectServer(ProviderServer):
         return {"items": [_sparse(one) for one in items] if self.sparse else items, "totalCount": len(found)}
 
     def list_none(self, request: EmulatorRequest) -> Any:
-        """There are no clusters and no disks here."""
+        """Return none: there are no clusters and no disks here."""
         return {"items": [], "totalCount": 0}
 
     def summary(self, request: EmulatorRequest) -> Any:
-        """Every GPU with the number of its offers."""
+        """Return every GPU with the number of its offers."""
         names = [one["gpuType"] for one in self.rows]
         return {name: {"count": names.count(name)} for name in sorted(set(names))}
 
     def by_gpu(self, request: EmulatorRequest) -> Any:
-        """The older answer: a list for each GPU."""
+        """Return the older format: a list for each GPU."""
         found: dict[str, list[Any]] = {}
         for one in self.rows:
             found.setdefault(one["gpuType"], []).append(one)
         return found
 
     def rates(self, request: EmulatorRequest) -> EmulatorReply:
-        """The European Central Bank's file of one day."""
+        """Return the European Central Bank's file of one day."""
         return EmulatorReply(200, _RATES, content_type="application/xml")
 
 
@@ -251,7 +251,7 @@ _POD_FIELDS: Final = frozenset(
 
 
 def _pod_price(one: Mapping[str, Any], disk_gb: int | None) -> float:
-    """What a pod costs: its price, and the disk where that is not included."""
+    """Return the cost of a pod: its price, and the disk if not included."""
     prices, disk = one["prices"], one["disk"]
     unit = disk["pricePerUnit"] or 0.0
     included = 0 if disk["defaultIncludedInPrice"] is False else disk["defaultCount"] or 0
@@ -272,7 +272,7 @@ def _fits(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
 
 
 def _sparse(one: dict[str, Any]) -> dict[str, Any]:
-    """Without what says nothing."""
+    """Return a row without its empty fields."""
     return {
         key: _sparse(value) if isinstance(value, dict) else value for key, value in one.items() if value is not None
     }

@@ -1,7 +1,7 @@
-"""RunPod on loopback: the catalogue, pods and billing of REST v2, and what its official client asks of GraphQL.
+"""RunPod on loopback: the catalogue, pods and billing of REST v2, and the official client's GraphQL queries.
 
-Built from the vendor's specification and recorded answers. Where the vendor publishes nothing (the lines between LOW
-and HIGH, how long a pod takes), this stage invents something and says so.
+Built from the vendor's specification and recorded answers. If the vendor publishes nothing (the boundary of LOW and
+HIGH, how long a pod takes), this stage invents something and says so.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _TITLES = {
 
 
 class RunPod(ProviderServer):
-    """One account. `types` and `pods` may be read and changed under `lock`.
+    """One account. `types` and `pods` can be read and changed under `lock`.
 
     Args:
-        credit: dollars; a create is refused with 402 when less than an hour of the pod is left.
-        lags: how long a new pod takes for each step.
-        quotas: of requests to REST.
+        credit: dollars; a create is refused with 402 if it covers less than an hour of the pod.
+        lags: duration of each step of a new pod.
+        quotas: for requests to REST.
     """
 
     ROUTES: ClassVar = (
@@ -78,7 +78,7 @@ class RunPod(ProviderServer):
 
     # --- for tests -------------------------------------------------------------------------------------------------
     def sell_out(self, gpu_id: str, cloud: str = "SECURE", place: str | None = None) -> None:
-        """No GPU of this type is free any more, there or (None) anywhere in that cloud."""
+        """From now on no GPU of this type is free, there or (None) anywhere in that cloud."""
         with self.lock:
             row = self.types[gpu_id]
             if cloud == "COMMUNITY":
@@ -87,13 +87,13 @@ class RunPod(ProviderServer):
                 row.free = {one: 0 if place in (None, one) else left for one, left in row.free.items()}
 
     def stop(self, pod_id: str) -> None:
-        """A pod exits: its owner, an empty balance, or its host did it."""
+        """Make a pod exit, because of its owner, an empty balance, or its host."""
         with self.lock:
             self.pods[pod_id].stopped_at = self.clock()
 
     # --- REST v2 ---------------------------------------------------------------------------------------------------
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """REST wants a key, counts, and tells what is left; GraphQL sees to itself."""
+        """Check the key and the quota of REST, and report the rest of it; GraphQL has its own check."""
         if not request.path.startswith("/v2/"):
             return super().routed(request)
         if not request.keyed:
@@ -109,7 +109,7 @@ class RunPod(ProviderServer):
         return replace(answer, headers=(*answer.headers, *headers.items()))
 
     def no_route(self, request: EmulatorRequest) -> EmulatorReply:
-        """A wrong path, or a method that it does not take."""
+        """Refuse a wrong path, or an unsupported method."""
         return problem(404, "resource not found")
 
     def catalogue(self, request: EmulatorRequest) -> Any:
@@ -144,7 +144,7 @@ class RunPod(ProviderServer):
         return reply(pod.shown(request.now, self.lags), 201)
 
     def made(self, body: Mapping[str, Any]) -> EmulatedPod:
-        """A new pod. Raises Refused: no capacity, no money."""
+        """Create a pod. Raises Refused: no capacity, no money."""
         row = self.types.get(body["gpu"]["id"])
         cloud, count = body.get("cloud", "SECURE"), body["gpu"].get("count", 1)
         place = None if row is None else self._place(row, cloud, count, body.get("dataCenterIds"))
@@ -162,7 +162,7 @@ class RunPod(ProviderServer):
         return pod
 
     def listed(self, request: EmulatorRequest) -> Any:
-        """`GET /v2/pods`: no filters, no pages; members of clusters only if they are asked for."""
+        """`GET /v2/pods`: no filters, no pages; members of clusters only on request."""
         everything = request.params.get("includeClusterPods") == "true"
         pods = [pod for pod in self.pods.values() if everything or pod.cluster is None]
         return {"pods": [pod.shown(request.now, self.lags) for pod in pods]}
@@ -194,13 +194,13 @@ class RunPod(ProviderServer):
         return {"registries": [{"id": one, "name": name} for one, name in self.registries.items()]}
 
     def billing(self, request: EmulatorRequest) -> Any:
-        """`GET /v2/billing/pods`, by whole days: what ran, at what it costs."""
+        """`GET /v2/billing/pods`, by whole days: running pods and their costs."""
         start, end = (request.params.get(name, "") for name in ("startTime", "endTime"))
         records = [self._record(pod, start, end) for pod in (*self.ended_pods, *self.pods.values())]
         return {"records": records, "metadata": {"recordCount": len(records)}}
 
     def graphql(self, request: EmulatorRequest) -> EmulatorReply:
-        """`POST /graphql`: failures of business are a 200 with `errors`."""
+        """`POST /graphql`: application errors are a 200 with `errors`."""
         body = request.body()
         try:
             value = answered(str(body.get("query", "")), body.get("variables") or {}, Resolver(self, request))
@@ -209,7 +209,7 @@ class RunPod(ProviderServer):
         return reply(value)
 
     def pod(self, pod_id: str) -> EmulatedPod:
-        """A pod that is there. Raises Refused."""
+        """Return an existing pod. Raises Refused."""
         if pod_id not in self.pods:
             raise RefusedRequest(problem(404, "pod not found"))
         return self.pods[pod_id]
@@ -233,7 +233,7 @@ class RunPod(ProviderServer):
 
     @staticmethod
     def _place(row: GpuType, cloud: str, count: int, wanted: list[str] | None) -> tuple[str | None] | None:
-        """Where there is room, if anywhere. The list is enforced, though the specification calls it preferred."""
+        """Return a place with room, if any. The list is enforced, although the specification calls it preferred."""
         if not row.sold(cloud) or count > row.most:
             return None
         for place, free in row.free_at(cloud).items():
@@ -252,14 +252,14 @@ class RunPod(ProviderServer):
 def problem(
     status: int, detail: str, errors: list[str] | None = None, headers: Mapping[str, str] | None = None
 ) -> EmulatorReply:
-    """An RFC 9457 problem, as REST v2 sends them."""
+    """Return an RFC 9457 problem, as REST v2 does."""
     body = {"title": _TITLES.get(status, "Error"), "status": status, "detail": detail}
     answer = reply(body | ({} if errors is None else {"errors": errors}), status, headers)
     return replace(answer, content_type="application/problem+json")
 
 
 def _stock_wanted(params: Mapping[str, str]) -> tuple[bool, str, int]:
-    """With stock?, cloud, GPUs. `include` and `product` come together or not at all."""
+    """Return (with stock?, cloud, GPUs). `include` and `product` must be given together or not at all."""
     include, product = params.get("include"), params.get("product")
     if (include is None) is not (product is None):
         raise RefusedRequest(problem(400, "product is required with include, and forbidden without it"))

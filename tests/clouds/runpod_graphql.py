@@ -1,6 +1,6 @@
-"""As much GraphQL as RunPod's clients speak: one operation, aliases, arguments, nested fields, a fixed schema.
+"""The part of GraphQL that RunPod's clients use: one operation, aliases, arguments, nested fields, a fixed schema.
 
-No fragments and no directives. A field or an input that the schema lacks is refused as the service does, with 400.
+No fragments and no directives. An unknown field or input is refused like at the service, with 400.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WORDS: Final = {"true": True, "false": False, "null": None}
 
 
 class InvalidQuery(Exception):
-    """The question cannot be answered: the whole answer is this error."""
+    """The query cannot be answered: the whole answer is this error."""
 
     def __init__(self, message: str, code: str = "GRAPHQL_VALIDATION_FAILED", status: int = 400) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class ResolverError(Exception):
 
 
 class Field(NamedTuple):
-    """One field that is asked for."""
+    """One requested field."""
 
     alias: str
     name: str
@@ -37,16 +37,16 @@ class Field(NamedTuple):
 
 
 class Schema(Protocol):
-    """What there is: `types` maps a type to its fields, these to the type they lead to ("" for a plain value)."""
+    """The schema: `types` maps a type to its fields, and these to their types ("" for a plain value)."""
 
     types: ClassVar[Mapping[str, Mapping[str, str]]]
 
     def resolve(self, type_name: str, parent: Any, field: Field) -> Any:
-        """The value of a field. Raises Broken, Failed."""
+        """Return the value of a field. Raises Broken, Failed."""
 
 
 def answered(query: str, variables: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """The whole answer to a query or a mutation. Raises Broken."""
+    """Return the whole answer to a query or a mutation. Raises Broken."""
     kind, fields = _QueryReader(query, variables).operation()
     _check(fields, kind, schema)
     data: dict[str, Any] = {}
@@ -92,7 +92,7 @@ class _QueryReader:
         self._at = 0
 
     def operation(self) -> tuple[str, tuple[Field, ...]]:
-        """Query or Mutation, and its fields."""
+        """Parse Query or Mutation, and its fields."""
         kind = "Query"
         if self._peek() in ("query", "mutation"):
             kind = self._next().capitalize()

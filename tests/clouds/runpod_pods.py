@@ -1,4 +1,4 @@
-"""Pods of the emulated RunPod: what a create may say, how a pod comes to life, how it is shown."""
+"""Pods of the emulated RunPod: valid creates, how a pod starts, how it is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADDRESS: Final = "195.26.233.3"
 
 
 class Lags(NamedTuple):
-    """Seconds after the create at which a pod gets on; the next is never earlier than the one before."""
+    """Seconds from the create to each step of a pod, in ascending order."""
 
     starting_s: float = 0.0
     running_s: float = 0.0
@@ -29,7 +29,7 @@ class Lags(NamedTuple):
 
 @dataclass
 class EmulatedPod:
-    """One pod: the body it was made of, what it costs, and what befell it."""
+    """One pod: the body of its create, its cost, and its events."""
 
     id: str
     body: Mapping[str, Any]
@@ -45,17 +45,17 @@ class EmulatedPod:
 
     @property
     def gpu(self) -> dict[str, Any]:
-        """Type and number."""
+        """Return type and number."""
         shown = self.body["gpu"]
         return {"id": shown["id"], "count": shown.get("count", 1)}
 
     @property
     def cloud(self) -> str:
-        """SECURE unless the create said otherwise."""
+        """SECURE unless the create states otherwise."""
         return str(self.body.get("cloud", "SECURE"))
 
     def status(self, now: float, lags: Lags) -> str:
-        """As REST says it."""
+        """Return the value in REST's form."""
         if self.stopped_at is not None:
             return "EXITED"
         if self.failed:
@@ -64,14 +64,14 @@ class EmulatedPod:
         return "PROVISIONING" if age < lags.starting_s else "STARTING" if age < lags.running_s else "RUNNING"
 
     def uptime(self, now: float, lags: Lags) -> int | None:
-        """Of the container; None: there is none. In a restart loop it is around 0, and often negative."""
+        """Uptime of the container; None: there is none. In a restart loop it is around 0, and often negative."""
         if self.status(now, lags) != "RUNNING" or now - self.created_at < lags.container_s:
             return None
         up = int(now - self.created_at - lags.container_s)
         return (7, 0, -14, -9)[up // 30 % 4] if self.looping else max(up, 1)
 
     def shown(self, now: float, lags: Lags) -> dict[str, Any]:
-        """As REST shows it."""
+        """Return the pod as REST shows it."""
         status, body = self.status(now, lags), self.body
         ports = self.open_ports(now, lags)
         ssh = next((port for port in ports if port["private"] == 22), None)
@@ -96,7 +96,7 @@ class EmulatedPod:
         return shown | ({} if self.cluster is None else {"cluster": {"id": self.cluster}})
 
     def open_ports(self, now: float, lags: Lags) -> list[dict[str, Any]]:
-        """TCP ports as they are mapped; they come late."""
+        """Return the mapped TCP ports, which appear late."""
         if self.uptime(now, lags) is None or now - self.created_at < lags.ports_s:
             return []
         inside = [int(port.partition("/")[0]) for port in self.body.get("ports", []) if port.endswith("/tcp")]
@@ -117,7 +117,7 @@ class EmulatedPod:
 
 
 def faults_of(body: Any) -> list[str]:
-    """What of a create violates the contract: a line each, as a 422 names them."""
+    """Return a create's violations of the contract: one line each, as in a 422."""
     if not isinstance(body, dict):
         return ["$: expected an object"]
     found = [f"$: additional properties '{name}' not allowed" for name in sorted(body.keys() - FIELDS)]
@@ -148,7 +148,7 @@ def _gpu_faults(gpu: Mapping[str, Any]) -> list[str]:
 
 
 def crossed(body: Mapping[str, Any]) -> str | None:
-    """A rule between fields that is broken: a 400; None: none is."""
+    """Return a broken rule between fields (a 400), or None."""
     if {"persistent", "network"} <= body.get("mounts", {}).keys():
         return "mounts.persistent and mounts.network are mutually exclusive"
     if {"minCudaVersion", "allowedCudaVersions"} <= body["gpu"].keys():
@@ -157,7 +157,7 @@ def crossed(body: Mapping[str, Any]) -> str | None:
 
 
 def moment(seconds: float) -> str:
-    """RFC 3339 of Unix seconds."""
+    """Format Unix seconds by RFC 3339."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -8,7 +8,7 @@ WINDOWS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 class Quotas(NamedTuple):
-    """Requests a window; the vendor's documented example."""
+    """Requests per window; the vendor's documented example."""
 
     minute: int = 60
     hour: int = 3_000
@@ -23,7 +23,7 @@ class QuotaMeter:
         self._used: dict[tuple[str, int], int] = {}
 
     def count(self, now: float) -> str | None:
-        """Take one; the name of a window that has none left, else None."""
+        """Take one; return the name of an exhausted window, or None."""
         spent = next((name for name in WINDOWS if self._left(name, now) <= 0), None)
         if spent is None:
             for name, seconds in WINDOWS.items():
@@ -32,7 +32,7 @@ class QuotaMeter:
         return spent
 
     def headers(self, now: float, spent: str | None = None) -> dict[str, str]:
-        """As they are sent; `spent` names the window of a 429."""
+        """Return the headers; `spent` names the window of a 429."""
         lines = [f'"{name}";r={max(self._left(name, now), 0)};t={_until(name, now)}' for name in WINDOWS]
         policies = [f'"{name}";q={getattr(self.quotas, name)};w={seconds}' for name, seconds in WINDOWS.items()]
         headers = {"RateLimit": ", ".join(lines), "RateLimit-Policy": ", ".join(policies)}

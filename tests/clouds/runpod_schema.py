@@ -1,4 +1,4 @@
-"""RunPod's GraphQL schema as far as clients use it, and what its fields hold on the emulated account."""
+"""RunPod's GraphQL schema as far as clients use it, and its values for the emulated account."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _plain(*names: str, **leading: str) -> dict[str, str]:
 
 
 class RunPodAccount(Protocol):
-    """What the schema shows, and what it does."""
+    """The data and operations of the schema."""
 
     types: dict[str, GpuType]
     pods: dict[str, EmulatedPod]
@@ -39,7 +39,7 @@ class RunPodAccount(Protocol):
     templates: dict[str, dict[str, Any]]
 
     def made(self, body: Mapping[str, Any]) -> EmulatedPod:
-        """A new pod. Raises Refused."""
+        """Create a pod. Raises Refused."""
 
     def end(self, pod_id: str) -> None:
         """Terminate a pod."""
@@ -90,7 +90,7 @@ class Resolver:
         self._request = request
 
     def resolve(self, type_name: str, parent: Any, field: Field) -> Any:
-        """The value of a field. Raises Broken: no key; Failed: no such pod, no capacity."""
+        """Return the value of a field. Raises Broken: no key; Failed: no such pod, no capacity."""
         if type_name in ("Query", "Mutation"):
             if field.name not in _KEYLESS and not self._request.keyed:
                 raise InvalidQuery("Unauthorized", "UNAUTHENTICATED", 401)
@@ -232,7 +232,7 @@ def _type(row: GpuType) -> dict[str, Any]:
 
 
 def _lowest(row: GpuType, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The live price of one request: for all GPUs of it; without a count every field is null."""
+    """Return the live price of one request: for all its GPUs; without a count every field is null."""
     count = wanted.get("gpuCount")
     both = ("SECURE", "COMMUNITY")
     clouds = both if "secureCloud" not in wanted else both[:1] if wanted["secureCloud"] else both[1:]
@@ -246,7 +246,7 @@ def _lowest(row: GpuType, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _body(wanted: Mapping[str, Any], cloud: str) -> dict[str, Any]:
-    """A create of GraphQL in the words of REST."""
+    """Convert a create of GraphQL to REST."""
     volume = wanted.get("volumeInGb") or 0
     mounts = {"persistent": {"size": volume, "path": wanted.get("volumeMountPath")}} if volume else {}
     return {
@@ -259,5 +259,5 @@ def _body(wanted: Mapping[str, Any], cloud: str) -> dict[str, Any]:
 
 
 def _title(stock: str) -> str | None:
-    """Title case here, upper case in REST; null where there is none."""
+    """Return title case, where REST has upper case; null if there is none."""
     return None if stock == "NONE" else stock.capitalize()

@@ -1,4 +1,4 @@
-"""What the emulated RunPod has: GPU types, their prices, and how many are free in which data centre."""
+"""The stock of the emulated RunPod: GPU types, their prices, and how many are free in which data centre."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class GpuType:
 
     @property
     def secure(self) -> bool:
-        """Sold in the secure cloud at all?"""
+        """Whether the secure cloud sells it at all."""
         return self.secure_price is not None
 
     def price(self, cloud: str) -> float | None:
-        """USD an hour for one GPU."""
+        """Return the USD per hour of one GPU."""
         return self.secure_price if cloud == "SECURE" else self.community_price
 
     def sold(self, cloud: str) -> bool:
-        """Sold in this cloud at all?"""
+        """Whether this cloud sells it at all."""
         return self.secure if cloud == "SECURE" else self.community
 
     def free_at(self, cloud: str) -> dict[str | None, int]:
-        """Free GPUs by data centre; the community cloud names none."""
+        """Return free GPUs by data centre; the community cloud names none."""
         if not self.sold(cloud):
             return {}
         found: dict[str | None, int] = {}
@@ -51,7 +51,7 @@ class GpuType:
 
 
 def seeded() -> dict[str, GpuType]:
-    """The market that a new stage begins with. Prices: seen 2026-05 and 2026-08, or invented where none was."""
+    """Return the market of a new stage. Prices: seen 2026-05 and 2026-08, or invented."""
     rows = [
         GpuType("NVIDIA GeForce RTX 4090", "RTX 4090", 24, 0.74, 0.34, {"US-KS-2": 32, "EU-RO-1": 9, "EUR-IS-1": 3}, 9),
         GpuType("NVIDIA GeForce RTX 3090", "RTX 3090", 24, 0.46, 0.22, {"EU-RO-1": 6}, 25),
@@ -84,13 +84,13 @@ def seeded() -> dict[str, GpuType]:
 
 
 def level(free: int, count: int) -> str:
-    """NONE, LOW, MEDIUM or HIGH; where the vendor draws the lines is not published."""
+    """Return NONE, LOW, MEDIUM or HIGH; the vendor does not publish the boundaries."""
     times = free // count
     return "NONE" if times < 1 else "LOW" if times < 2 else "MEDIUM" if times < 4 else "HIGH"
 
 
 def rendered(row: GpuType, cloud: str, count: int, with_stock: bool) -> dict[str, Any]:
-    """One type as REST shows it."""
+    """Return one type as REST shows it."""
     most = {"secure": row.most if row.secure else 0, "community": row.most if row.community else 0}
     shown: dict[str, Any] = {
         "id": row.id, "name": row.name, "pool": None, "manufacturer": row.manufacturer, "memory": row.memory,

@@ -1,6 +1,6 @@
 """Shadeform on loopback: many clouds' types, instances that wait for their cloud, and the limits of `auto_delete`.
 
-source: the vendor's OpenAPI 1.0.0 and guides; a refusal recorded on 2026-08-18. Prices are made up, or the seller's.
+source: the vendor's OpenAPI 1.0.0 and guides; a refusal recorded on 2026-08-18. Prices are invented, or the seller's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONTAINERS: Final = frozenset({"runpod"})
 
 
 class ShadeformBooking(NamedTuple):
-    """One instance: what stays the same of its row, its limits, and its times in Unix seconds."""
+    """One instance: the constant part of its row, its limits, and its times in Unix seconds."""
 
     row: dict[str, Any]
     limits: dict[str, str]
@@ -49,8 +49,8 @@ class Shadeform(ProviderServer):
 
     Args:
         boots_s: how long an instance is creating, waiting for its cloud, and pending, a third each.
-        ends_s: how long it is deleting before it is deleted.
-        only_active: a cloud that deletes nothing before it is active.
+        ends_s: how long it is in state deleting.
+        only_active: a cloud that deletes instances only once they are active.
         lists_deleted: deleted instances stay in the list.
     """
 
@@ -86,7 +86,7 @@ class Shadeform(ProviderServer):
 
     # --- what tests do ------------------------------------------------------------------------------------------------
     def sell_out(self, offer_id: str) -> None:
-        """Nobody gets `CLOUD/TYPE/REGION…` any more, although the list says that it is available."""
+        """`CLOUD/TYPE/REGION…` is no longer available, although the list shows it."""
         cloud, kind, region = offer_id.split("/")[:3]
         self.sold_out.add((cloud, kind, region))
 
@@ -95,7 +95,7 @@ class Shadeform(ProviderServer):
         return request.headers.get("x-api-key")
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Only the types are public; a wrong key is refused there, too."""
+        """Check the key: only the types are public, and a wrong key is refused there, too."""
         is_public = request.path.endswith("/instances/types") and self.key_of(request) is None
         if not request.keyed and not is_public:
             raise _refused(401, "UNAUTHORIZED", "Invalid API key")
@@ -105,7 +105,7 @@ class Shadeform(ProviderServer):
         return _refused(404, "NOT_FOUND", "Not found").reply
 
     def types(self, request: EmulatorRequest) -> dict[str, Any]:
-        """Filtered as asked for; in no order, unless sorted by price."""
+        """Return filtered types; unordered unless sorted by price."""
         found = [kind for kind in self.kinds if _fits(kind, request.params)]
         if request.params.get("sort") == "price":
             found.sort(key=lambda kind: int(kind["hourly_price"]))
@@ -114,7 +114,7 @@ class Shadeform(ProviderServer):
         return {"instance_types": found}
 
     def create(self, request: EmulatorRequest) -> dict[str, Any]:
-        """A 200 is a promise only: the cloud may fail afterwards."""
+        """Create one. A 200 is only a promise: the cloud may fail afterwards."""
         wanted = request.body()
         if not all(wanted.get(key) for key in ("cloud", "region", "shade_instance_type", "name")) or not isinstance(
             wanted.get("shade_cloud"), bool
@@ -134,19 +134,19 @@ class Shadeform(ProviderServer):
         return {"id": instance_id, "cloud_assigned_id": row["cloud_assigned_id"]}
 
     def instances(self, _request: EmulatorRequest) -> dict[str, Any]:
-        """All that is there. The start script is given back, the variables are not."""
+        """Return all instances, with the start script but without the variables."""
         shown = [self._shown(one) for one in self._booked.values()]
         hidden = {"envs", "auto_delete"}
         kept = [one for one in shown if self.lists_deleted or one["status"] != "deleted"]
         return {"instances": [{key: one[key] for key in one.keys() - hidden} for one in kept]}
 
     def info(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
-        """One of them, with everything; the documents show a status for what is deleted, and no 404."""
+        """Return one with all fields; the documents show a status for deleted ones, not a 404."""
         deleted = self._booked.get(instance_id)
         return self._shown(self._known(instance_id) if deleted is None else deleted)
 
     def delete(self, _request: EmulatorRequest, instance_id: str) -> EmulatorReply:
-        """Answered with nothing at all."""
+        """Delete one; the answer is empty."""
         one = self._known(instance_id)
         if self.only_active and self._status(one) not in ("active", "error", "deleting"):
             raise _refused(400, "BAD_REQUEST", "The instance cannot be deleted before it is active")
@@ -155,7 +155,7 @@ class Shadeform(ProviderServer):
         return EmulatorReply(200, b"")
 
     def update(self, request: EmulatorRequest, instance_id: str) -> EmulatorReply:
-        """Name, tags, and the limits."""
+        """Change name, tags, and limits."""
         one, wanted = self._known(instance_id), request.body()
         row = one.row | {key: wanted[key] for key in ("name", "tags") if key in wanted}
         limits = _limits(wanted) if "auto_delete" in wanted else one.limits
@@ -170,7 +170,7 @@ class Shadeform(ProviderServer):
         return one
 
     def _ended_at(self, one: ShadeformBooking) -> float | None:
-        """When its owner or `auto_delete` ended it; None: not yet."""
+        """Return when its owner or `auto_delete` ended it, or None."""
         ends = [] if one.deleted_at is None else [one.deleted_at]
         if date := one.limits.get("date_threshold"):
             ends.append(datetime.fromisoformat(date).timestamp())
@@ -265,7 +265,7 @@ def _row(instance_id: str, kind: dict[str, Any], wanted: dict[str, Any]) -> dict
 
 
 def _limits(wanted: dict[str, Any]) -> dict[str, str]:
-    """Checked as the schema says: an RFC 3339 date, a decimal of dollars as text."""
+    """Validate by the schema: an RFC 3339 date, decimal dollars as text."""
     limits = wanted.get("auto_delete") or {}
     try:
         if date := limits.get("date_threshold"):
@@ -278,7 +278,7 @@ def _limits(wanted: dict[str, Any]) -> dict[str, str]:
 
 
 def _moment(seconds: float | None) -> str:
-    """RFC 3339; what has not been is in the year 1."""
+    """Format by RFC 3339; a time that has not come is in the year 1."""
     if seconds is None:
         return "0001-01-01T00:00:00Z"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""TensorDock's API v2 on loopback, with what people met there: errors as HTTP 200, stock that is not there, two shapes.
+"""TensorDock's API v2 on loopback, with reported oddities: errors as HTTP 200, false stock, two formats.
 
 Built from its documents and recorded answers. source: docs/providers/tensordock.md.
 """
@@ -55,7 +55,7 @@ def _location(number: int, city: str, state: str, country: str, tier: int, *gpus
 
 
 def market() -> list[dict[str, Any]]:
-    """A small market: prices as published, one place without a rate, one sold out."""
+    """Return a small market: prices as published, one place without a rate, one sold out."""
     rtx_4090 = "NVIDIA GeForce RTX 4090 PCIe 24GB"
     unpriced = {"per_vcpu_hr": 0.003, "per_gb_storage_hr": 0.00005}
     return [
@@ -81,17 +81,17 @@ class TensorDock(ProviderServer):
     """Locations and machines in memory.
 
     Attributes:
-        locations: what is listed, to be changed at will.
-        errors_as_200: refusals come with HTTP 200 and their status in the body, as most did.
+        locations: the listed locations; can be changed.
+        errors_as_200: refusals have HTTP 200 and their status in the body, as most did.
         flat_list: machines are listed as `{"data": [...]}` instead of the documented `{"data": {"instances": [...]}}`.
-        wrapped: a single machine comes inside `data`.
-        gpus_as_map: a location's GPUs are a map by their ids.
-        false_stock: so many of the next creates find nothing, whatever is listed.
-        false_rate: this part of all creates finds nothing, the same ones in every run.
-        status: of a new machine; polls_to_ip: looks at it until it has an address.
-        stops_at_once: a new machine is stopped at the first look.
-        ignores_forwards: no port leads to a machine, as at one place.
-        rate_factor: what is charged, as a part of what was listed.
+        wrapped: a single machine is inside `data`.
+        gpus_as_map: a location's GPUs are a map by id.
+        false_stock: this many of the next creates find nothing, whatever is listed.
+        false_rate: this share of all creates finds nothing, the same ones in every run.
+        status: of a new machine; polls_to_ip: polls until it has an address.
+        stops_at_once: a new machine is stopped at the first poll.
+        ignores_forwards: no port reaches a machine, as at one place.
+        rate_factor: the charged share of the listed price.
         limit_per_minute: requests; None: not counted.
     """
 
@@ -128,7 +128,7 @@ class TensorDock(ProviderServer):
         self._chance = random.Random(7)
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """The rate is looked at first, then the key: locations alone are shown without one."""
+        """Check the rate first, then the key: only locations are public."""
         recent = [one for one in self.requests if one.now > request.now - 60]
         if self.limit_per_minute is not None and len(recent) > self.limit_per_minute:
             raise RefusedRequest(reply({"error": "Too many requests"}, 429))
@@ -140,7 +140,7 @@ class TensorDock(ProviderServer):
     # --- offers -------------------------------------------------------------------------------------------------------
 
     def list_locations(self, request: EmulatorRequest) -> Any:
-        """All places, with what a machine could have there."""
+        """Return all places, with what a machine could have there."""
         shown = deepcopy(self.locations)
         if self.gpus_as_map:
             for place in shown:
@@ -148,11 +148,11 @@ class TensorDock(ProviderServer):
         return {"data": {"locations": shown}}
 
     def list_hosts(self, request: EmulatorRequest) -> Any:
-        """One host for each GPU model of each place."""
+        """Return one host for each GPU model of each place."""
         return {"data": {"hostnodes": self._hosts()}}
 
     def show_host(self, request: EmulatorRequest, host: str) -> Any:
-        """One host."""
+        """Return one host."""
         found = next((one for one in self._hosts() if one["id"] == host), None)
         return {"data": found} if found else self._no(404, "Hostnode not found")
 
@@ -184,7 +184,7 @@ class TensorDock(ProviderServer):
     # --- machines -----------------------------------------------------------------------------------------------------
 
     def create(self, request: EmulatorRequest) -> Any:
-        """Rent: look at the fields, then whether there is any."""
+        """Rent: validate the fields, then check the stock."""
         wanted = request.body().get("data", {}).get("attributes", {})
         faults = list(_faults(wanted))
         if faults:
@@ -205,7 +205,7 @@ class TensorDock(ProviderServer):
         return {"data": {key: machine[key] for key in ("type", "id", "name", "status")}}
 
     def list_machines(self, request: EmulatorRequest) -> Any:
-        """All machines: their names and little else."""
+        """Return all machines: their names and little else."""
         if self.flat_list:
             return {"data": [{key: one[key] for key in ("id", "name", "status")} for one in self.machines.values()]}
         rows = [
@@ -215,7 +215,7 @@ class TensorDock(ProviderServer):
         return {"data": {"instances": rows}}
 
     def show(self, request: EmulatorRequest, machine_id: str) -> Any:
-        """One machine; its address comes after some looks."""
+        """Return one machine; its address appears after some polls."""
         machine = self.machines.get(machine_id)
         if machine is None:
             return self._no(404, "Instance not found")
@@ -228,14 +228,14 @@ class TensorDock(ProviderServer):
         return {"data": shown} if self.wrapped else shown
 
     def delete(self, request: EmulatorRequest, machine_id: str) -> Any:
-        """End it for good."""
+        """Delete it."""
         machine = self.machines.pop(machine_id, None)
         if machine is None:
             return self._no(404, "Instance not found")
         return {"data": {"type": "success", "attributes": {"message": "Instance deleted successfully"}}}
 
     def turn(self, request: EmulatorRequest, machine_id: str, how: str) -> Any:
-        """Start or stop."""
+        """Start or stop it."""
         machine = self.machines.get(machine_id)
         if machine is None:
             return self._no(404, "Instance not found")
@@ -290,7 +290,7 @@ class TensorDock(ProviderServer):
 
 
 def _faults(wanted: Mapping[str, Any]) -> Any:
-    """What does not pass the validation, each with its path."""
+    """Return validation errors, each with its path."""
     room = wanted.get("resources") or {}
     place, host = wanted.get("location_id"), wanted.get("hostnode_id")
     checks = (

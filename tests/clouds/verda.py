@@ -1,8 +1,8 @@
-"""Verda on loopback: sign-in, types, stock of each place, volumes, start scripts, and instances that are ordered first.
+"""Verda on loopback: sign-in, types, stock of each place, volumes, start scripts, and instances with an ordered phase.
 
 source: the vendor's Python client 1.25.0 and its tests, its OpenAPI as published in public, what dstack's backend and
 SkyPilot's provisioner handle, and a refusal quoted in an issue of the vendor's command line, read 2026-11. Prices and
-who has stock where are made up.
+stock are invented.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Verda(ProviderServer):
     """A small Verda. Its key is the secret of the API credentials; the id is `CLIENT_ID`.
 
     Args:
-        token_s: how long a token lasts.
-        boots_s: how long an instance is ordered and provisioning, a half each. It cannot be ended before.
+        token_s: validity of a token.
+        boots_s: how long an instance is ordered and provisioning, half each. It cannot be ended before.
         amount: the balance, in dollars.
     """
 
@@ -77,17 +77,17 @@ class Verda(ProviderServer):
 
     # --- what tests do ------------------------------------------------------------------------------------------------
     def sell_out(self, offer_id: str) -> None:
-        """Nobody gets `TYPE/PLACE…` any more, although the stock still shows it."""
+        """`TYPE/PLACE…` is no longer available, although the stock still shows it."""
         kind, place = offer_id.split("/")[:2]
         self.sold_out.add((kind, place))
 
     def revoke_tokens(self) -> None:
-        """Tokens end before their time."""
+        """Expire all tokens early."""
         self._tokens.clear()
 
     # --- what the provider does ---------------------------------------------------------------------------------------
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Everything but signing in needs a token."""
+        """Require a token for everything except signing in."""
         if not request.path.endswith("/oauth2/token") and self._tokens.get(request.key or "", 0.0) <= self.clock():
             raise _refused(401, "unauthorized_request", "Access token is missing or invalid")
         return super().routed(request)
@@ -113,7 +113,7 @@ class Verda(ProviderServer):
         return [_type_row(one, request.params.get("currency", "usd")) for one in _TYPES]
 
     def stock(self, request: EmulatorRequest) -> list[dict[str, Any]]:
-        """Of one rental type, grouped by place; every place is there."""
+        """Return the stock of one rental type by place, including empty places."""
         wanted = "spot" if request.params.get("isSpot") == "true" else "demand"
         free = {place: [one[0] for one in _TYPES if one[8].get(place) in (wanted, "both")] for place in _PLACES}
         only = request.params.get("location_code")
@@ -148,7 +148,7 @@ class Verda(ProviderServer):
         return list(self.scripts.values())
 
     def store_script(self, request: EmulatorRequest) -> EmulatorReply:
-        """The answer is the id alone, as text."""
+        """Create a script; the answer is only the id, as text."""
         wanted = request.body()
         if not wanted.get("name") or not wanted.get("script"):
             raise _refused(400, "invalid_request", "name and script are required")
@@ -162,7 +162,7 @@ class Verda(ProviderServer):
         return EmulatorReply(200, b"")
 
     def deploy(self, request: EmulatorRequest) -> EmulatorReply:
-        """The answer is the id alone, as text. No stock is a 503."""
+        """Create an instance; the answer is only the id, as text. Without stock it is a 503."""
         wanted = request.body()
         kind = self._checked(wanted)
         place, spot = wanted.get("location_code", "FIN-01"), wanted.get("is_spot") is True
@@ -182,7 +182,7 @@ class Verda(ProviderServer):
         return EmulatorReply(202, instance_id.encode())
 
     def all_instances(self, request: EmulatorRequest) -> list[dict[str, Any]]:
-        """All that are not deleted, or those of one status."""
+        """Return all that are not deleted, or those of one status."""
         wanted = request.params.get("status")
         shown = [self._shown(one) for one in self.machines.values()]
         return [one for one in shown if (one["status"] != "discontinued" if not wanted else one["status"] == wanted)]
@@ -191,7 +191,7 @@ class Verda(ProviderServer):
         return self._shown(self._known(instance_id))
 
     def act(self, request: EmulatorRequest) -> EmulatorReply:
-        """`volume_ids` names the disks that go with it: one that is not named stays, detached, and is billed."""
+        """Delete it. `volume_ids` names the disks to delete with it: others stay, detached and billed."""
         wanted = request.body()
         ids = [wanted["id"]] if isinstance(wanted.get("id"), str) else wanted.get("id") or []
         if wanted.get("action") != "delete" or not ids:
@@ -220,7 +220,7 @@ class Verda(ProviderServer):
         return self.machines[instance_id]
 
     def _checked(self, wanted: dict[str, Any]) -> tuple[Any, ...]:
-        """The type of an order that is well formed."""
+        """Return the type of a well-formed order."""
         kind = next((one for one in _TYPES if one[0] == wanted.get("instance_type")), None)
         disk = wanted.get("os_volume") or {}
         script = wanted.get("startup_script_id")

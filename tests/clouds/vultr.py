@@ -1,6 +1,6 @@
-"""Vultr on loopback: plans, stock of each place, SSH keys, and instances that are pending first.
+"""Vultr on loopback: plans, stock of each place, SSH keys, and instances with a pending phase.
 
-source: as gpuwatch/providers/vultr. Prices, and who has stock where, are made up.
+source: as gpuwatch/providers/vultr. Prices and stock are invented.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Vultr(ProviderServer):
     """A small Vultr.
 
     Args:
-        boots_s: how long an instance is pending and installing, a half each.
-        page_rows: the most rows of a page, whatever is asked for.
+        boots_s: how long an instance is pending and installing, half each.
+        page_rows: maximum rows per page, whatever is requested.
         enabled: whether the account may have GPUs.
     """
 
@@ -60,12 +60,12 @@ class Vultr(ProviderServer):
         self._number = 0
 
     def sell_out(self, offer_id: str) -> None:
-        """Nobody gets `PLAN/PLACE` any more, although the stock still shows it."""
+        """`PLAN/PLACE` is no longer available, although the stock still shows it."""
         plan, place = offer_id.split("/")
         self.sold_out.add((plan, place))
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Plans and regions are public; everything else needs the key."""
+        """Require the key, except for plans and regions."""
         if not request.keyed and not request.path.endswith(("/plans", "/regions", "/availability")):
             raise _refused(401, "Invalid API token.")
         return super().routed(request)
@@ -133,7 +133,7 @@ class Vultr(ProviderServer):
         return instance_id
 
     def _checked(self, wanted: dict[str, Any]) -> tuple[Any, ...]:
-        """The plan of an order that is well formed, and in stock."""
+        """Return the plan of a well-formed order, if in stock."""
         plan = next((one for one in _PLANS if one[0] == wanted.get("plan")), None)
         wrong = {
             "Invalid plan chosen.": plan is None,
@@ -163,7 +163,7 @@ class Vultr(ProviderServer):
         return one | (early if part < 0.5 else {"server_status": "installingbooting"})
 
     def _page(self, request: EmulatorRequest, name: str, rows: list[dict[str, Any]]) -> EmulatorReply:
-        """A part of a list; the cursor of the next one is opaque."""
+        """Return a part of a list; the cursor of the next one is opaque."""
         size = min(int(request.params.get("per_page", "100")), self.page_rows)
         cursor = request.params.get("cursor")
         first = int(base64.b64decode(cursor).decode().removeprefix("next__")) if cursor else 0

@@ -32,23 +32,23 @@ Weights = Mapping[str, np.ndarray[Any, Any]]
 
 
 def bert_graph(weights: Weights, *, heads: int, layers: int, with_weights: bool) -> bytes:
-    """From token ids, texts of one length, to one vector per token, serialised."""
+    """Build a graph from token ids, texts of one length, to one vector per token, serialised."""
     return Builder(weights, heads, with_weights).built(layers)
 
 
 def packaged_graph() -> bytes:
-    """MiniLM's graph, without its weights."""
+    """Build MiniLM's graph without its weights."""
     return bert_graph(load_file(find_model(None).weights), heads=12, layers=6, with_weights=False)
 
 
 def packaged_int8_graph() -> bytes:
-    """The same with weights of 8 bits; what goes into each of its products is rounded by the recorded ranges."""
+    """Build the same with 8-bit weights; the recorded ranges round the inputs of each product."""
     ranges = json.loads(RANGES.read_text(encoding="utf-8"))["ranges"]
     return Int8Builder(load_file(find_model(None).weights), ranges).built(6)
 
 
 class Builder:
-    """Puts the nodes together."""
+    """Builds the nodes of the graph."""
 
     def __init__(self, weights: Weights, heads: int, with_weights: bool) -> None:
         self._weights, self._heads, self._with_weights = weights, heads, with_weights
@@ -127,7 +127,7 @@ class Builder:
 
 
 class Int8Builder(Builder):
-    """MiniLM's products in whole numbers of 8 bits, by ranges that do not depend on what is read together."""
+    """Compute MiniLM's products in 8-bit integers, by ranges that do not depend on the texts of a batch."""
 
     def __init__(self, weights: Weights, ranges: Mapping[str, tuple[float, float]]) -> None:
         super().__init__(weights, 12, with_weights=False)

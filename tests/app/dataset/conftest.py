@@ -1,4 +1,4 @@
-"""The real MiniLM, and a tiny model where only the way of the data counts."""
+"""The real MiniLM, and a tiny model for tests in which only the data flow matters."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Auditor = Callable[..., Audit]
 
 @pytest.fixture(scope="module")
 def minilm() -> AuditModels:
-    """all-MiniLM-L6-v2 out of its package. It fills 250 MB: no longer than its tests need it."""
+    """Return all-MiniLM-L6-v2 from its package. It takes 250 MB, so it is released after its tests."""
     counter = TokenCounter(find_model(None).tokenizer, estimate=True)
     return AuditModels(embedder=open_embedder(None, "onnx", 1), counter=counter)
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of 32 numbers a word."""
+    """Create a BERT with 32 numbers per word."""
     return tiny_models.bert(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> AuditModels:
-    """The tiny model, ready to read."""
+    """Load the tiny model."""
     embedder: Embedder = open_embedder(tiny_folder, "onnx", 1)
     return AuditModels(embedder=embedder, counter=TokenCounter(tiny_folder / "tokenizer.json", estimate=True))
 
 
 @pytest.fixture
 def audit(tiny: AuditModels) -> Auditor:
-    """Audits a file with the tiny model, or with those that are named."""
+    """Audit a file with the tiny model, or with the given models."""
 
     def run(
         path: Path,
@@ -61,6 +61,6 @@ def audit(tiny: AuditModels) -> Auditor:
 
 
 def written(path: Path, texts: Sequence[str]) -> Path:
-    """A file with one row a text."""
+    """Write a file with one row per text."""
     path.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
     return path

@@ -1,9 +1,9 @@
-"""The range of what goes into each product of MiniLM, over texts: how the packaged 8-bit graph rounds it.
+"""The ranges of the inputs of MiniLM's products, over texts: they define the rounding of the packaged 8-bit graph.
 
     python -m tests.app.dataset.minilm_ranges     # write tests/recorded/minilm-ranges.json again
 
-Every second paragraph of the project's own pages, and the recorded texts in other languages; the other half of the
-paragraphs is for the tests. Ranges hold zero, and the least and greatest value seen.
+The texts are every second paragraph of the project's pages, and the recorded texts in other languages; the tests use
+the other paragraphs. Ranges contain zero, and the lowest and highest value seen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORTEST, _MOST_TOKENS = 200, 256
 
 
 class _Watched(Builder):
-    """The graph in 32 bits that also says what goes into its products."""
+    """Return the 32-bit graph that also outputs the inputs of its products."""
 
     def __init__(self, weights: Any) -> None:
         super().__init__(weights, 12, with_weights=True)
@@ -43,14 +43,14 @@ class _Watched(Builder):
 
 
 def paragraphs() -> list[str]:
-    """Longer paragraphs of the project's pages, in their order."""
+    """Return longer paragraphs of the project's pages, in order."""
     pages = sorted((_ROOT / "docs").glob("*.md"))
     parts = (part.strip() for page in pages for part in page.read_text(encoding="utf-8").split("\n\n"))
     return [part for part in parts if len(part) >= _SHORTEST]
 
 
 def ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Least and greatest value that goes into each product."""
+    """Return the lowest and highest input of each product."""
     found = find_model(None)
     watched = _Watched(load_file(found.weights))
     graph = onnx.load_model_from_string(watched.built(6))

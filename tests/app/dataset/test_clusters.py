@@ -32,7 +32,7 @@ _WHAT = (
 
 
 def mixed(rows: int, crowd: float, seed: int = 1) -> list[str]:
-    """So much of one template, the rest about this and that."""
+    """This many texts of one template, the others about different subjects."""
     draw = random.Random(seed)
     pick = draw.choice
     return [
@@ -44,7 +44,7 @@ def mixed(rows: int, crowd: float, seed: int = 1) -> list[str]:
 
 
 def points(crowd: int, others: int, width: float, seed: int = 3) -> module.Vectors:
-    """So many around one direction, the others anywhere."""
+    """This many vectors around one direction, the others anywhere."""
     draw = np.random.default_rng(seed)
     middle = draw.normal(size=48)
     found = np.concatenate(
@@ -55,7 +55,7 @@ def points(crowd: int, others: int, width: float, seed: int = 3) -> module.Vecto
 
 
 def test_ninety_in_a_hundred_from_one_template_is_crowded(minilm: AuditModels) -> None:
-    """KMeans alone parts the template into dozens of clusters, and sees nothing."""
+    """KMeans alone splits the template into dozens of clusters, and reports nothing."""
     found = cluster_rows(minilm.embedder.vectors(mixed(500, 0.93))[0], 400, 100, 42)
     assert (found.verdict, found.plain_top_share < 0.5, found.top_share > 0.9) == ("crowded", True, True)
 

@@ -1,4 +1,4 @@
-"""What is there already is found; what only begins alike is not."""
+"""Existing texts are found; texts with only the same beginning are not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_large_cluster_is_parted_and_copies_are_still_found(monkeypatch: pytes
 
 
 def test_a_crowd_in_one_spot_is_parted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies close together is joined into one cluster, and must not be compared all with all."""
+    """Close texts are joined into one cluster, but must not be compared all with all."""
     monkeypatch.setattr(module, "_PART_ROWS", 40)
     draw = np.random.default_rng(6)
     vectors = (np.ones((400, 8)) + draw.normal(0, 0.1, (400, 8))).astype(np.float32)
@@ -102,7 +102,7 @@ def test_texts_that_were_cut_are_the_same_only_if_their_wording_is() -> None:
 
 
 def test_long_texts_that_begin_alike_both_stay(audit: Auditor, tmp_path: Path) -> None:
-    """The tiny model reads 16 tokens: to it the first three are one text."""
+    """The tiny model reads 16 tokens: it cannot tell the first three texts apart."""
     beginning = list(range(14))
     texts = [
         words(beginning + list(range(100, 200))),

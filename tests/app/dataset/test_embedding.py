@@ -1,4 +1,4 @@
-"""Vectors are those that sentence-transformers gives, whatever runs the model."""
+"""Vectors equal those of sentence-transformers, whatever runs the model."""
 
 from __future__ import annotations
 

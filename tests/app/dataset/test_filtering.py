@@ -1,4 +1,4 @@
-"""The copy holds what stays, byte for byte; the input is never touched, whatever it is called."""
+"""The copy contains the kept rows, byte for byte; the input is never changed, whatever its name."""
 
 from __future__ import annotations
 

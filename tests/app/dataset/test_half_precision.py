@@ -1,4 +1,4 @@
-"""MiniLM with weights of half precision. By itself: the model as it comes need not be in memory beside it."""
+"""MiniLM with half-precision weights. In a file of its own, so that the original model need not be in memory, too."""
 
 from __future__ import annotations
 

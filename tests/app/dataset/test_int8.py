@@ -1,4 +1,4 @@
-"""MiniLM in 8 bits: quicker, nearly the same vectors, and no text's vector depends on its neighbours."""
+"""MiniLM in 8 bits: faster, nearly the same vectors, and no text's vector depends on its neighbours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_packaged_graph_is_the_one_that_is_tested_here() -> None:
 
 
 def test_its_vectors_are_near_those_of_32_bits(int8: Embedder, minilm: AuditModels) -> None:
-    """On paragraphs that its ranges were not taken from."""
+    """On paragraphs that its ranges were not computed from."""
     texts = paragraphs()[1::2][:80]
     exact, found = minilm.embedder.vectors(texts)[0], int8.vectors(texts)[0]
     assert (exact * found).sum(axis=1).min() > 0.97

@@ -1,4 +1,4 @@
-"""Lines come whole, from anywhere, and however long one is."""
+"""Lines are read completely, from any source and of any length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_lines_are_the_file_and_go_on_from_each_of_them(
 
 
 def _split(content: bytes) -> list[bytes]:
-    """By line feeds alone."""
+    """Split at line feeds only."""
     parts = content.split(b"\n")
     return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 

@@ -1,4 +1,4 @@
-"""The report holds what was found, and no text of a data set becomes a part of the page."""
+"""The report shows all findings, and no text of a data set becomes markup of the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTILE = [
 
 
 class Tags(HTMLParser):
-    """The tags and attributes of a page, and whether they are closed as they should be."""
+    """Collects the tags and attributes of a page, and checks that they are closed correctly."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Perplexity is that of a model whose answers are known."""
+"""Perplexity of a model whose answers are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages as a datatrove pipeline: what several tasks find is what one audit finds."""
+"""The stages as a datatrove pipeline: several tasks find the same as one audit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.app.dataset.tiny_models import words
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Three files; texts repeat within and between them, and one is worded nearly like another."""
+    """Three files; texts repeat within and between them, and one nearly repeats another."""
     folder = tmp_path / "parts"
     folder.mkdir()
     draw = random.Random(5)

@@ -1,4 +1,4 @@
-"""One reason a row; a cluster keeps what it may."""
+"""One reason per row; a cluster keeps as many rows as allowed."""
 
 from __future__ import annotations
 

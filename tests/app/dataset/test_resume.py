@@ -1,4 +1,4 @@
-"""An audit that was killed goes on where it was, and finds what an undisturbed one finds."""
+"""A killed audit continues where it stopped, and finds the same as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ sys.exit(run(["dataset", "audit", path, "--model", model, "--threads", "1"]))
 
 
 class Counting:
-    """The model, and how many texts it was given."""
+    """The model, which counts the texts that it reads."""
 
     def __init__(self, embedder: object) -> None:
         self._embedder, self.texts = embedder, 0

@@ -1,4 +1,4 @@
-"""Hours in proportion to tokens; dollars at a price."""
+"""Saved hours are proportional to tokens; dollars follow from a price."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TWO = TrainingPrice(usd_gpu_hour=2.0, source="as said")
 
 
 def test_hours_that_are_said_are_saved_in_proportion() -> None:
-    """The sources' filter: of 50 GB 20 stay."""
+    """The sources' filter: 20 of 50 GB stay."""
     found = training_saving(50_000, 30_000, TrainingWork(gpu_hours=100), None, TWO)
     assert (found.share, found.gpu_hours_saved, found.saved_usd) == (0.6, 60.0, 120.0)
 

@@ -1,4 +1,4 @@
-"""Large files: equal texts and wording are found in all rows, and a model reads a sample."""
+"""Large files: equal texts and similar wording are found in all rows; a model reads a sample."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_pass_goes_on_where_it_was_stopped(data: Path, tmp_path: Path, monkeyp
 
 
 def test_the_cheap_stages_parse_each_row_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts, not clocks: rows and sketches are made by blocks."""
+    """Counts instead of times: rows and sketches are created in blocks."""
     calls: Counter[str] = Counter()
     for name in ("parse_content", "parse_line", "minhashes"):
         real = getattr(cheap_stages, name)

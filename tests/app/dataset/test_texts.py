@@ -1,4 +1,4 @@
-"""Which text a row holds, and which lines are no rows."""
+"""Which text a row contains, and which lines are not rows."""
 
 from __future__ import annotations
 

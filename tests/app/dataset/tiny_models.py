@@ -1,4 +1,4 @@
-"""Models of a few kilobytes, made here: the same files and graphs as real ones, with random weights from a seed."""
+"""Models of a few kilobytes, generated here: the same files and graphs as real ones, with seeded random weights."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def bert(folder: Path, seed: int = 1, reads_tokens: int = 16, **config: Any) -> 
 
 
 def causal(folder: Path, table: np.ndarray[Any, Any], *, past: bool = False) -> Path:
-    """A language model whose next word hangs on the last one alone: `table` holds the logits.
+    """A language model whose next word depends only on the last one: `table` has the logits.
 
     Args:
-        past: it also wants what it saw before, as an exported decoder does.
+        past: it also needs its earlier input, like an exported decoder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     inputs = [helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "tokens"])]
