@@ -27,7 +27,7 @@ GARBAGE_MB = 16  # what a module's tests may leave behind without a search for g
 
 
 def _run_id(request: pytest.FixtureRequest) -> str:
-    """The same for all workers of one run."""
+    """Return the folder that all workers of one run share."""
     worker = getattr(request.config, "workerinput", None)
     return str(worker["testrunuid"])[:12] if worker else str(os.getpid())
 
@@ -40,7 +40,7 @@ settings.load_profile("gpuwatch")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests get more time. Several workers have an order of their own; it comes after pytest-randomly's."""
+    """Give slow tests more time, and set the order for several workers, after pytest-randomly's."""
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
@@ -50,14 +50,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was loaded and collected stays: no collection of garbage has to go through it again."""
+    """Exempt loaded and collected objects, which stay, from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_garbage_stays() -> Iterator[None]:
-    """Cycles with hundreds of megabytes else wait for a full collection, which is rare. One takes 150 ms."""
+    """Collect garbage after each module: large cycles otherwise wait for a rare full collection. It takes 150 ms."""
     before = _resident_mb()
     yield
     if _resident_mb() > before + GARBAGE_MB:
@@ -71,7 +71,7 @@ def _resident_mb() -> int:
 
 @pytest.fixture(scope="session")
 def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A PostgreSQL server: $GPUWATCH_TEST_PG_URL, or one from a wheel; the workers of a run share it."""
+    """Run a PostgreSQL server: $GPUWATCH_TEST_PG_URL, or one from a wheel; the workers of a run share it."""
     given = os.environ.get("GPUWATCH_TEST_PG_URL")
     if given:
         yield given
@@ -96,7 +96,7 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class Postgres:
-    """Makes databases on the server, from a template that is upgraded once a worker."""
+    """Creates databases on the server, from a template that each worker upgrades once."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -111,11 +111,11 @@ class Postgres:
             connection.exec_driver_sql("SELECT pg_reload_conf()")
 
     def empty(self) -> str:
-        """A database without tables."""
+        """Create a database without tables."""
         return self._make("")
 
     def upgraded(self) -> str:
-        """A database at the newest schema, without rows."""
+        """Return a database at the newest schema, without rows."""
         if self._clean:
             return self._clean.pop()
         if self._template is None:
@@ -128,7 +128,7 @@ class Postgres:
         return self._make(f" TEMPLATE {self._template} STRATEGY FILE_COPY")
 
     def give_back(self, url: str) -> None:
-        """Empty it for the next test, a hundred times quicker than a new one; one whose schema was changed goes."""
+        """Empty it for the next test, a hundred times faster than a new one; one with a changed schema is dropped."""
         try:
             usable = self._emptied(url) == self._schema
         except DBAPIError:
@@ -139,7 +139,7 @@ class Postgres:
             self.drop(url)
 
     def _emptied(self, url: str) -> str:
-        """Delete every row but those that the migrations made, and say what the schema is."""
+        """Delete every row except those of the migrations, and return a description of the schema."""
         engine = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
         with engine.connect() as connection:
             connection.exec_driver_sql(
@@ -167,7 +167,7 @@ class Postgres:
         return f"{version} {found}"
 
     def drop(self, url: str) -> None:
-        """Away with it, whoever is still connected."""
+        """Drop it, even if connections are open."""
         with self._admin.connect() as connection:
             connection.exec_driver_sql(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 

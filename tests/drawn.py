@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws (docs/decisions/0136)."""
+"""The number of examples that Hypothesis draws (docs/decisions/0136)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 
 def examples(gate: int, explore: int) -> int:
-    """Of a test at the gate, where each run draws the same ones, and where somebody looks for more.
+    """Set the examples of a test: in the gate, where each run draws the same ones, and in exploration.
 
     `settings.register_profile` is too early for this: it knows one number for all tests.
     """

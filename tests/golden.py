@@ -1,7 +1,7 @@
-"""Golden files: a recorded answer beside what gpuwatch makes of it. `make golden` writes them anew.
+"""Golden files: a recorded answer and gpuwatch's result for it. `make golden` writes them again.
 
-A provider takes part with `tests/providers/NAME/replay.py`; its function `replay()` maps recorded files to what became
-of them. What alerts look like is in `tests/notifiers/samples.py`.
+A provider takes part with `tests/providers/NAME/replay.py`; its function `replay()` maps recorded files to their
+results. The looks of alerts are in `tests/notifiers/samples.py`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ TESTS = Path(__file__).parent
 
 
 def replayed_providers() -> list[str]:
-    """Those that take part."""
+    """Return the participating providers."""
     return sorted(script.parent.name for script in TESTS.glob("providers/*/replay.py"))
 
 
 def replay(provider: str) -> Mapping[str, Any]:
-    """Recorded file → what became of it, as JSON."""
+    """Return recorded file → result, as JSON."""
     results = runpy.run_path(str(TESTS / "providers" / provider / "replay.py"))["replay"]()
     return {name: json.loads(msgspec.json.encode(value)) for name, value in results.items()}
 
 
 def reported(read: Callable[[], Any]) -> Any:
-    """What a parser returns, or the error that it raises."""
+    """Return a parser's result, or the error that it raises."""
     try:
         return read()
     except GpuwatchError as error:
@@ -39,14 +39,14 @@ def reported(read: Callable[[], Any]) -> Any:
 
 
 def shown(error: GpuwatchError) -> Any:
-    """An error as JSON, under the name of the first of its classes that is public."""
+    """Return an error as JSON, under the name of the first public one of its classes."""
     details = {name: value for name, value in vars(error).items() if value is not None}
     public = next(kind for kind in type(error).__mro__ if not kind.__name__.startswith("_"))
     return {"error": public.__name__, "text": str(error)} | msgspec.to_builtins(details)
 
 
 def golden_path(provider: str, name: str) -> Path:
-    """Where the golden file of a recorded answer lies."""
+    """Return the path of the golden file of a recorded answer."""
     return TESTS / "recorded" / provider / "golden" / name
 
 

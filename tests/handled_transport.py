@@ -1,4 +1,4 @@
-"""A network that is one function, request → response, in httpx's words."""
+"""A network that is one function, request → response, with httpx's types."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ class HandledTransport:
         return httpcore.Response(answer.status_code, headers=answer.headers.raw, content=answer.content)
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""

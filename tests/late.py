@@ -1,4 +1,4 @@
-"""Large libraries that few tests need: loaded at their first use, not by every worker that collects the tests."""
+"""Large libraries that few tests need: loaded at first use, not by every worker that collects the tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LateModule:
-    """Stands for a module; its first attribute that is asked for loads it."""
+    """Represents a module; the first access to an attribute loads it."""
 
     def __init__(self, name: str) -> None:
         self._name = name

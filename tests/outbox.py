@@ -1,4 +1,4 @@
-"""Alerts put into a store, and taken out of it, without a daemon."""
+"""Puts alerts into a store, and takes them out, without a daemon."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpuwatch.storage.outbox import Outbox
 
 
 def news(alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> OutboxAlert:
-    """An alert for these channels, whatever the routing says."""
+    """Store an alert for these channels, regardless of the routing."""
     return OutboxAlert(alert=alert, expires_at=expires_at, once_key=once_key, channels=tuple(channels))
 
 
 def new_alerts(store: Database) -> list[Alert]:
-    """The alerts that were stored since the last call, oldest first."""
+    """Return the alerts stored since the last call, oldest first."""
     box, found = Outbox(store), list[Alert]()
     while new := [one.alert for one in box.unrouted()]:
         box.route({alert.alert_id: () for alert in new}, datetime(2026, 11, 21, tzinfo=UTC))

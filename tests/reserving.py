@@ -1,4 +1,4 @@
-"""A launch reserved in the store, as the engine's transaction reserves it."""
+"""Reserves a launch in the store, like the engine's transaction."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from gpuwatch.storage.launch_admission import reserve
 
 
 def launch_or_refusal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
-    """Without the match that it is for."""
+    """Reserve a launch; return it without its match."""
     got = reserve(connection, intent, budget, now)
     return got if isinstance(got, LaunchRefusal) else got[0]

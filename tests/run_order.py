@@ -1,11 +1,11 @@
-"""In which order several workers run the tests (pytest-xdist, `--dist worksteal`).
+"""The order in which several workers run the tests (pytest-xdist, `--dist worksteal`).
 
-Each worker starts with an equal, contiguous part of the list; one that has finished its part takes from the end of
-another's.
+Each worker starts with an equal, contiguous part of the list; a worker that has finished its part takes tests from the
+end of another one's.
 
-- Slow tests mostly wait: they are spread evenly over the first two thirds of all parts. Beside each that waits others
-  compute, and none begins when nothing is left to do beside it.
-- Tests that load the same large libraries begin in one part, so that not every worker holds every library in the end.
+- Slow tests mostly wait: they are spread evenly over the first two thirds of all parts, so that others compute while
+  one waits, and none starts when there is no other work left.
+- Tests that load the same large libraries start in one part, so that not every worker loads every library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LARGE_LIBRARIES = (
 
 
 def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
-    """The same tests, in that order. Equal on every worker, if `items` is."""
+    """Return the same tests in that order. Equal on every worker, if `items` is."""
     sizes = [(len(items) + n) // workers for n in range(workers)]  # as worksteal cuts: the smaller parts first
     slow = [item for item in items if item.get_closest_marker("slow")]
     first: list[list[pytest.Item]] = [[] for _ in range(workers)]
@@ -51,7 +51,7 @@ def _libraries_of(item: pytest.Item) -> int | None:
 
 
 def _mixed(slow: Sequence[pytest.Item], quick: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The slow ones at equal distances within the first two thirds."""
+    """Place slow tests at equal distances within the first two thirds."""
     distance = 2 * len(quick) // (3 * len(slow)) if slow else 0
     mixed: list[pytest.Item] = []
     for number, item in enumerate(slow):

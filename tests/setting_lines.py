@@ -1,4 +1,4 @@
-"""The lines about settings in docs/settings.md and .env.example. `make golden` adds those that are missing."""
+"""The lines about settings in docs/settings.md and .env.example. `make golden` adds missing ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ ROOT = Path(__file__).parent.parent
 
 
 def general_rows() -> list[SettingRow]:
-    """All settings but those that the page of one provider describes."""
+    """Return all settings except those documented on a provider's page."""
     return [row for row in setting_rows() if row.path[0] != "providers" or row.path[1] == "vastai"]
 
 
 def docs_line(row: SettingRow) -> str:
-    """The row of the table in docs/settings.md."""
+    """Return the row of the table in docs/settings.md."""
     default = f"`{row.default}`" if row.default else "needed" if row.needed else "–"
     text = row.text.replace("|", "\\|")
     return f"| `{row.key.removeprefix('watch.')}` | {default} | {text} |"
 
 
 def example_lines(row: SettingRow) -> list[str]:
-    """The lines of .env.example. The value of a setting without a default is its channel's own example."""
+    """Return the lines of .env.example. A setting without a default has its channel's own example as value."""
     if row.default:
         return [f"# {row.text}", f"# {row.variable}=" + row.default.strip('"')]
     section, name = row.path[1], row.path[-1]
@@ -34,7 +34,7 @@ def example_lines(row: SettingRow) -> list[str]:
 
 
 def with_missing_rows(page: str, rows: Sequence[SettingRow]) -> str:
-    """docs/settings.md with a line for each setting, after the line of the setting before it."""
+    """Return docs/settings.md with a line for each setting, after the line of the previous setting."""
     lines, at = page.splitlines(), 0
     for row in rows:
         start = docs_line(row).partition(" | ")[0] + " |"
@@ -47,7 +47,7 @@ def with_missing_rows(page: str, rows: Sequence[SettingRow]) -> str:
 
 
 def with_missing_variables(example: str, rows: Sequence[SettingRow]) -> str:
-    """.env.example with a variable for each setting, and for the key of each provider."""
+    """Return .env.example with a variable for each setting, and for the key of each provider."""
     lines, at = example.splitlines(), 0
     for row in rows:
         found = _line_of(lines, row.variable)
@@ -66,7 +66,7 @@ def with_missing_variables(example: str, rows: Sequence[SettingRow]) -> str:
 
 
 def write() -> None:
-    """Add what is missing."""
+    """Add missing lines."""
     for path, added in (
         (ROOT / "docs" / "settings.md", lambda text: with_missing_rows(text, [*general_rows(), *watch_rows()])),
         (ROOT / ".env.example", lambda text: with_missing_variables(text, general_rows())),

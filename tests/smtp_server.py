@@ -21,7 +21,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 @dataclass
 class Mailbox:
-    """What arrived, and what goes wrong."""
+    """Received mails, and faults to inject."""
 
     port: int = 0
     mails: list[EmailMessage] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Mailbox:
     released: threading.Event = field(default_factory=threading.Event)
 
     def texts(self) -> list[str]:
-        """The plain part of each mail."""
+        """Return the plain part of each mail."""
         return [_part(mail, "plain") for mail in self.mails]
 
 
@@ -86,7 +86,7 @@ def a_ca() -> trustme.CA:
 
 
 def trusting(ca: trustme.CA) -> ssl.SSLContext:
-    """A client's context that trusts it."""
+    """Return a client's context that trusts it."""
     context = ssl.create_default_context()
     ca.configure_trust(context)
     return context
@@ -99,11 +99,11 @@ def smtp_server(
     password: str | None = None,
     names: tuple[str, ...] = ("127.0.0.1", "localhost"),
 ) -> Iterator[Mailbox]:
-    """A server that runs until the block ends.
+    """Run a server until the block ends.
 
     Args:
-        password: logins are offered, and must bear it.
-        names: what its certificate is for.
+        password: logins are offered, and must use it.
+        names: host names of its certificate.
     """
     box = Mailbox()
     options: dict[str, Any] = {"auth_require_tls": security == "starttls"}
@@ -144,10 +144,10 @@ _DRIPS_FOR_S = 90.0  # then it hangs up: a client without a deadline ends, too, 
 
 @contextmanager
 def dripping_server(stage: str, every_s: float = 0.02) -> Iterator[int]:
-    """A mail server that speaks normally until `stage`, and from there one byte at a time, without end; its port.
+    """A mail server that behaves normally until `stage`, then sends one byte at a time, without end; yields its port.
 
     Args:
-        stage: "greeting", "TLS" (the handshake), the command whose reply drips, or "." for the end of DATA.
+        stage: "greeting", "TLS" (the handshake), the command with the slow reply, or "." for the end of DATA.
     """
     stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -1,4 +1,4 @@
-"""A real SSH server on loopback (asyncssh): it lets one key in, and runs what it gets with a shell of its own."""
+"""A real SSH server on loopback (asyncssh): it accepts one key, and runs its commands with its own shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ asyncssh: Any = LateModule("asyncssh")
 
 
 class SshServer:
-    """Where it listens, what it was asked to run, and the key that opens it."""
+    """Its address, its received commands, and the accepted key."""
 
     def __init__(self, key_file: Path) -> None:
         self.key_file = key_file
@@ -40,7 +40,7 @@ async def _run(process: Any, server: SshServer, environment: Mapping[str, str]) 
 
 @contextmanager
 def ssh_server(folder: Path, environment: Mapping[str, str]) -> Iterator[SshServer]:
-    """Listens until the block ends.
+    """Listen until the block ends.
 
     Args:
         folder: where the client's key is written.

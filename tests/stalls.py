@@ -1,4 +1,4 @@
-"""Providers of a test's own, registered as another package's would be. Their offers, waits and faults a test writes."""
+"""Providers of a single test, registered like another package's. The test sets their offers, waits and faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builders import an_offer
 
 
 class Stall:
-    """One provider: what an entry point names, its adapter's market, and the test's hand on it."""
+    """One provider: its entry point, its adapter's market, and the test's controls."""
 
     def __init__(self, name: str, **info: Any) -> None:
         plain = {"title": name.title(), "base_url": "https://stall.invalid", "searches_without_key": True}
@@ -35,7 +35,7 @@ class Stall:
         self.asked: list[Query] = []
 
     def sells(self, usd_hour: float, **changes: Any) -> Offer:
-        """One more offer: an H100 SXM without commission or disk."""
+        """Add an offer: an H100 SXM without commission or disk."""
         n = len(self.offers)
         plain: dict[str, Any] = {
             "provider": self.name,
@@ -49,12 +49,12 @@ class Stall:
         return self.offers[-1]
 
     def build(self, settings: ProviderSettings, tools: Tools) -> Adapter:
-        """An adapter over this very stall."""
+        """Build an adapter for this stall."""
         self._now = tools.now
         return Adapter(name=self.name, info=self.INFO, market=self)
 
     def search(self, query: Query) -> Answer:
-        """As the test has it."""
+        """Answer as the test has set."""
         self.asked.append(query)
         if self.waits_for is not None:
             self.waits_for.wait(60)
@@ -75,7 +75,7 @@ STALLS = (ONE, TWO, PRICES, SHUT, MACHINES, NEEDY)
 
 @contextmanager
 def open_stalls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """They are providers of gpuwatch inside the block, and empty."""
+    """Register them as providers of gpuwatch inside the block, and empty them."""
     points = "".join(f"{one.name} = tests.stalls:{name}\n" for name, one in globals().items() if isinstance(one, Stall))
     (folder / "stalls-1.0.dist-info").mkdir()
     (folder / "stalls-1.0.dist-info" / "entry_points.txt").write_text(f"[gpuwatch.providers]\n{points}")
@@ -90,5 +90,5 @@ def open_stalls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def down(name: str) -> ProviderDown:
-    """What a provider that is down raises."""
+    """The error of a provider that is down."""
     return ProviderDown(f"{name}: 502 bad gateway")

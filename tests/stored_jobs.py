@@ -1,4 +1,4 @@
-"""A store with a job that runs: as the daemon leaves it after two checkpoints and some samples."""
+"""A store with a running job, as the daemon leaves it after two checkpoints and some samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNNING = (JobState.RENTING, JobState.PREPARING, JobState.RUNNING)
 def a_running_job(
     settings: Settings, folder: Path, *, name: str = "train", log: str = "loss: 0.5\n", samples: int = 5
 ) -> Job:
-    """Queue it and take it to a quarter of its work; samples of a minute each, until now."""
+    """Queue it and run it to a quarter of its work; one sample per minute until now."""
     file = folder / f"{name}.toml"
     file.write_text(JOB)
     (job,) = submit_jobs(settings, [file])
@@ -52,7 +52,7 @@ def a_running_job(
 
 
 def a_sample(at: datetime, progress: float, loss: float = 1.0, **changes: Any) -> RunSample:
-    """As much as a run can say of itself."""
+    """Return a sample with all fields."""
     plain = RunSample(
         at=at,
         run_number=1,
@@ -70,7 +70,7 @@ def a_sample(at: datetime, progress: float, loss: float = 1.0, **changes: Any) -
 
 
 def sampled(settings: Settings, job: Job, sample: RunSample) -> Job:
-    """One more sample."""
+    """Store one more sample."""
     with_sample = JobTransition(
         to_state=JobState.RUNNING,
         at=sample.at,
@@ -82,14 +82,14 @@ def sampled(settings: Settings, job: Job, sample: RunSample) -> Job:
 
 
 def moved(settings: Settings, job: Job, states: Sequence[JobState], at: datetime, **changes: Any) -> Job:
-    """Through these states."""
+    """Take it through these states."""
     steps = [JobTransition(to_state=state, at=at) for state in states]
     steps[-1] = msgspec.structs.replace(steps[-1], changes=changes)
     return _record(settings, job, steps)
 
 
 def with_run(settings: Settings, run: JobRun, event: JobEvent | None = None) -> None:
-    """Keep a run."""
+    """Store a run."""
     store = open_database(settings.database_url)
     SqlJobRepository(store).save_run(run, event)
     store.close()

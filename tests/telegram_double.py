@@ -1,4 +1,4 @@
-"""A Bot API server on loopback, built from the API's documented answers; strict where Telegram is strict.
+"""A Bot API server on loopback, built from the API's documented answers; as strict as Telegram.
 
 `sendMessage` and `getChat`; commands and buttons: `getUpdates`, `answerCallbackQuery`, `editMessageText`, `sendPhoto`
 and `setMyCommands`; webhooks: `tests/telegram_webhook.py`.
@@ -49,7 +49,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Fault:
-    """One answer out of turn. `accepted`: the message is shown all the same."""
+    """One special answer. `accepted`: the message is shown anyway."""
 
     status: int = 200
     description: str = ""
@@ -77,7 +77,7 @@ REPLY_LOST = Fault(accepted=True, hangs_up=True)
 
 
 class TelegramDouble(WebhookSender):
-    """What was asked and shown, and what goes wrong next."""
+    """Received requests, shown messages, and the next faults."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class TelegramDouble(WebhookSender):
             return known[method](request, fault or Fault())
 
     def hangs(self, method: str, seconds: float) -> None:
-        """Keep the program waiting for an answer that never comes."""
+        """Let the program wait for an answer that never comes."""
         number = next(self._numbers)
         self.hanging[number] = method
         self.released.wait(seconds)
@@ -139,7 +139,7 @@ class TelegramDouble(WebhookSender):
     # --- commands and buttons -----------------------------------------------------------------------------------------
 
     def write(self, text: str, user: int, chat: int | None = None) -> int:
-        """A person writes; the id of the update."""
+        """Let a person write; return the id of the update."""
         chat_id = user if chat is None else chat
         message = {
             "message_id": 90_000,
@@ -151,7 +151,7 @@ class TelegramDouble(WebhookSender):
         return self._came_in({"message": message})
 
     def press(self, shown: Shown, label: str, user: int, data: str | None = None) -> str:
-        """A person presses a button of a message as it stands now; the id of the press."""
+        """Let a person press a button of a message in its current state; return the id of the press."""
         shown = self.now(shown)
         press_id = f"press-{self._next_update}"
         markup = [[{"text": text, "callback_data": said} for text, said in row] for row in shown.buttons]
@@ -173,7 +173,7 @@ class TelegramDouble(WebhookSender):
         return press_id
 
     def now(self, shown: Shown) -> Shown:
-        """The message as it stands now."""
+        """Return the current state of the message."""
         return next(one for one in self.shown if one.message_id == shown.message_id)
 
     def _came_in(self, what: dict[str, Any]) -> int:
@@ -185,7 +185,7 @@ class TelegramDouble(WebhookSender):
         return update_id
 
     def _poll(self, request: dict[str, Any]) -> tuple[Fault, bytes]:
-        """The newest request ends those before it, as Telegram does."""
+        """The newest request ends earlier ones, like at Telegram."""
         if self.webhook:
             return _no(409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first")
         if self.always is not None and not self.always.accepted:
@@ -346,7 +346,7 @@ def _no(status: int, description: str) -> tuple[Fault, bytes]:
 
 @contextmanager
 def telegram() -> Iterator[TelegramDouble]:
-    """The double, listening on a free port until the block ends."""
+    """Run the double on a free port until the block ends."""
     double = TelegramDouble()
 
     class Handler(BaseHTTPRequestHandler):
@@ -369,7 +369,7 @@ def telegram() -> Iterator[TelegramDouble]:
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Keeps quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

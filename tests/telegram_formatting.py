@@ -1,4 +1,4 @@
-"""Telegram's formatting as a reader gets it; strict where Telegram is (core.telegram.org/bots/api#html-style)."""
+"""Telegram's formatting as a reader sees it; as strict as Telegram (core.telegram.org/bots/api#html-style)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DETECTED = {
 
 
 class CannotParse(Exception):
-    """What stands behind "can't parse entities:"."""
+    """The text after "can't parse entities:"."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Entity:
 
 
 def parse(text: str, parse_mode: str | None) -> tuple[str, list[Entity]]:
-    """The visible text with its entities, those that Telegram finds by itself included."""
+    """Return the visible text with its entities, including those that Telegram finds itself."""
     if parse_mode is None:
         return text, _detected([(text, False)])
     assert parse_mode == "HTML"
@@ -39,7 +39,7 @@ def parse(text: str, parse_mode: str | None) -> tuple[str, list[Entity]]:
 
 
 class _Html:
-    """Telegram's HTML: few tags, each closed in order; a bare `<` always starts a tag."""
+    """Parse Telegram's HTML: few tags, each closed in order; a bare `<` always starts a tag."""
 
     def __init__(self, source: str) -> None:
         self.source = source

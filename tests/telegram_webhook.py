@@ -1,7 +1,7 @@
-"""Webhooks of the Bot API double: set and deleted as documented, and the requests that Telegram sends.
+"""Webhooks of the Bot API double: set and deleted as documented, and Telegram's requests.
 
-Source: core.telegram.org/bots/api#setwebhook and #webhookinfo. Requests come through a proxy that ends TLS, as
-docs/telegram.md asks for.
+Source: core.telegram.org/bots/api#setwebhook and #webhookinfo. Requests pass through a proxy that terminates TLS, as
+docs/telegram.md requires.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
 class Refused(Exception):
-    """Telegram's words for a bad request."""
+    """Telegram's text for a bad request."""
 
 
 class WebhookSender:
-    """What has not been confirmed yet, and who gets it.
+    """Unconfirmed updates, and who gets them.
 
     Attributes:
-        proxy_to: where the proxy behind the webhook's address hands requests on: http://127.0.0.1:PORT.
+        proxy_to: where the proxy of the webhook's address forwards requests: http://127.0.0.1:PORT.
         handed_over: the statuses of the webhook's answers.
     """
 
@@ -79,7 +79,7 @@ class WebhookSender:
         return True
 
     def _hand_over(self, url: str) -> None:
-        """What Telegram does while the webhook is this one: each update until it is taken."""
+        """Act like Telegram while this webhook is set: send each update until it is accepted."""
         while self.webhook == url and not self.released.is_set():
             with self._came:
                 self._came.wait_for(lambda: self.updates or self.webhook != url or self.released.is_set(), 0.2)
@@ -98,7 +98,7 @@ class WebhookSender:
                     self.released.wait(0.2)
 
     def hand_in(self, update: Any, **headers: str) -> int:
-        """One request to the webhook, through the proxy; the status of the answer."""
+        """Send one request to the webhook, through the proxy; return the status."""
         inside, outside = urlsplit(self.proxy_to), urlsplit(self.webhook)
         sent = {
             "Host": outside.netloc,

@@ -1,4 +1,4 @@
-"""The documents name every setting and command there is, and none that is not; their links lead somewhere."""
+"""The documents name exactly the existing settings and commands; their links work."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_provider_has_a_page_with_its_defaults_and_options(name: str) -> N
 
 
 def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:
-    """Copied to .env and uncommented, the example is right as it stands."""
+    """Copied to .env and uncommented, the example is valid as it is."""
     lines = [f"{name}={value}" for name, value in _VARIABLE.findall(EXAMPLE)]
     taken = [line for line in lines if not line.startswith("GPUWATCH_CONFIG=")]
     (tmp_path / ".env").write_text("\n".join(taken))
@@ -104,7 +104,7 @@ def test_architecture_names_every_folder() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_has_one_title_and_lines_that_fit(page: Path) -> None:
-    """Table rows and code are left out: neither can be wrapped."""
+    """Table rows and code are exempt: neither can be wrapped."""
     in_code, titles, long = False, 0, []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.lstrip().startswith("```"):

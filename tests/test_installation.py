@@ -14,7 +14,7 @@ REQUIRES = ["httpx>=0.28.1", "matplotlib>=3.10; extra == 'analysis'", 'pyarrow>=
 
 
 class Metadata(Distribution):
-    """What a wheel says of itself."""
+    """A wheel's metadata."""
 
     def read_text(self, filename: str) -> str | None:
         lines = [f"Requires-Dist: {one}" for one in REQUIRES]
@@ -49,7 +49,7 @@ def test_uv_installs_the_tool_again_with_what_the_extra_adds(tmp_path: Path) -> 
 
 
 def test_uv_keeps_what_was_added_before(tmp_path: Path) -> None:
-    """uv drops every package that the new command does not name."""
+    """uv removes every package that the new command does not name."""
     rows = '[{ name = "gpuwatch-daemon", extras = ["aws"] }, { name = "apprise", specifier = ">=1.9" }]'
     (tmp_path / "uv-receipt.toml").write_text(f"[tool]\nrequirements = {rows}\n")
     hint = package_hint("sentence-transformers", installed=installed(Installer.UV_TOOL, tmp_path))

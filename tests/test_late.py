@@ -1,4 +1,4 @@
-"""What every worker collects is small: a library that few tests need is loaded by the worker that runs them."""
+"""Collecting the tests loads little: a library that few tests need is loaded only by the worker that runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout keeps what docs/architecture.md says of it."""
+"""The layout obeys the rules in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ each_lock = pytest.mark.parametrize("lock", LOCKS)
 
 @cache
 def _tracked() -> tuple[Path, ...]:
-    """The repository's files; outside one (an unpacked sdist) every file that is not hidden."""
+    """Return the repository's files; outside one (an unpacked sdist) every file that is not hidden."""
     asked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if asked.returncode:
         found = [path for path in ROOT.rglob("*") if path.is_file() and not _hidden(path)]
@@ -58,11 +58,11 @@ def _hidden(path: Path) -> bool:
 
 
 class Source(NamedTuple):
-    """What the tests below ask of a file of the package.
+    """The facts about a file of the package that the tests below need.
 
-    `imports`: the top names of everything that is imported, also inside functions and for types. `taken`: what
-    `from a.b import c` names, as ("a.b", "c"); `taken_at_run_time`: without what is for types alone. `calls`: (line,
-    "time.time") for each call of that form. `classes`: those at the top.
+    `imports`: the top names of everything imported, also inside functions and for types. `taken`: the names of
+    `from a.b import c`, as ("a.b", "c"); `taken_at_run_time`: without those only for types. `calls`: (line,
+    "time.time") for each call of that form. `classes`: those at the top level.
     """
 
     imports: frozenset[str]
@@ -74,7 +74,7 @@ class Source(NamedTuple):
 
 @cache
 def _sources() -> Mapping[str, Source]:
-    """Every file is parsed once, and what was parsed is not kept."""
+    """Parse every file once, without keeping the syntax trees."""
     return {path.relative_to(PACKAGE).as_posix(): _read(path) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -137,7 +137,7 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
 
 
 def test_raw_sql_stays_in_the_recorder_the_import_the_roll_up_and_the_short_commands() -> None:
-    """Everything else goes through SQLAlchemy Core; those who call these hand a connection's cursor on."""
+    """All other code uses SQLAlchemy Core; the exceptions pass on a connection's cursor."""
     raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates", "import_merge", "import_rollup")
     short = (
         "light_reader",
@@ -150,7 +150,7 @@ def test_raw_sql_stays_in_the_recorder_the_import_the_roll_up_and_the_short_comm
 
 
 def test_commands_leave_the_store_to_use_cases() -> None:
-    """They may name its types; opening it and querying it is the business of `app/`."""
+    """They may name its types; only `app/` opens it and queries it."""
     for name, source in _sources().items():
         if name.startswith("cli/"):
             assert [place for place, _ in source.taken_at_run_time if place.startswith("gpuwatch.storage")] == [], name
@@ -164,7 +164,7 @@ def test_judging_settings_alone_knows_pydantic() -> None:
 
 
 def test_the_emulator_knows_nothing_of_our_client() -> None:
-    """It is built from the marketplace's documents; a mistake of the client must not be repeated in its judge."""
+    """It is built from the marketplace's documents: an error of the client must not be repeated in its judge."""
     for name, source in _sources().items():
         if name.startswith("emulator/"):
             known = {place for place, _ in source.taken}
@@ -178,7 +178,7 @@ def test_wiring_alone_reads_the_clock() -> None:
 
 
 def test_check_starts_without_what_it_does_not_need() -> None:
-    """These cost tens of milliseconds each, before an answer is on the screen."""
+    """These take tens of milliseconds each, before an answer is on the screen."""
     heavy = ("sqlalchemy", "alembic", "pydantic", "rich", "apscheduler", "httpcore", "httpx")
     program = f"import sys, gpuwatch.cli.check; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -186,7 +186,7 @@ def test_check_starts_without_what_it_does_not_need() -> None:
 
 
 def test_importing_a_module_does_nothing() -> None:
-    """No top-level code opens a file, a socket or a thread: the whole package imports in an empty, read-only place."""
+    """No top-level code opens a file, a socket or a thread: the package imports in an empty, read-only place."""
     modules = [
         "gpuwatch." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in _sources()
@@ -224,7 +224,7 @@ def test_no_file_is_named_for_nothing() -> None:
 
 
 def test_no_file_names_a_package_registry() -> None:
-    """Where packages come from is each machine's own business; a lock with a host in it works nowhere else."""
+    """Package sources are configured per machine; a lock with a host works nowhere else."""
     hosts = re.compile("py" + r"pi\.(org|io)|python" + r"hosted\.org|ana" + r"conda\.org")
     assert [path for path in _tracked() if hosts.search(path.read_text(errors="replace"))] == []
 
@@ -298,14 +298,14 @@ JOINS_THREADS = {"engine/alert_delivery.py"}  # how long real threads get to end
 
 
 def test_only_bootstrap_reads_the_clock() -> None:
-    """Elsewhere a clock is an argument; a function may be named as its default."""
+    """Elsewhere a clock is an argument; a function may be its default."""
     for name, source in _sources().items():
         if not name.startswith(MAY_READ_THE_CLOCK) and name not in JOINS_THREADS:
             assert [line for line, call in source.calls if call in CLOCKS] == [], name
 
 
 def test_every_class_has_a_name_of_its_own() -> None:
-    """A name that stands for two things explains neither."""
+    """A name for two things explains neither."""
     places: dict[str, list[str]] = {}
     for name, source in _sources().items():
         for class_name in source.classes:

@@ -1,4 +1,4 @@
-"""The Makefile and .ci/run keep what README.md and CONTRIBUTING.md say of them."""
+"""The Makefile and .ci/run agree with README.md and CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_ci_runs_the_test_command_of_the_readme_and_nothing_after_it() -> None:
 
 
 def test_every_package_is_installed_by_its_hash() -> None:
-    """The project itself is the one exception: it has none, and brings nothing with it."""
+    """The project itself is the only exception: it has no hash, and no further files."""
     makefile = (ROOT / "Makefile").read_text()
     recipes = [line for line in makefile.splitlines() if line.startswith("\t")]
     by_pip = [line for line in recipes if "$(PIP_INSTALL)" in line]

@@ -1,4 +1,4 @@
-"""One head; an empty database upgraded is what tables.py says; whatever starts together or dies, upgrades once."""
+"""One head; an upgraded empty database equals tables.py; concurrent or interrupted starts upgrade once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _sqlite_schema(connection: object) -> dict[str, str]:
 
 
 def _in_order(sql: str) -> str:
-    """The order of constraints says nothing."""
+    """The order of constraints does not matter."""
     columns, *constraints = " ".join(sql.replace('"', "").split()).split(", CONSTRAINT ")
     return columns + "".join(sorted(part.removesuffix(" )") for part in constraints))
 

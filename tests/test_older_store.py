@@ -1,4 +1,4 @@
-"""A database that an older gpuwatch filled keeps every row when it is upgraded, and everything in it can be read."""
+"""A database of an older gpuwatch keeps every row when it is upgraded, and everything in it can be read."""
 
 from __future__ import annotations
 

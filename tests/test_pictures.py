@@ -1,4 +1,4 @@
-"""The pictures of the documents show what the program prints now; `make pictures` makes them."""
+"""The pictures of the documents show the program's current output; `make pictures` makes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAKE = runpy.run_path(str(PICTURES / "make.py"))
 
 
 def _drawn(name: str) -> str:
-    """The text of a picture of a terminal, without its title and without blanks, which a drawing has none of."""
+    """Return the text of a terminal picture, without its title and without blanks, which a drawing lacks."""
     drawing = (PICTURES / name).read_text("utf-8")
     texts = re.findall(r'<text class="[^"]*-r\d+"[^>]*>(.*?)</text>', drawing, re.S)
     return _dense(unescape("".join(texts)).replace("\xa0", " "))

@@ -1,4 +1,4 @@
-"""The wheel alone, in an empty environment: what gpuwatch needs is inside it, or in requirements/runtime.txt."""
+"""The wheel alone, in an empty environment: everything gpuwatch needs is in it, or in requirements/runtime.txt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_S + 60)]
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """A folder that all workers of a run share."""
+    """Return a folder that all workers of a run share."""
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if hasattr(request.config, "workerinput") else own) / "wheel"
     folder.mkdir(exist_ok=True)
@@ -31,7 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 @pytest.fixture(scope="session")
 def wheel(shared: Path) -> Path:
-    """gpuwatch as it is delivered, built once a run."""
+    """The delivered gpuwatch, built once per run."""
     with open(shared / "wheel.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not list(shared.glob("*.whl")):
@@ -42,7 +42,7 @@ def wheel(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, shared: Path) -> Path:
-    """The program, installed as docs/deploy.md says: locked packages, then the wheel; nothing else is there."""
+    """The program, installed as in docs/deploy.md: locked packages, then the wheel, and nothing else."""
     home = shared / "venv"
     with open(shared / "venv.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -70,7 +70,7 @@ def _run(command: list[str], cwd: Path | None = None) -> None:
 
 
 def _gpuwatch(program: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run it in an empty folder, with an empty home and nothing of this process's environment."""
+    """Run it in an empty folder, with an empty home and none of this process's environment."""
     env = {"HOME": str(folder / "home"), "PATH": os.defpath, "LANG": "C.UTF-8"}
     return subprocess.run(
         [str(program), *words], cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False
@@ -90,7 +90,7 @@ def _names(wheel: Path) -> set[str]:
 
 
 def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
-    """Also what is no Python: the catalogue, spellings, the emulator's rows."""
+    """Also files that are not Python: the catalogue, spellings, the emulator's rows."""
     ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
     assert {
         "gpuwatch/domain/market/gpu-catalog.csv",
@@ -108,7 +108,7 @@ def test_the_migrations_are_inside_the_package(wheel: Path) -> None:
 
 
 def test_the_pages_of_the_documentation_are_inside(wheel: Path) -> None:
-    """Those for users: the records of decisions and the pictures stay in the repository."""
+    """Those for users: decision records and pictures stay in the repository."""
     pages = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/providers/*.md")]}
     assert {name for name in _names(wheel) if name.startswith("gpuwatch/docs/")} == {f"gpuwatch/{one}" for one in pages}
 
@@ -147,7 +147,7 @@ def test_it_makes_its_database(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_plays_the_demo(installed: Path, tmp_path: Path) -> None:
-    """Emulator, polls, history, alert, launch and its end: out of the wheel alone."""
+    """Emulator, polls, history, alert, launch and its end, from the wheel alone."""
     done = _gpuwatch(installed, tmp_path, "demo")
     assert done.returncode == 0, _said(done)
     assert "rented once" in done.stdout

@@ -1,7 +1,7 @@
 """The whole suite while other work keeps every core busy: `make loaded`, or `python -m tests.under_load [--times 3]`.
 
-A test that only passes on an idle machine is a defect. Busy processes, one for each core, run for as long as the suite
-does; the suite must pass every time in a row.
+A test that passes only on an idle machine is a defect. Busy processes, one per core, run during the whole suite, which
+must pass every time in a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_BUSY_S = 6 * 3600.0  # a busy process ends by itself, whatever became of its
 
 @contextmanager
 def busy_cores(count: int) -> Iterator[None]:
-    """Keep so many cores busy until the end of the block."""
+    """Keep this many cores busy until the end of the block."""
     processes = [multiprocessing.Process(target=_work, args=(os.getpid(),), daemon=True) for _ in range(count)]
     for process in processes:
         process.start()
@@ -40,7 +40,7 @@ def _work(parent: int) -> None:
 
 
 def run_suite(times: int, pytest_args: Sequence[str]) -> int:
-    """Run it so often in a row; the exit code of the first run that fails, or 0."""
+    """Run it this often in a row; return the exit code of the first failing run, or 0."""
     for number in range(1, times + 1):
         began = time.monotonic()
         code = subprocess.run([sys.executable, "-m", "pytest", *pytest_args], check=False).returncode

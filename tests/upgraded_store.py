@@ -1,4 +1,4 @@
-"""Databases at the newest schema. An SQLite file is copied: the migrations take a hundred times as long."""
+"""Databases at the newest schema. An SQLite file is copied, because the migrations take a hundred times as long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuwatch.storage.migrate import upgrade
 
 @cache
 def empty_file() -> bytes:
-    """What a database holds that was just made."""
+    """Return the contents of a new database."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "gpuwatch.db"
         database = open_database(f"sqlite:///{path}")
@@ -22,7 +22,7 @@ def empty_file() -> bytes:
 
 
 def open_upgraded(url: str) -> Database:
-    """It is open, and made if it is an SQLite file that is not there. What it holds stays."""
+    """Open it; creates a missing SQLite file. Existing contents stay."""
     path = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not path.exists():
         path.write_bytes(empty_file())

@@ -28,5 +28,5 @@ BENCHES = _loaded()
 
 
 def classes(suite: type[Suite], benches: dict[str, Bench]) -> dict[str, type]:
-    """One test class for each bench, by its name: `Test_vastai`."""
+    """Return one test class for each bench, named like `Test_vastai`."""
     return {f"Test_{name}": type(f"Test_{name}", (suite,), {"bench": bench}) for name, bench in benches.items()}

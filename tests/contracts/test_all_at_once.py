@@ -1,4 +1,4 @@
-"""Every market there is, asked at once by one command, each by its stand-in on loopback."""
+"""Every market, queried at once by one command, each through its stand-in on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.contracts.benches import BENCHES
 
 @pytest.fixture
 def markets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """All stand-ins are open, and the settings of this folder point there; the providers' names."""
+    """Open all stand-ins, and point the settings of this folder there; yields the providers' names."""
     found: list[Bench] = list(BENCHES.values())
     for bench in found:
         for name in providers.info(bench.name).key_names:

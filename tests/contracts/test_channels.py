@@ -1,4 +1,4 @@
-"""One suite for every alert channel: what the engine may rely on. A new module in `notifiers` must join it."""
+"""One suite for every alert channel: the guarantees that the engine relies on. New modules in `notifiers` join it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_CHANNELS = {"toolkit"}
 
 
 class Case(msgspec.Struct):
-    """A channel with its service, and ways to make that fail."""
+    """A channel with its service, and ways to make the service fail."""
 
     channel: Channel
     arrived: Callable[[], list[str]]
@@ -78,7 +78,7 @@ def _email(stack: ExitStack) -> Case:
 
 
 def _posts(stack: ExitStack, key: str | None) -> tuple[int, list[int], list[str]]:
-    """A server that takes POSTs: its port, the status it answers, and what `key` held in each body; None: all of it."""
+    """A server for POSTs: its port, its status, and the value of `key` in each body; None: the whole body."""
     status, bodies = [200], list[str]()
 
     class Hook(BaseHTTPRequestHandler):
@@ -126,7 +126,7 @@ def _webhook(stack: ExitStack) -> Case:
 
 
 def _documented(stack: ExitStack) -> Case:
-    """The channel that docs/write-a-provider.md shows."""
+    """The channel in docs/write-a-provider.md."""
     port, status, bodies = _posts(stack, "text")
     page = (Path(__file__).parents[2] / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
     (source,) = (code for code in re.findall(r"(?ms)^```python\n(.*?)^```$", page) if "ChannelInfo(" in code)

@@ -1,4 +1,4 @@
-"""What every provider's renting side keeps to: the public suite, over every bench of a provider that rents."""
+"""The rules for every provider's launcher: the public suite, on every bench of a provider that rents."""
 
 from __future__ import annotations
 

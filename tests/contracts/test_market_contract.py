@@ -1,4 +1,4 @@
-"""What every provider's search side keeps to: the public suite, over every bench."""
+"""The rules for every provider's market: the public suite, on every bench."""
 
 from __future__ import annotations
 

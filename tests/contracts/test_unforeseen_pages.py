@@ -1,4 +1,4 @@
-"""A list of instances that suddenly has pages, where none are documented, is never taken for the whole list."""
+"""An instance list with undocumented pages never counts as complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whoever watches the daemon from outside gets: start, a ping a minute, and fail at once."""
+"""The pings for an external monitor: start, one a minute, and fail at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
 
 
 class World:
-    """A heartbeat, and what its server got."""
+    """A heartbeat, and the requests that its server received."""
 
     def __init__(self, url: str, paths: list[str], http: PooledHttpClient) -> None:
         self.paths = paths
         self.heartbeat = Heartbeat(f"{url}/mine", lambda: http)
 
     def report(self, is_healthy: bool, tick_s: float) -> list[str]:
-        """What has arrived once this ping is over."""
+        """Return the received requests after this ping."""
         self.heartbeat.report(is_healthy, tick_s)
         ends_at = time.monotonic() + 60
         while self.heartbeat.is_busy and time.monotonic() < ends_at:

@@ -1,4 +1,4 @@
-"""What is logged, where, and what never is: a secret, a forged line, a megabyte."""
+"""What is logged and where; never a secret, a forged line, or a megabyte."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _a_known_secret() -> None:
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The root logger, put back as it was after the test."""
+    """The root logger, restored after the test."""
     logger = logging.getLogger()
     handlers, level, hook = list(logger.handlers), logger.level, threading.excepthook
     names = ("alembic", "apscheduler", "apscheduler.scheduler", "httpcore", "httpx")
@@ -89,7 +89,7 @@ def _as(style: str) -> Written:
 
 
 def _datagram(record: logging.LogRecord) -> dict[str, str]:
-    """What the journal received, its protocol parsed by the test."""
+    """The messages that the journal received, parsed by the test."""
     address = f"\0gpuwatch-journal-{os.getpid()}-{id(record)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(address)
@@ -305,7 +305,7 @@ def test_an_extra_whose_name_says_secret_is_blanked_whatever_it_holds(written: W
 
 @everywhere
 def test_a_secret_is_blanked_before_the_text_is_cut(written: Written) -> None:
-    """Cut first, half of it would stay and not be known again."""
+    """If it were truncated first, half a secret would remain and not be recognised."""
     said = written(_record("x" * (8_000 - 9) + SECRET))
     assert SECRET[:5] not in said
 

@@ -1,4 +1,4 @@
-"""The service manager gets our status, over a real datagram socket, and can never hold us up."""
+"""Status reports to the service manager, over a real datagram socket; they never block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Manager = tuple[str, socket.socket]
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    """The manager's end: what NOTIFY_SOCKET says, and the socket that it reads."""
+    """The manager's end: the value of NOTIFY_SOCKET, and the socket."""
     named = str(tmp_path / "notify") if request.param == "path" else f"@gpuwatch-test-{uuid4()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(named.replace("@", "\0", 1) if named.startswith("@") else named)
@@ -70,7 +70,7 @@ def test_without_a_manager_nothing_happens() -> None:
 
 
 def test_a_manager_that_does_not_read_holds_nobody_up(manager: Manager) -> None:
-    """Its queue fills after some datagrams; those after it are dropped."""
+    """Its queue fills after some datagrams; later ones are dropped."""
     named, line = manager
     notifier = Notifier.from_env({"NOTIFY_SOCKET": named})
     for number in range(2_000):

@@ -1,4 +1,4 @@
-"""A daemon begins without what only the check of its settings needed."""
+"""A daemon starts without the libraries that only the validation of its settings needed."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ with claimed_store(sys.argv[1]):
 
 
 def test_what_creates_a_new_database_does_not_stay_in_memory(tmp_path: Path) -> None:
-    """alembic takes 8 MB; and PostgreSQL's half of SQLAlchemy, where SQLite is used, 2 MB."""
+    """alembic takes 8 MB; with SQLite, SQLAlchemy's PostgreSQL part takes 2 MB."""
     command = [sys.executable, "-c", _FIRST_START, f"sqlite:///{tmp_path}/new.db"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert printed.split("\n")[:3] == ["[] True", "[]", "[]"]
 
 
 def test_a_database_that_cannot_be_created_is_reported_by_the_daemon_itself(tmp_path: Path) -> None:
-    """The child says nothing, and leaves nothing behind."""
+    """The child prints nothing, and leaves nothing behind."""
     command = [sys.executable, "-c", _FIRST_START, f"sqlite:///{tmp_path}/new.db"]
     limited = ["sh", "-c", "ulimit -f 16; trap '' XFSZ; exec \"$@\"", "sh", *command]
     done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=60)

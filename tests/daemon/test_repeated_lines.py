@@ -1,4 +1,4 @@
-"""A lasting fault is one line, and one an hour with a count; nothing else is held back. On a virtual clock."""
+"""A lasting fault is one line, then one an hour with a count; nothing else is dropped. On a virtual clock."""
 
 from __future__ import annotations
 

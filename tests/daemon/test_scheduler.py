@@ -33,7 +33,7 @@ def wait_until(look: Callable[[], bool], within_s: float = 60.0) -> None:
 
 
 def test_every_task_runs_at_once_and_then_at_its_interval() -> None:
-    """A run may come late on a busy machine, and the one after it in time: none comes early, counted from the start."""
+    """On a busy machine a run may be late and the next one in time: none is early, counted from the start."""
     runs: list[float] = []
     began = time.monotonic()
     with turning(PeriodicTask(name="a", run=lambda: runs.append(time.monotonic()), every_s=0.2)):

@@ -1,4 +1,4 @@
-"""A signal ends the wait at once, also where the main thread cannot see it yet."""
+"""A signal ends the wait at once, even before the main thread can see it."""
 
 from __future__ import annotations
 

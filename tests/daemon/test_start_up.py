@@ -1,4 +1,4 @@
-"""What a start warns about."""
+"""Warnings at the start."""
 
 from __future__ import annotations
 

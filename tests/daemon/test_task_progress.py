@@ -1,4 +1,4 @@
-"""Progress of periodic tasks: a success, a failure, a hang, and what each says to the watchdog and the owner."""
+"""Progress of periodic tasks: a success, a failure, a hang, and their effects on the watchdog and the owner."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_task_that_fails_each_time_makes_no_progress() -> None:
 
 
 def test_a_fault_outside_gpuwatch_is_no_defect_and_no_success() -> None:
-    """A restart would not help, and who reports it is who was asked for it."""
+    """A restart would not help, and the fault is reported elsewhere."""
     down = a_task(failing(ProviderDown("vastai: 502")))
     tasks = Tasks(down)
     tasks.passed_s = 50
@@ -135,7 +135,7 @@ def test_a_fault_outside_gpuwatch_is_no_defect_and_no_success() -> None:
 
 
 def test_what_is_done_in_part_is_reported_and_is_progress_all_the_same() -> None:
-    """A restart would cost more than it helps: the other launches are followed."""
+    """A restart would do more harm than good: the other launches are followed."""
     partly = a_task(failing(PartlyDone("launch a: by design")))
     tasks = Tasks(partly)
     tasks.passed_s = 50

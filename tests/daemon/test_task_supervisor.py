@@ -1,4 +1,4 @@
-"""What the owner hears of tasks: each fault once, its end once, by a way that works."""
+"""Reports about tasks: each fault once, its end once, through a channel that works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.builders import NOON
 
 
 class World:
-    """Two tasks that fail as a test wants, and both ways to the owner."""
+    """Two tasks that fail when the test says so, and both ways to the owner."""
 
     def __init__(self, earlier: Sequence[Alert] = (), *, is_started: bool = True) -> None:
         self.broken: set[str] = set()
@@ -124,7 +124,7 @@ def test_the_end_of_what_an_earlier_process_reported_is_reported_after_a_success
 
 
 def test_what_an_earlier_process_reported_is_matched_once_the_tasks_are_known() -> None:
-    """The supervisor's thread may look before the scheduler has started its tasks."""
+    """The supervisor's thread may run before the scheduler has started its tasks."""
     fault = TaskFault(task="follow vastai", kind=FaultKind.FAILS, since=NOON, cause="it fails")
     world = World([task_alert(fault, is_essential=True, now=NOON - timedelta(minutes=5))], is_started=False)
     world.supervisor.check()

@@ -1,4 +1,4 @@
-"""deploy/install, as docs/deploy.md tells to run it, below a folder of the test."""
+"""deploy/install, used as in docs/deploy.md, in a folder of the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _install(folder: Path, python: str = sys.executable) -> subprocess.Completed
 @pytest.mark.slow
 @pytest.mark.timeout(INSTALL_S + 60)
 def test_an_install_is_one_folder_behind_one_link(tmp_path: Path) -> None:
-    """With all extras of the server; a second run has nothing to do, and another version stays beside it."""
+    """With all extras of the server; a second run does nothing, and another version is installed beside it."""
     folder = tmp_path / "gpuwatch"
     (folder / "0.0.1" / "bin").mkdir(parents=True)
     (folder / "current").symlink_to("0.0.1")

@@ -1,4 +1,4 @@
-"""The rules and boards under deploy/, judged by Debian's Prometheus: against a daemon that rents, and by rule tests."""
+"""The rules and boards in deploy/, checked by Debian's Prometheus: with a daemon that rents, and by rule tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OF_RUNNING_JOBS = "gpuwatch_job_"  # these metrics exist while a job is on an in
 
 
 def expressions(*, board: str = "") -> list[str]:
-    """What every panel of every board asks, or of one."""
+    """Return the queries of every panel of every board, or of one board."""
     boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS if not board or path.stem == board]
     return [target["expr"] for board in boards for panel in board["panels"] for target in panel["targets"]]
 
@@ -94,7 +94,7 @@ def _with_quota(home: Home) -> None:
 
 @contextmanager
 def _prometheus(folder: Path, target: int) -> Iterator[Any]:
-    """A real one that scrapes every second; what is yielded asks it."""
+    """Run a real one that scrapes every second; yields a function that queries it."""
     port = _free_port()
     (folder / "prometheus.yml").write_text(
         f"global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: ['{RULES}']\n"

@@ -1,4 +1,4 @@
-"""docs/deploy.md names what is there: files, commands, options, credentials."""
+"""docs/deploy.md names only what exists: files, commands, options, credentials."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_commands_were_found_at_all() -> None:
 
 
 def test_credentials_are_taken_by_the_names_that_it_tells(tmp_path: Path) -> None:
-    """systemd puts the unit's name for the folder, and an underscore, before each file's name."""
+    """systemd replaces the folder by the unit's name and an underscore before each file name."""
     named = set(re.findall(r"/etc/gpuwatch/credentials/(\w+)", SHELL))
     assert named == {"vast_api_key", "notify__telegram__bot_token", "notify__email__password", "database_url"}
     for name in named:
@@ -63,7 +63,7 @@ def test_credentials_are_taken_by_the_names_that_it_tells(tmp_path: Path) -> Non
 
 
 def test_commands_run_as_the_service_does() -> None:
-    """The same user, folders and credentials, or they would speak of another database."""
+    """They have the same user, folders and credentials; otherwise they would use different databases."""
     unit = (ROOT / "deploy/gpuwatch.service").read_text()
     script = (ROOT / "deploy/gpuwatch-as-service").read_text()
     shared = re.findall(r"(?m)^((?:DynamicUser|User|StateDirectory|CacheDirectory|LoadCredential)\w*=.*)$", unit)

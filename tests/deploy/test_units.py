@@ -1,4 +1,4 @@
-"""The units under deploy/, judged by systemd itself."""
+"""The units in deploy/, checked by systemd itself."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_settings_that_are_wrong_are_not_tried_again() -> None:
 
 
 def test_the_daemon_is_never_given_up() -> None:
-    """It destroys what it rented when the time is over: a service given up would let that run on."""
+    """It destroys its instances at the end of their time: a service that systemd gave up would leave them running."""
     assert _values("gpuwatch.service", "StartLimitIntervalSec") == ["0"]
     assert _values("gpuwatch.service", "Restart") == ["on-failure"]
 

@@ -24,7 +24,7 @@ class Opened:
         self.http = http
 
     def search(self, **query: Any) -> list[dict[str, Any]]:
-        """POST a query and answer the offers."""
+        """POST a query and return the offers."""
         answer = self.http.post("/api/v0/bundles/", json=query)
         assert answer.status_code == 200, answer.text
         offers: list[dict[str, Any]] = answer.json()["offers"]
@@ -36,26 +36,26 @@ class Opened:
         return self.http.put(f"/api/v0/asks/{offer_id}/", json=usual | body)
 
     def rented(self, offer_id: int, **body: Any) -> int:
-        """Rent and answer the contract's number."""
+        """Rent, and return the contract's number."""
         answer = self.rent(offer_id, **body)
         assert answer.status_code == 200, answer.text
         contract: int = answer.json()["new_contract"]
         return contract
 
     def show(self, contract: int) -> dict[str, Any]:
-        """Answer one instance."""
+        """Return one instance."""
         found: dict[str, Any] = self.http.get(f"/api/v0/instances/{contract}/").json()["instances"]
         return found
 
     def list(self, **params: str) -> dict[str, Any]:
-        """Answer one page of instances."""
+        """Return one page of instances."""
         answer: dict[str, Any] = self.http.get("/api/v1/instances/", params=params).json()
         return answer
 
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    """Opens marketplaces, empty and on a manual clock unless reported otherwise, and closes them after the test."""
+    """Open marketplaces, empty and on a manual clock by default, and close them after the test."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Opened:

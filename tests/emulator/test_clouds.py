@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def status_of(url: str, path: str) -> int:
-    """Of a GET without a key."""
+    """Return the status of a GET without a key."""
     connection = HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=60)
     try:
         connection.request("GET", path)

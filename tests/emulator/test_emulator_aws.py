@@ -1,4 +1,4 @@
-"""AWS's official client (boto3), pointed at our EC2: it reads what we write, and takes our refusals for AWS's."""
+"""AWS's official client (boto3) with our EC2: it parses our answers, and takes our refusals for AWS's."""
 
 from __future__ import annotations
 

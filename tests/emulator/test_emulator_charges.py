@@ -1,4 +1,4 @@
-"""What was charged, by UTC day, against the documented example and against the marketplace's own books."""
+"""Charges by UTC day, compared with the documented example and with the marketplace's own books."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACT = {"charge_decimals": 9}
 
 
 def running(one: Any, **fields: Any) -> int:
-    """Rent an offer and let it reach the moment at which it runs."""
+    """Rent an offer and let it start to run."""
     contract: int = one.rented(one.market.publish(**fields))
     one.clock.advance(60)
     return contract
@@ -46,7 +46,7 @@ def test_a_row_and_its_items_have_the_documented_keys_and_types(opened: Any) -> 
 
 
 def test_the_documented_example_comes_out_of_the_documented_rental(opened: Any) -> None:
-    """Four whole days at $0.389 an hour: the amounts, the words and the ends of the example's item."""
+    """Four whole days at $0.389 an hour: the amounts, the text and the ends of the example's item."""
     one = opened()
     contract = running(one, usd_hour=0.389, **NO_DISK)
     one.clock.advance(DAY_S - 60)

@@ -12,13 +12,13 @@ RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "crea
 
 
 def recorded(case: str) -> tuple[int, dict[str, Any]]:
-    """Answer status and body of a recorded case, its ids replaced by 1."""
+    """Return status and body of a recorded case, with its ids replaced by 1."""
     found = next(one for one in RECORDED if one["case"].startswith(case))
     return found["http_status"], found["body"]
 
 
 def with_id(body: dict[str, Any], offer_id: int) -> dict[str, Any]:
-    """Put an offer's id where the recording has another."""
+    """Insert an offer's id where the recording has another one."""
     old = str(body["ask_id"]) if "ask_id" in body else "1234567"
     return dict(json.loads(json.dumps(body).replace(old, str(offer_id))))
 
@@ -102,7 +102,7 @@ def test_a_price_makes_a_bid_at_that_price_and_no_price_an_on_demand_rental(open
 
 
 def test_a_bid_below_the_lowest_makes_a_stopped_contract_whose_disk_is_billed(opened: Any) -> None:
-    """`success` is false, and yet there is an instance."""
+    """`success` is false, but an instance exists."""
     one = opened()
     answer = one.rent(one.market.publish(usd_hour=2.0, min_bid=1.0, storage_cost=0.72), price=0.5, disk=100)
     status, body = recorded("bid lost at once")

@@ -1,4 +1,4 @@
-"""Faults: what the client sees, and what really happened meanwhile."""
+"""Faults: what the client sees, and what really happened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EFFECT_WITHOUT_ANSWER = ["timeout_after", "reset_after", "500_after", "502_after
 
 
 def attempt(one: Any, offer_id: int, answer_s: float = 60.0) -> httpx.Response | Exception:
-    """Rent, wait so long for the answer, and return whatever came of it."""
+    """Rent, wait this long for the answer, and return the result."""
     try:
         body = {"image": "a", "disk": 10, "label": "lost"}
         return httpx.put(
@@ -32,7 +32,7 @@ def attempt(one: Any, offer_id: int, answer_s: float = 60.0) -> httpx.Response |
 
 
 def understood(answer: httpx.Response | Exception) -> bool:
-    """Say whether a client can tell that a contract was made."""
+    """Return whether a client can tell that a contract was created."""
     if isinstance(answer, Exception) or answer.status_code != 200:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The life of an instance, its list, its money and its books."""
+"""The life of an instance, its list, its cost and its books."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How lists lie: late, short, repeated, out of order; and creates and destroys that do not do what they say."""
+"""Wrong lists: late, short, repeated, out of order; and creates and destroys without the reported effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ids(page: dict[str, Any]) -> list[int]:
 
 
 def walked(one: Any) -> list[list[int]]:
-    """Read all pages as a client does, ten rows each."""
+    """Read all pages like a client, ten rows each."""
     pages, token = [], None
     while True:
         page = one.list(limit="10", **({"after_token": token} if token else {}))

@@ -1,4 +1,4 @@
-"""How the market behaves: slices, ticks, ids, and rows that look like the recorded ones."""
+"""The market: slices, ticks, ids, and rows that resemble the recorded ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def test_offers_have_the_recorded_keys_and_json_types(opened: Any) -> None:
-    """Same keys as in August 2026, and no type that was never seen in a field."""
+    """The same keys as in August 2026, and no unseen type in any field."""
     newest = rows_of("bundles_real_2026-08-22.json")
     types: dict[str, set[type]] = defaultdict(set)
     for row in newest + rows_of("bundles_real_2026-03_odd_rows.json"):
@@ -47,7 +47,7 @@ def test_the_recorded_equations_hold_in_every_row(opened: Any, kind: str, disk: 
 
 
 def test_every_odd_recorded_row_is_on_the_market_as_it_was(opened: Any) -> None:
-    """All but ids, dates, and what follows from them."""
+    """Return a row without ids, dates, and values that depend on them."""
     volatile = {"id", "ask_contract_id", "duration", "end_date", "start_date", "search", "instance", "vram_costperhour"}
     ours = {(row["machine_id"], tuple(row["gpu_ids"])): row for row in opened(size=400).search(limit=400)}
     for odd in rows_of("bundles_real_2026-03_odd_rows.json"):

@@ -1,4 +1,4 @@
-"""Keys, paths, intervals, the row quota: what is refused, in the recorded words."""
+"""Refusals of keys, paths, intervals and the row quota, in the recorded words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "erro
 
 
 def recorded(endpoint: str, status: int) -> dict[str, Any]:
-    """Answer the recorded body of an endpoint's refusal."""
+    """Return the recorded body of an endpoint's refusal."""
     body: dict[str, Any] = next(
         entry["body"] for entry in RECORDED if entry["endpoint"].startswith(endpoint) and entry["http_status"] == status
     )

@@ -1,4 +1,4 @@
-"""What a renter got: the hardware, the GPU use, the way in; and what was ordered, for audits alone."""
+"""A renter's instance: the hardware, the GPU use, the login; and the orders, only for audits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search answers: operators, special keys, caps, prices."""
+"""The answers of a search: operators, special keys, caps, prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a contract's price and end change: announced rises, silent ones, the end, the rival on the spot market."""
+"""How a contract's price and end change: announced rises, silent ones, the end, rivals on the spot market."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The marketplace's own command line against the emulator: what it understands, a real client understands.
+"""The marketplace's own command line with the emulator: a real client understands its answers.
 
 It lives in an environment of its own (`make test` makes `.venv-official`); GPUWATCH_OFFICIAL_CLIENT names another.
 """
@@ -34,7 +34,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """It stands, so what an instance is does not hang on our speed; at this moment, for the client asks for it."""
+    """A stopped clock, so that the state of an instance does not depend on our speed; at the current time."""
     return ManualClock(time.time())
 
 
@@ -65,7 +65,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[IO[str], IO[str]]]:
-    """Takes commands, answers exit codes. It has a home of its own."""
+    """Runs commands, returns exit codes; has a home folder of its own."""
     home = str(tmp_path_factory.mktemp("home"))
     environment = {"PATH": os.environ["PATH"], "COLUMNS": "400"}
     environment |= dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), home)
@@ -84,7 +84,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[IO[str], 
 
 @pytest.fixture
 def vastai(market: Marketplace, server: tuple[IO[str], IO[str]], tmp_path: Path) -> Run:
-    """Runs the command line and answers what it printed."""
+    """Run the command line and return its output."""
     outputs = [tmp_path / "stdout", tmp_path / "stderr"]
 
     def run(*words: str, key: str | None = None, fails: bool = False) -> str:
@@ -170,7 +170,7 @@ def test_a_bid_is_made_and_changed(market: Marketplace, vastai: Run) -> None:
 
 
 def rented(market: Marketplace, vastai: Run, *more: str, **fields: Any) -> int:
-    """Rent a published offer as the client does; answers the contract's number."""
+    """Rent a published offer with the client; return the contract's number."""
     words = ("create", "instance", str(market.publish(**fields)), "--image", "a", "--disk", "10")
     contract: int = json.loads(vastai(*words, *more, "--raw"))["new_contract"]
     return contract

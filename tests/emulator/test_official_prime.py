@@ -1,4 +1,4 @@
-"""Prime Intellect's own command line against the emulator: what it understands, a real client understands.
+"""Prime Intellect's own command line with the emulator: a real client understands its answers.
 
 It lives in an environment of its own (`make test` makes `.venv-official`); GPUWATCH_OFFICIAL_PRIME names another.
 """
@@ -36,7 +36,7 @@ def place() -> Iterator[PrimeIntellectServer]:
 
 @pytest.fixture
 def prime(place: PrimeIntellectServer, tmp_path: Path) -> Run:
-    """Runs the command line with a home of its own."""
+    """Run the command line with a home folder of its own."""
 
     def run(*words: str, key: str = "demo-key") -> subprocess.CompletedProcess[str]:
         home = {"HOME": str(tmp_path), "PRIME_DISABLE_VERSION_CHECK": "1", "COLUMNS": "200", "NO_COLOR": "1"}

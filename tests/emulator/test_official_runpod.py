@@ -1,4 +1,4 @@
-"""RunPod's own Python client against the emulator: what the emulator says, a real client understands.
+"""RunPod's own Python client with the emulator: a real client understands its answers.
 
 The client speaks GraphQL alone, to `$RUNPOD_API_BASE_URL`; for REST v2 there is no official one. It lives in an
 environment of its own (`make test` makes `.venv-official`), and is started once: its import takes seconds.
@@ -72,7 +72,7 @@ def cloud() -> Iterator[RunPod]:
 
 @pytest.fixture(scope="module")
 def reported(cloud: RunPod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the client answered, call by call."""
+    """Return the client's answers, call by call."""
     home = str(tmp_path_factory.mktemp("home"))
     environment = {"PATH": os.environ["PATH"], "HOME": home, "RUNPOD_API_BASE_URL": cloud.url, "COLUMNS": "200"}
     command = [str(PYTHON), "-c", SCRIPT, cloud.key]

@@ -1,4 +1,4 @@
-"""The emulated RunPod keeps to the vendor's documents and recorded answers, asked without gpuwatch's own adapter."""
+"""The emulated RunPod agrees with the vendor's documents and recorded answers, without gpuwatch's own adapter."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def a_create(**changes: Any) -> dict[str, Any]:
 
 
 def shape(value: Any) -> Any:
-    """The names in an answer, without its values."""
+    """Return the names in an answer, without its values."""
     if isinstance(value, dict):
         return {name: shape(one) for name, one in sorted(value.items())}
     return [shape(one) for one in value[:1]] if isinstance(value, list) else None

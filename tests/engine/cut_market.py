@@ -1,4 +1,4 @@
-"""A marketplace as they are: sorted by the price of the whole offer, and cut there."""
+"""A marketplace that sorts and truncates by the price of the whole offer, like real ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.engine.uow_fakes import NOON, an_answer
 
 
 def machine(number: int, gpu_count: int, usd_hour: float, **changes: object) -> Offer:
-    """An offer of its own machine, its disk included as every query here asks for it."""
+    """An offer of its own machine, with the disk that every query here requests."""
     plain = {"offer_id": str(number), "machine_id": str(number), "quoted_usd_hour": usd_hour, "observed_at": NOON}
     return an_offer(gpu_count=gpu_count, **(plain | changes))
 
 
 class CutMarket:
-    """Shows at most `page` offers to a query with a limit, everything to one without.
+    """Returns at most `page` offers to a query with a limit, all offers to one without.
 
     Args:
-        fails_from: the number of the search from which on none is answered.
-        states_price: whether it states up to which price it is complete; one that does not keep the order cannot.
+        fails_from: number of the first search that is not answered; later ones are not answered either.
+        states_price: whether it states up to which price it is complete; an unsorted one cannot.
         reads_all: whether everything can be read at all.
     """
 

@@ -1,4 +1,4 @@
-"""A guard over a ledger on a real database; time passes as a test says. Looks at instances run at once, unless held."""
+"""A guard over a real database; the test advances the time. Probes of instances run at once, unless held."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Host(LyingProvider):
 
 
 class Looker:
-    """A probe that finds what it is reported to."""
+    """A probe with a result that the test sets."""
 
     def __init__(self) -> None:
         self.on_banner: list[InstanceUnreachable] = []
@@ -76,7 +76,7 @@ class Looker:
 
 
 class GuardWorld:
-    """One watch, its launches, and what their owner was reported."""
+    """One watch, its launches, and the alerts to their owner."""
 
     def __init__(self, store: Database, overall: Budget | None = None, **watch: Any) -> None:
         self.store = store
@@ -96,7 +96,7 @@ class GuardWorld:
         self.start_process()
 
     def start_process(self) -> None:
-        """A new process on the same database: nothing in memory."""
+        """Start a new process on the same database, with empty memory."""
         self.guard = ProviderGuard(
             self.repository,
             self.uses,
@@ -112,7 +112,7 @@ class GuardWorld:
         )
 
     def starting(self, **changes: Any) -> Launch:
-        """Rented for 4.00 $/h, all in, a minute per launch apart; its instance comes to life."""
+        """Rent for 4.00 $/h in total, a minute per launch apart; its instance starts to run."""
         launch_id = next(self.ids)
         offer = an_offer(offer_id=launch_id, machine_id=launch_id, quoted_usd_hour=3.333333, disk_usd_gb_month=None)
         free = changed(self.watch, budget=Budget())  # as if rented before the limits were set
@@ -135,7 +135,7 @@ class GuardWorld:
         )
 
     def look(self, launch: Launch, **changes: Any) -> EndCause | None:
-        """One look, at the row as it is now."""
+        """Check the current row once."""
         found = self.repository.get(launch.launch_id)
         assert found is not None
         return self.guard.fault(found, an_instance(launch, **changes), self.now)
@@ -153,12 +153,12 @@ class GuardWorld:
         return self.now
 
     def alerts(self) -> list[Alert]:
-        """What was reported since the last question."""
+        """Return the alerts since the last call."""
         return new_alerts(self.store)
 
 
 def an_instance(launch: Launch, **changes: Any) -> Instance:
-    """As a list shows it, running."""
+    """An instance as a list shows it, running."""
     plain: dict[str, Any] = {
         "instance_id": launch.instance_id,
         "label": launch.label,

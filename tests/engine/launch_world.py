@@ -1,4 +1,4 @@
-"""A ledger on a real database, an actor and a follower, over a provider that may lie."""
+"""A real database, an executor and a reconciler, with a provider that may lie."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, re
 
 
 class World:
-    """A ledger on a real database, an actor and a follower, over a provider that may lie."""
+    """A real database, an executor and a reconciler, with a provider that may lie."""
 
     def __init__(self, store: Database, watch: Watch = RENTS, provider: LyingProvider | None = None) -> None:
         self.store = store
@@ -53,7 +53,7 @@ class World:
         self.start_process()
 
     def start_process(self) -> None:
-        """A new process on the same database: nothing in memory."""
+        """Start a new process on the same database, with empty memory."""
         launch_alerts = LaunchAlerts(lambda: next(self.ids))
         self.slots = LaunchSlots()
         watches = {self.watch.name: self.watch}
@@ -98,7 +98,7 @@ class World:
         return self.execute(launch, *(matches or (a_match(),)))
 
     def execute(self, launch: Launch, *matches: Match, seen_s_ago: float = 0.0) -> Launch:
-        """Rent it; the prices were observed so long ago."""
+        """Rent it; the prices were observed this long ago."""
         at = self.now - timedelta(seconds=seen_s_ago)
         return self.executor.execute(launch, self.watch, [seen_at(match, at) for match in matches])
 
@@ -120,7 +120,7 @@ class World:
         return [alert.kind for alert in self.alerts()]
 
     def alerts(self) -> list[Alert]:
-        """What was reported since the last question."""
+        """Return the alerts since the last call."""
         return new_alerts(self.store)
 
 

@@ -1,6 +1,6 @@
-"""A marketplace for the launch model: what marketplaces were seen to do, on a clock that a test advances.
+"""A marketplace for the launch model: observed behaviour of marketplaces, on a clock that the test advances.
 
-A create lands up to a minute late, a list lags half a minute, is empty or fails. An acknowledged end is an end.
+A create takes effect up to a minute late, a list lags half a minute, is empty or fails. An acknowledged end is real.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LAG_S = 30.0
 
 
 class Died(BaseException):
-    """The process is killed here; nothing may catch it."""
+    """The process is killed here; no code may catch it."""
 
 
 class LyingMarketplace:
-    """Rents, lists, ends; lies as a test wants; keeps the truth."""
+    """Rents, lists and ends; lies when the test says so; records the truth."""
 
     name = "vastai"
 

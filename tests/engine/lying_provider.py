@@ -1,4 +1,4 @@
-"""A renting provider that can lie: lost answers, late instances, lists that lag, break or stay empty."""
+"""A renting provider that can lie: lost answers, late instances, lists that lag, fail or stay empty."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders import changed
 
 
 class LyingProvider:
-    """Keeps its own books of what was really made, apart from what it says."""
+    """Records what was really created, apart from its answers."""
 
     name = "vastai"
 
@@ -84,19 +84,19 @@ class LyingProvider:
     # --- what the world does ------------------------------------------------------------------------------------------
 
     def turns(self, state: InstanceState, status: str = "", **changes: object) -> None:
-        """Every instance goes into this state."""
+        """Set the state of every instance."""
         for instance_id, instance in self.alive.items():
             self.alive[instance_id] = changed(instance, state=state, status=status or state.value, **changes)
 
     def foreign(self, instance_id: str = "1", label: str | None = None) -> None:
-        """Somebody else's instance on the same account."""
+        """Add a foreign instance on the same account."""
         self.alive[instance_id] = Instance(
             instance_id=instance_id, label=label, state=InstanceState.RUNNING, status="running"
         )
 
 
 class AskableProvider(LyingProvider):
-    """One that also answers for a single instance, as vast.ai does."""
+    """One that also supports lookups, like vast.ai."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Channels that answer from a script, and a deliverer over a real outbox to try them with."""
+"""Channels that answer from a script, and a deliverer over a real outbox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 class Scripted:
-    """A channel that answers from a script; at its end it takes everything."""
+    """A channel that answers from a script; after its end it accepts everything."""
 
     def __init__(self, name: str, *script: Exception | None) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Scripted:
 
 
 class Hanging(Scripted):
-    """Hangs until it is let go."""
+    """Hangs until it is released."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -62,7 +62,7 @@ class Several(Scripted):
 
 
 class DeliveryBench:
-    """A deliverer over a real outbox, with a clock that stands still within a task."""
+    """A deliverer over a real outbox, with a clock that does not advance within a task."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class DeliveryBench:
         return self.deliverer.send_due(NOON + timedelta(seconds=after_s))
 
     def send_until(self, done: Callable[[], bool], after_s: float = 1) -> None:
-        """Send what is due, again and again: a thread may take longer than the deliverer waits for it."""
+        """Send due alerts repeatedly: a thread may take longer than the deliverer waits for it."""
         ends_at = time.monotonic() + 50
         while not done():
             assert time.monotonic() < ends_at, "it did not happen in time"

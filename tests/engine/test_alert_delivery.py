@@ -1,4 +1,4 @@
-"""The task from the outbox to the owner: nothing lost, nothing doubled, no channel waits for another."""
+"""The task from the outbox to the owner: nothing lost, nothing doubled, no channel waits for another one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
 
 
 def test_a_burst_is_one_message_and_what_is_critical_comes_by_itself(db: Database) -> None:
-    """A channel that was away for a day must not ring forty times; what cannot wait is not hidden among the rest."""
+    """A channel that was down for a day must not send forty messages; urgent ones are not hidden among the rest."""
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     for number in range(40):

@@ -1,4 +1,4 @@
-"""Which channels get an alert, when, and with or without a sound; and that each is logged once, whole."""
+"""Which channels get an alert, when, and with or without a sound; and that each is logged once, completely."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def an_alert(
 
 
 class Silent(Scripted):
-    """A channel that can be silent."""
+    """A channel that can deliver silently."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -88,7 +88,7 @@ def test_every_kind_has_a_severity_and_the_alert_may_state_another() -> None:
 
 # --- logged, then given to its channels -------------------------------------------------------------------------------
 class Failing(Outbox):
-    """Cannot be written while it is broken."""
+    """An outbox that cannot be written while it is broken."""
 
     broken = False
 

@@ -1,4 +1,4 @@
-"""The owner's answer to an approval: exactly what was quoted is rented, once, or nothing is."""
+"""The owner's answer to an approval: exactly the quoted offer is rented, once, or nothing is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MINUTE_S = 60.0
 
 
 class ShopWindow:
-    """Shows what a test put into it, as it is at this moment."""
+    """Returns the test's offers, in their current state."""
 
     name = "vastai"
 
@@ -53,7 +53,7 @@ class ShopWindow:
 
 
 class Office:
-    """An ask that is open, a minute later."""
+    """Return an open approval, a minute later."""
 
     def __init__(self, store: Database, watch: Watch = ASKS, match: Match | None = None, dry_run: bool = False) -> None:
         self.world = World(store, watch)
@@ -318,7 +318,7 @@ def test_a_lost_answer_is_no_rent_and_is_never_sent_again(office: Office) -> Non
 
 
 def test_a_crash_between_the_approval_and_the_order_leaves_a_launch_that_is_looked_for(office: Office) -> None:
-    """The store says `requested`; the ask names its launch; nothing is sent by anybody afterwards."""
+    """The store has `requested`, and the approval names its launch; nothing is sent afterwards."""
     ask = SqlApprovalRepository(office.store).get(ID)
     assert ask is not None
     intent = Intent(watch=office.watch, match=ask.match, launch_id=ID, dry_run=False)

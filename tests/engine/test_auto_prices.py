@@ -1,4 +1,4 @@
-"""`max_price = "auto"`: the limit of a moment; what the daemon asks, decides and tells with it."""
+"""`max_price = "auto"`: the current limit, and the daemon's queries, decisions and alerts with it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nightly(days: int = 30, low: float = 2.0, high: float = 3.0) -> PriceSeries:
 
 
 class Waits:
-    """What is kept, in memory."""
+    """Stores the data in memory."""
 
     def __init__(self, series: PriceSeries, since: datetime = NOON) -> None:
         self.given, self.since = series, since
@@ -94,7 +94,7 @@ def test_the_deadline_is_a_moment_or_counts_from_the_first_look() -> None:
 
 
 def test_a_price_that_the_history_holds_is_under_its_own_limit() -> None:
-    """Eight GPUs for 2.0000004 each: rounded down, the limit would refuse the very price it stands for."""
+    """Eight GPUs for 2.0000004 each: a limit rounded down would reject the very price that it stands for."""
     found = LimitSchedule(limits_usd=(None, 2.0000004))
     assert limit_at(found, AUTO, NOON + 2 * H, NOON) == Decimal("2.0001")
 
@@ -113,7 +113,7 @@ def test_too_little_history_is_reported_once_and_the_cap_counts(caplog: pytest.L
 
 
 def test_a_deadline_far_away_uses_what_the_history_allows() -> None:
-    """Eight days of history prove nothing for a month, but of two days; a longer wait holds out for as much."""
+    """Eight days of history prove nothing for a month, only for two days; a longer wait uses the limit for those."""
     far = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=30 * 86_400.0)
     found = limit_schedule(nightly(days=8), far, NOON + timedelta(days=30), NOON)
     assert (found.why_none, len(found.limits_usd)) == (None, 49)
@@ -159,7 +159,7 @@ def test_without_a_store_the_old_limit_stays_and_a_first_one_is_not_made_up() ->
 
 
 def test_a_launch_that_ended_begins_the_wait_anew_at_the_very_next_look() -> None:
-    """Its slot is free at once, and the cap of the old, past deadline would be taken in that second."""
+    """Its slot is free at once, and the cap of the old, past deadline would apply in that second."""
     waits = Waits(nightly(), since=NOON - timedelta(days=3))
     prices = AutoPrices(waits)
     assert prices.with_current_limit(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
@@ -190,7 +190,7 @@ def test_the_hunts_of_many_providers_read_the_history_once() -> None:
 
 
 class Hunt:
-    """A hunter whose watch has a limit out of the history."""
+    """A hunter whose watch has a limit from the history."""
 
     def __init__(self, watch: Watch, *offers: object) -> None:
         self.waits = Waits(nightly())
@@ -226,7 +226,7 @@ def test_above_the_limit_it_waits_and_near_the_deadline_it_takes_the_same_offer(
 
 
 def test_what_is_rented_is_bound_to_the_limit_of_that_moment() -> None:
-    """The rent quotes anew against the watch that the launch began with: not against the cap."""
+    """The rent requotes with the watch that the launch began with, not with the cap."""
     watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
     hunt = Hunt(watch)
     hunt.looks(timedelta(0), h100(1.6))
@@ -277,7 +277,7 @@ def test_a_limit_that_cannot_be_computed_blinds_no_other_watch(caplog: pytest.Lo
 
 
 def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
-    """Where an index looks at them, too: a limit that moved makes it anew."""
+    """If an index matches them, too: a changed limit rebuilds it."""
     bench = Bench(WATCH)
     many = [h100(2.5, offer_id=str(n), machine_id=str(n)) for n in range(5_001)]
 
@@ -291,7 +291,7 @@ def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
 
 
 def test_what_another_provider_showed_under_an_older_limit_is_held_against_that_of_now() -> None:
-    """A wait that began anew: what was under the cap a minute ago is above the limit."""
+    """A wait that began again: a price that was under the cap a minute ago is above the limit."""
     watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
     world = Several(watch, {"vastai": 1.0, "runpod": 1.0})
     world.uow_factory.refusal = LaunchRefusal(RefusalReason.MAX_ACTIVE, "one is alive")

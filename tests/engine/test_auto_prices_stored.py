@@ -1,4 +1,4 @@
-"""`max_price = "auto"` out of a store and over a history: what a wait remembers, and what the limit knows."""
+"""`max_price = "auto"` from a store and over a history: a wait's memory, and the data of the limit."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_history_is_what_fits_the_watch_with_its_commission(sqlite_database:
 
 
 def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database: Database) -> None:
-    """Live prices, recorded by the daemon's own code: cheap in six hours of each day."""
+    """Live prices, recorded by the daemon's code: cheap in six hours of each day."""
     record(sqlite_database, 24 * 12, lambda at: 2.0 if at.hour < 6 else 2.5)
     prices = AutoPrices(stored(sqlite_database))
     assert Decimal("2.4") <= prices.with_current_limit(WATCH, NOON).max_price_usd_gpu_hour < Decimal(3)
@@ -97,7 +97,7 @@ def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database
 
 
 def test_over_a_history_a_limit_knows_nothing_of_what_comes_later(sqlite_database: Database) -> None:
-    """The same limits at the same moments, whether the history goes on behind them or not."""
+    """The same limits at the same moments, whether the history continues after them or not."""
     record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)
     scope = MarketFilter(gpus=("H100 SXM",))
     market_history = read_market_history(sqlite_database, scope, NOON - timedelta(days=20), NOON)

@@ -1,4 +1,4 @@
-"""The ladder, the last look before money is spent, and what is ordered."""
+"""The candidates of a launch, the last check before money is spent, and the orders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reserved(world: World) -> Launch:
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
 def test_the_way_down_the_ladder_is_bounded_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each offer is gone after a minute: with two minutes, the third is not asked for."""
+    """Each offer is gone after a minute: with two minutes, the third is not requested."""
     world.watch = changed(RENTS, launch=LaunchSpec(max_runtime_s=3600.0, try_for_s=120.0, quote_ttl_s=1e9))
     world.start_process()
     asked: list[str] = []
@@ -57,7 +57,7 @@ def test_the_way_down_the_ladder_is_bounded_in_time(world: World, monkeypatch: p
 
 @pytest.mark.parametrize("error", [PayloadChanged("no JSON"), ProviderDown("timeout"), RateLimited("slow down")])
 def test_an_order_that_fails_like_a_question_may_have_been_carried_out(world: World, error: ProviderError) -> None:
-    """A plugin reads the answer to its order as it reads all others: nothing is sent again because of that."""
+    """A plugin may fail to read the answer to its order: that causes no second order."""
     world.provider.on_create = [error]
     launch = world.rent(match_on("1", "11"), match_on("2", "22"))
     assert world.state(launch) is S.UNKNOWN
@@ -207,7 +207,7 @@ def test_the_disk_that_is_ordered_is_the_one_that_was_priced(world: World) -> No
 
 
 def test_the_key_of_a_job_lets_in_root_and_the_user_of_a_virtual_machine_s_image(world: World, tmp_path: Path) -> None:
-    """Lambda, AWS and Hyperstack let in `ubuntu`, and run the first script as root."""
+    """Lambda, AWS and Hyperstack accept the login `ubuntu`, and run the first script as root."""
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPleaseLetMeIn gpuwatch"
     for folder in ("root", "home/ubuntu/.ssh", "home/user"):
         (tmp_path / folder).mkdir(parents=True)

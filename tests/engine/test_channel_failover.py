@@ -1,4 +1,4 @@
-"""A channel that takes nothing for a quarter of an hour: the others get what waits there, and money is never lost."""
+"""A channel that accepts nothing for 15 minutes: the others get its alerts, and none about money is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def db(sqlite_database: Database) -> Database:
 
 
 def down(name: str, error: Exception | None = None) -> Scripted:
-    """A channel that takes nothing until its script is cleared."""
+    """A channel that accepts nothing until its script is cleared."""
     return Scripted(name, *[error or DeliverLater(f"{name}: no connection")] * 10_000)
 
 

@@ -1,4 +1,4 @@
-"""With a range of counts the lowest GPU price is found, as if every row had been read, or its lack is stated."""
+"""With a range of counts the lowest GPU price is found, as if every row had been read, or its absence is stated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ commissions = st.sampled_from([TWENTY, Commission("0.20", CommissionMode.INCLUDE
 
 
 def best_of(watch: Watch, offers: Sequence[Offer], commission: Commission = TWENTY) -> float | None:
-    """The lowest GPU price when everything is read."""
+    """Return the lowest GPU price after reading everything."""
     found = matches(watch, offers, {"vastai": commission}, NOON)
     return found[0].price_microusd_gpu_hour if found else None
 
@@ -123,7 +123,7 @@ def test_one_count_needs_one_search() -> None:
 
 
 def test_a_page_that_nothing_behind_it_can_undercut_needs_one_search() -> None:
-    """What is missing costs 1.80 in total, hence 0.90 for each of two GPUs at least; 0.75 was found."""
+    """A missing offer costs at least 1.80 in total, hence 0.90 for each of two GPUs; 0.75 was found."""
     offers = [machine(1, 1, 0.75), *(machine(number, 1, 1.80) for number in range(2, 20))]
     market = CutMarket(offers, 10)
     Hunt(market, changed(RANGE, gpu_count_max=2))
@@ -131,7 +131,7 @@ def test_a_page_that_nothing_behind_it_can_undercut_needs_one_search() -> None:
 
 
 def test_watches_that_share_a_question_each_find_their_cheapest() -> None:
-    """One finds its offer on the cut page; the other's stands behind it."""
+    """One watch finds its offer on the truncated page; the other one's follows after it."""
     strict = changed(RANGE, name="strict", gpu_count_max=1, verified=None, regions=("NO",))
     plain = changed(strict, name="plain", regions=())
     offers = [*SINGLES, machine(2000, 1, 2.0, country="NO", region="Oslo")]

@@ -1,4 +1,4 @@
-"""One poll now: few questions, and an honest word on what is not known."""
+"""One poll now: few queries, and an honest statement of what is unknown."""
 
 from __future__ import annotations
 

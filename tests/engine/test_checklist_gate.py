@@ -1,4 +1,4 @@
-"""A checklist before renting: through the evaluator, an ask and its approval, with the real store."""
+"""A checklist before renting: through the evaluator, an approval and its answer, with the real store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job on several machines cost when its run is over: as dstack states it, however late it answers."""
+"""The cost of a multi-node job after its run: as dstack states it, however late it answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOON = NOON + timedelta(minutes=1)
 
 @pytest.fixture
 def parts() -> Any:
-    """The ports around a job whose launch ended at noon, after an hour at 2.40 $."""
+    """The ports of a job whose launch ended at noon, after an hour at 2.40 $."""
     launch = changed(
         new_launch(Intent(watch=WATCH, match=a_match(), launch_id="k" * 12, dry_run=False), 0, NOON),
         state=LaunchState.ENDED,
@@ -47,7 +47,7 @@ def parts() -> Any:
 
 
 def spent_usd(parts: Any, now: datetime) -> float | None:
-    """What is recorded after a pass; None: nothing yet."""
+    """Return the record after a pass; None: nothing yet."""
     ClusterJobs(parts, MagicMock()).tick(now)
     steps = [call.args[1] for call in parts.jobs.record.call_args_list]
     done = [step for step in steps if step.to_state is JobState.DONE]

@@ -1,4 +1,4 @@
-"""From an answer to what follows, in one transaction."""
+"""From an answer to its results, in one transaction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def h100(listed: float = 3.0, **changes: object) -> Offer:
 
 
 class Bench:
-    """An evaluator over a desk in memory."""
+    """An evaluator over a unit of work in memory."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ def test_an_incomplete_answer_with_a_match_is_a_match() -> None:
 
 
 def test_what_was_not_ready_is_followed_by_the_true_reason_once() -> None:
-    """Told "still being looked up" at the start, an owner would wait for hours for a rent that the budget forbids."""
+    """After a provisional "still being looked up" an owner would wait for hours for a rent that the budget forbids."""
     bench = Bench(
         RENTS, refusal=LaunchRefusal(RefusalReason.MAX_USD_HOUR, "[budget] max_usd_hour = 1 does not allow it")
     )
@@ -246,7 +246,7 @@ def test_what_was_reported_as_not_rented_is_reported_when_it_is_rented_after_all
 
 
 def test_an_offer_where_nothing_can_be_rented_now_stands_before_no_other_and_is_never_fallen_back_on() -> None:
-    """A provider without a key, or one that was not looked at yet, is only reported of."""
+    """A provider without a key, or one that was not checked yet, is only reported."""
     for cheap, dear in (("elsewhere", "vastai"), ("vastai", "elsewhere")):
         bench = Bench(RENTS)
         rules = msgspec.structs.replace(
@@ -355,7 +355,7 @@ def test_a_dry_run_says_that_an_approval_rents_nothing() -> None:
 
 
 def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(database: Database) -> None:
-    """Told or denied, asked again or not: as the rows say."""
+    """Alerted or denied, requested again or not: according to the rows."""
     bench = Bench(ASKS)
     ids = (f"{n:c<12}".replace("0", "a") for n in "abcdefghijklm")
     evaluator = Evaluator(

@@ -1,4 +1,4 @@
-"""Watches over several providers: each at its own pace, and only some where gpuwatch can rent."""
+"""Watches over several providers: each at its own pace, with only some at which gpuwatch can rent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASKS = msgspec.structs.replace(WATCH, action=Action.ASK, launch=LaunchSpec())
 
 
 class Several:
-    """A watch over several providers, each with a pace of its own."""
+    """A watch over several providers, each with its own pace."""
 
     def __init__(self, watch: Watch, poll_minutes: dict[str, float], dry_run: bool = False, **rules: Any) -> None:
         self.uow_factory, self.watch, self.at = MemoryUnitOfWork(), watch, NOON

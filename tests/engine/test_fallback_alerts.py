@@ -1,4 +1,4 @@
-"""A broken database is reported past the outbox: after a moment, once an hour, by every channel."""
+"""A broken database is reported past the outbox: after a moment, once an hour, on every channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon keeps what automatic limits state, scores it when it is due, and heeds its record."""
+"""The daemon stores the forecasts of automatic limits, scores them when due, and uses the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.uow_fakes import NOON
 
 
 class Ledger:
-    """What is stated, in memory."""
+    """Forecasts in memory."""
 
     def __init__(self) -> None:
         self.made: dict[str, PriceForecast] = {}
@@ -39,7 +39,7 @@ class Ledger:
         self.scores[forecast_id] = score
 
     def series(self, made: PriceForecast, now: datetime) -> PriceSeries:
-        """2.00 from the hour of the statement on, for three days."""
+        """2.00 from the hour of the forecast on, for three days."""
         first = int(made.made_at.timestamp()) // 3600
         return PriceSeries(first_hour=first, lows=[2_000_000] * 72, polled=[True] * 72, source="a test")
 

@@ -1,4 +1,4 @@
-"""Quotes of all providers of a renting watch are compared for a moment; nobody is waited for longer."""
+"""Quotes of all providers of a renting watch are compared for a moment; no provider is waited for longer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NEVER = float("inf")
 
 
 class Race:
-    """A watch over several providers whose answers come when the test says so."""
+    """A watch over several providers whose answers arrive when the test says so."""
 
     def __init__(self, *providers: str, watch: Watch = RENTS, gather_s: float = 3.0, **rules: Any) -> None:
         self.watch, self.now = watch, NOON
@@ -82,11 +82,11 @@ class Race:
         self.evaluator.evaluate(watches, provider, False, unanswered(watches, self.now), self.now)
 
     def wake(self) -> float:
-        """Decide what is due; after how many seconds something else is."""
+        """Decide due watches; return after how many seconds others are due."""
         return self.evaluator.decide_gathered(self.now)
 
     def asked(self) -> list[str]:
-        """The providers to ask, since the last call."""
+        """Return the providers to query since the last call."""
         found: list[str] = []
         while requests := self.gathering.next_requests(0.0):
             found += [one.provider for one in requests]
@@ -234,7 +234,7 @@ def test_a_provider_that_shows_no_sign_of_life_is_not_waited_for_after_the_start
 
 
 class Start:
-    """A provider after a start, which lists its instances and knows its prerequisites so many seconds later."""
+    """A provider after a start, whose instances and prerequisites are known this many seconds later."""
 
     def __init__(
         self, *, alive_s: float = NEVER, listed_s: float = NEVER, checked_s: float = NEVER, rents: bool = True
@@ -249,7 +249,7 @@ class Start:
         )
 
     def asked_after(self) -> tuple[float, bool]:
-        """Seconds until its first question, and whether something could be rented there then."""
+        """Return the seconds until its first query, and whether renting there was possible then."""
         while not self.first.is_due(self.now_s):
             self.now_s += 0.25
         return self.now_s - 100.0, self.first.is_ready()
@@ -334,7 +334,7 @@ class SlowRace(Race):
         self.after(20)
 
     def ask(self) -> bool:
-        """What the service does for those who are missing."""
+        """Query missing providers, like the service."""
         return self.hunter.ask_for_best(self.watch.name, 3.0, lambda: self.now)
 
 
@@ -384,7 +384,7 @@ def test_an_answer_that_took_long_is_as_young_as_its_arrival() -> None:
 
 
 def test_what_an_adapter_had_kept_is_no_young_answer() -> None:
-    """It came at once, and is four seconds old: a price that fell since is not in it."""
+    """It arrived at once, but is four seconds old: it does not show a price that fell since."""
     race = Race("runpod", "vastai")
     race.sees("vastai", 2.669)
     kept = an_answer(at=race.now - timedelta(seconds=4), provider="runpod")

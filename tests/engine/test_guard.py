@@ -1,4 +1,4 @@
-"""The guard on a real database: what ends a launch, what alerts say, each once."""
+"""The guard on a real database: what ends a launch, and its alerts, each once."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_waste_is_reported_with_what_it_wasted_once_a_day_and_anew_after_it_reco
 
 
 class Full(SqlUtilisationRepository):
-    """A disk that is full."""
+    """A full disk."""
 
     def add(self, launch_id: str, sample: UtilisationSample) -> None:
         raise StoreError("the disk is full")

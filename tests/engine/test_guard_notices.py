@@ -1,4 +1,4 @@
-"""The texts of what comes upon a launch."""
+"""The texts about events of a launch."""
 
 from __future__ import annotations
 

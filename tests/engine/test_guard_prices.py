@@ -1,4 +1,4 @@
-"""Higher prices that hosts propose: told at once, answered as the owner says."""
+"""Higher prices that hosts propose: reported at once, answered by the owner's policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blindness is reported once, and once more when it is over, for each lane; "no offers" is not blindness."""
+"""Blindness is reported once, and its end once, for each lane; "no offers" is not blindness."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_hunt_that_finds_nothing_hides_no_silent_sweep(guard: HealthMonitor, u
 
 
 def test_a_sweep_that_was_never_tried_is_not_silent(guard: HealthMonitor, uow_factory: MemoryUnitOfWork) -> None:
-    """The day's rows were spent; with the new day its interval is short again."""
+    """The day's rows were used up; on the new day its interval is short again."""
     guard.answered(SWEEP, H100, True, NOON)
     guard.check(SWEEP, 300.0, NOON + timedelta(hours=10))
     assert uow_factory.alerts == []
@@ -188,7 +188,7 @@ def test_an_empty_answer_ends_no_blindness_of_a_format_and_rows_that_are_underst
 
 
 def test_one_odd_gpu_among_others_does_not_come_and_go(guard: HealthMonitor, uow_factory: MemoryUnitOfWork) -> None:
-    """A GPU with a single offer that cannot be used, beside one that is understood, sweep after sweep."""
+    """A GPU with a single unusable offer, and one with usable offers, sweep after sweep."""
     for sweep in range(10):
         guard.failed(SWEEP, "RTX 3090", UNREADABLE, later(300 * sweep))
         guard.answered(SWEEP, H100, True, later(300 * sweep + 6))
@@ -225,7 +225,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 def test_a_dead_provider_is_a_warning_with_host_and_cause_at_once_then_a_line_an_hour_with_a_count(
     guard: HealthMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its blindness and its return are alerts, which the log gets whole (`bootstrap/alert_log.py`)."""
+    """Its blindness and its recovery are alerts, which are logged completely (`bootstrap/alert_log.py`)."""
     caplog.set_level(logging.INFO)
     for second in range(0, 2 * 3600 + 60, 30):
         guard.failed(HUNT, H100, DOWN, later(second))

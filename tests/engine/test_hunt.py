@@ -1,4 +1,4 @@
-"""The hunt asks little, cheapest first, and believes nothing that was cut."""
+"""The hunt queries little, cheapest first, and does not trust truncated answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A listing compared with the table: which launch owns an instance, and which instances are unknown."""
+"""A listing compared with the table: which launch has an instance, and which instances are unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_nothing_is_reconciled_before_a_whole_list_came(world: World) -> None:
 
 
 def test_what_an_account_holds_that_never_says_it_is_reported_once_and_its_return(world: World) -> None:
-    """Without that nothing is rented, for as long as it takes: its owner must not learn it from a missing machine."""
+    """Until then nothing is rented, however long it takes: its owner must get an alert about that."""
     world.rents = True
     world.provider.on_list = [ProviderDown("HTTP 500 at users/current")] * 2000
     world.look(20)
@@ -99,7 +99,7 @@ def test_after_a_lost_database_every_labelled_instance_is_reported_at_the_first_
 
 @pytest.mark.parametrize("label", [None, "my own", "gpuwatch-" + "c" * 12])
 def test_an_answer_that_names_what_was_there_before_is_not_believed(world: World, label: str | None) -> None:
-    """Else somebody else's instance would be taken for ours, and ended with `max_runtime`."""
+    """Otherwise a foreign instance would count as ours, and be ended by `max_runtime`."""
     world.provider.foreign("5", label=label)
     world.look()
     world.repository.mark_foreign("vastai", "5", world.now)  # a labelled one would hold renting
@@ -136,7 +136,7 @@ def test_adopted_is_the_first_of_two_and_the_other_is_reported(world: World) -> 
 
 
 def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_settled(world: World) -> None:
-    """A lost database (L30): what it had rented would be rented again."""
+    """A lost database (L30): its rents would be repeated."""
     world.provider.alive["1"] = Instance(
         instance_id="1", label="gpuwatch-" + "c" * 12, state=InstanceState.RUNNING, status="running"
     )
@@ -184,7 +184,7 @@ def test_an_installation_is_disowned_once_for_all(world: World) -> None:
 
 
 def test_ones_own_installation_is_never_disowned_as_a_whole(world: World) -> None:
-    """A restored backup: the instances that were rented after it carry this installation's id."""
+    """A restored backup: later instances have this installation's id."""
     launch = world.rent()
     assert launch.install_id is not None
     for number, letter in (("1", "c"), ("2", "d")):

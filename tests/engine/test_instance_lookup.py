@@ -1,4 +1,4 @@
-"""A list that omits what is alive: the provider is asked for the instance by its id before it counts as missing."""
+"""A list that omits an active instance: a lookup by id comes before the instance counts as missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world(sqlite_database: Database, provider: AskableProvider) -> World:
 
 @pytest.fixture
 def pair(world: World) -> tuple[Launch, Launch]:
-    """Two that run: the second is the canary of every list."""
+    """Two running instances: the second is the canary of every list."""
     launches = world.rent(match_on("1", "11")), world.rent(match_on("2", "22"))
     world.provider.turns(InstanceState.RUNNING)
     world.look()

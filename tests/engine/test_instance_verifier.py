@@ -1,4 +1,4 @@
-"""Before an instance is its owner's: is it what was promised?"""
+"""Whether an instance matches its offer, before its owner gets it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_launch_without_watch_and_terms_is_believed(database: Database) -> Non
 
 
 def test_what_is_over_is_forgotten(database: Database) -> None:
-    """A new launch never gets the old one's answer."""
+    """A new launch never gets the result of an old one."""
     world = GuardWorld(database, launch=SSH)
     launch = world.starting()
     assert [world.verify(launch), world.verify(launch)] == [False, True]
@@ -168,7 +168,7 @@ def test_what_is_over_is_forgotten(database: Database) -> None:
 
 
 class Slow(Looker):
-    """A host that takes its time."""
+    """A slow host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Slow(Looker):
 
 
 def test_a_slow_host_holds_no_look(database: Database) -> None:
-    """The real thread: the look comes back while the host has not answered, and takes the answer when it is there."""
+    """With the real thread: the poll returns before the host has answered, and later takes the result."""
     probe = Slow()
     world = GuardWorld(database, launch=SSH)
     launch = world.starting()

@@ -1,4 +1,4 @@
-"""The task that fetches charges: which days it asks for, what it keeps, and that nothing stops at its trouble."""
+"""The task that fetches charges: which days it queries, what it stores, and that its errors stop nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ YESTERDAY = TODAY - DAY
 
 
 class Bookkeeper:
-    """A provider's charges, and what was asked."""
+    """A provider's charges, and the queries."""
 
     def __init__(self, answer: Sequence[ProviderCharge] | ProviderError | None = ()) -> None:
         self.answer = answer
@@ -39,7 +39,7 @@ class Bookkeeper:
 
 
 def a_launch(**changes: Any) -> Launch:
-    """Running since yesterday's noon."""
+    """A launch running since yesterday's noon."""
     watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
     plain = new_launch(Intent(watch=watch, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON - DAY)
     since = {"state": LaunchState.RUNNING, "running_at": NOON - DAY, "instance_id": "1"}

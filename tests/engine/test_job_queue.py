@@ -1,4 +1,4 @@
-"""One pass of the queue: what becomes of each job when its launch starts, ends or never comes."""
+"""One pass of the queue: the fate of each job when its launch starts, ends or never comes."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def small(name: str, job_id: str, **changes: Any) -> Job:
 
 
 def test_a_small_job_waits_for_the_instance_of_another_and_keeps_it(world: World) -> None:
-    """From the queue to the end: nothing is rented for it, nothing of it is ended with the first job."""
+    """From the queue to the end: nothing is rented for it, and its part does not end with the first job."""
     world.submit(small("train", "jobaaaa2"), small("next", "jobbbbb2"))
     world.after()
     assert world.watches() == ["job:train"]
@@ -236,7 +236,7 @@ def test_who_waits_for_an_instance_looks_for_its_own_when_that_is_gone(world: Wo
 
 
 def test_the_cost_that_dstack_reported_stays_after_the_job(world: World) -> None:
-    """The queue wrote its own estimate over it at the pass after the end."""
+    """The queue overwrote it with its own estimate at the pass after the end."""
     world.submit(a_job(definition=a_definition(nodes=2)))
     job = world.after(NOON)
     launch = world.launches.put(L.RUNNING, running_at=NOON)

@@ -1,4 +1,4 @@
-"""A watch by its job's cost through the daemon's own ways: decided, told, quoted anew, rented."""
+"""A watch by job cost through the daemon: decided, reported, requoted, rented."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
 
 @pytest.mark.parametrize(("action", "asked"), [(Action.ALERT, 1), (Action.LAUNCH, 2)])
 def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: int) -> None:
-    """The first page holds the cheapest hours; telling of one that fits is enough, renting it is not."""
+    """The first page has the cheapest hourly prices; that is enough to alert, but not to rent."""
     watch = a_job_watch(action=action, launch=LaunchSpec(max_runtime_s=360_000.0))
     uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
     market = ScriptedMarket(uow, an_answer(a100(4.75), h100(13.50)))
@@ -116,7 +116,7 @@ def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: in
 
 @pytest.mark.parametrize("reason", [RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.MAX_USD_DAY])
 def test_while_nothing_may_be_rented_the_whole_list_is_not_read_at_every_poll(reason: RefusalReason) -> None:
-    """It would use up the day's rows, and all other watches would be blind until midnight."""
+    """It would use up the day's rows, and blind all other watches until midnight."""
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
     uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
     market, uow_factory = ScriptedMarket(uow), MemoryUnitOfWork(LaunchRefusal(reason, "not now"))
@@ -160,7 +160,7 @@ def test_the_launch_takes_the_cheapest_job_and_the_others_behind_it() -> None:
 
 
 def test_a_quote_at_which_the_job_is_too_dear_is_not_rented() -> None:
-    """The H100's hour stays far under what an hour may cost at all; its job does not stay under the limit."""
+    """The H100's hourly price stays far below the allowed one; its job does not stay under the limit."""
     watch = a_job_watch("420", launch=LaunchSpec(quote_ttl_s=5.0))
     match = matched(watch, a100(4.80))
     for usd_hour, fits in ((4.86, True), (4.87, False)):
@@ -179,7 +179,7 @@ def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, 
 
 
 def test_a_question_about_a_job_is_kept_with_its_cost(database: Database) -> None:
-    """Asked, kept in the store, read back, reported: it is the same job."""
+    """Requested, stored, read back, reported: it is the same job."""
     watch = a_job_watch(action=Action.ASK, launch=LaunchSpec(max_runtime_s=360_000.0))
     evaluator = an_evaluator(watch, SqlDecisionStore(database))
     evaluate(evaluator, [watch], an_answer(a100(), h100()), False, NOON)
@@ -214,7 +214,7 @@ def test_at_its_dearest_the_job_costs_its_limit(
 
 
 def test_check_ranks_by_the_job_and_asks_for_the_whole_list() -> None:
-    """A list cut at 64 rows by price may hold the cheapest hour and not the cheapest job."""
+    """A list truncated at 64 rows by price may contain the cheapest hour, but not the cheapest job."""
     watch = a_job_watch()
     cut = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
     whole = an_answer(a100(4.75), h100(13.50))

@@ -1,4 +1,4 @@
-"""Watches that share questions see what their own would have shown, and nothing is decided on a page that was cut."""
+"""Watches that share queries see what their own would have shown, and no truncated page leads to a decision."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_twelve_watches_need_few_searches_and_each_gets_its_own_alert() -> None:
 
 
 def test_a_cut_page_is_split_before_anything_is_decided_on_it() -> None:
-    """Forty machines of GPU 0 appeared between two limits: the page of the joined question holds nothing of GPU 1."""
+    """Forty machines of GPU 0 appeared between two limits: the page of the joined query has nothing of GPU 1."""
     many = [on_sale("GPU 0", 200 + number, 1.2) for number in range(40)]
     market = CutMarket([*many, on_sale("GPU 11", 100, 1.5)], 20)
     world = World(market, [watch("GPU 0", 1.0), *(watch(gpu, 1.6) for gpu in GPUS[1:])], [])
@@ -207,7 +207,7 @@ def test_what_a_sweep_has_read_is_joined_at_once() -> None:
 
 
 def asked_in_half_an_hour(world: World) -> dict[str, int]:
-    """How often each GPU was asked for, at a turn every six seconds."""
+    """Return how often each GPU was queried, at a turn every six seconds."""
 
     search = world.market.search
 
@@ -223,7 +223,7 @@ def asked_in_half_an_hour(world: World) -> dict[str, int]:
 
 
 def test_a_watch_whose_limit_is_nearly_reached_is_asked_for_more_often_and_starves_nobody() -> None:
-    """Page-filling offers between the limits keep them apart, so that turns are short."""
+    """Page-filling offers between the limits keep the queries separate, so that turns are scarce."""
     crowd = [on_sale(gpu, 1000 * n + k, 1.0 + n / 2 + 0.3) for n, gpu in enumerate(GPUS) for k in range(40)]
     near = on_sale("GPU 5", 99, 3.52)
     watches = [watch(gpu, 1.0 + n / 2) for n, gpu in enumerate(GPUS)]
@@ -254,7 +254,7 @@ def test_a_watch_whose_deadline_is_close_is_asked_for_more_often() -> None:
 
 
 def test_a_plan_is_kept_until_something_that_it_rests_on_has_changed() -> None:
-    """Planning takes longer than all else that an idle hunt does."""
+    """Planning takes longer than the rest of an idle hunt."""
     offers = [on_sale(gpu, number, 9.0) for number, gpu in enumerate(GPUS)]
     world = World(CutMarket(offers, PAGE_ROWS), [watch(gpu, 1.0) for gpu in GPUS], offers)
     planner, demands = QueryPlanner(world.prices), [Demand(query=Query(gpus=(gpu,)), watches=(gpu,)) for gpu in GPUS]

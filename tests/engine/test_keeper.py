@@ -1,4 +1,4 @@
-"""The keeper ends what has outlived its end, and nothing else."""
+"""The keeper ends instances past their end, and nothing else."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class World:
         self.file[obligation.launch_id] = reopened_obligation(obligation)
 
     def rented(self, **changes: object) -> None:
-        """It is rented, and in the file."""
+        """Rent it, and record it in the file."""
         one = changed(ONE, **changes)
         self.file[one.launch_id] = one
         self.provider.create(Order(offer_id="1", label=one.label, image="x", disk_gb=10.0))
@@ -81,11 +81,11 @@ class World:
         self.waiting.append(work) if self.hangs else work()
 
     def late(self, seconds: float = AFTER_S) -> None:
-        """So long after the end."""
+        """Return a time this long after the end."""
         self.pass_s(3600.0 + seconds - self.tick_s)
 
     def pass_s(self, seconds: float) -> None:
-        """Time passes, and the keeper checks every second."""
+        """Let time pass; the keeper checks every second."""
         for _ in range(int(seconds)):
             self.tick_s += 1.0
             self.now += timedelta(seconds=1)
@@ -177,7 +177,7 @@ def test_it_closes_what_is_gone_for_good(provider: type[LyingProvider]) -> None:
 def test_what_was_denied_and_is_there_again_is_ended_within_two_minutes(
     provider: type[LyingProvider], instance_id: str | None
 ) -> None:
-    """List, look-up and destroy denied it for longer than the keeper asked."""
+    """List, lookup and destroy denied it for longer than the keeper tried."""
     world = World(provider())
     world.rented(instance_id=instance_id)
     denied = dict(world.provider.alive)
@@ -192,7 +192,7 @@ def test_what_was_denied_and_is_there_again_is_ended_within_two_minutes(
 
 
 def test_what_the_daemon_closed_is_looked_for_while_that_follows_nothing() -> None:
-    """Its owner stopped it, the destroy was denied, and it is there again behind a hung task."""
+    """Its owner stopped it, the destroy was denied, and it reappears while a task hangs."""
     provider = AskableProvider()
     world = World(provider)
     world.rented()

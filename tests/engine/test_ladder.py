@@ -1,4 +1,4 @@
-"""One launch over the candidates of several providers: what a refusal stops, and what it does not."""
+"""One launch over the candidates of several providers: which requests a refusal stops, and which it does not."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_an_answer_lost_at_the_second_provider_is_looked_for_there(clouds: Cloud
 def test_what_a_provider_made_after_all_that_had_refused_is_reported_and_holds_renting(
     clouds: Clouds, over: bool
 ) -> None:
-    """Its label is looked for at each provider that was asked; it is never taken for what the next one made."""
+    """Its label is searched at each requested provider, and never mistaken for the next one's instance."""
     clouds.places["aws"].on_create = [QUOTA]
     clouds.places["runpod"].on_create = [OfferGone("gone")] if over else []
     launch = clouds.rent(ec2("us-east-1a"), offer("runpod", "r1"))

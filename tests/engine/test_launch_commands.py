@@ -1,4 +1,4 @@
-"""Launches that a command carries out, over a real database: reserved first, run at most once, held if unknown."""
+"""Launches by commands, over a real database: reserved first, run at most once, held if unknown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHEAP = a_match(an_offer(quoted_usd_hour=1.0))
 
 
 class Bench:
-    """A store, and one process that runs commands; what they do is the test's own."""
+    """A store, and one process that runs commands, which the test defines."""
 
     def __init__(self, store: Database, *, is_alone: bool = True) -> None:
         self.store, self.now, self.tick_s = store, NOON, 0.0

@@ -1,4 +1,4 @@
-"""The rent: what is asked for, in which order, at which price, and what is written down when things cross."""
+"""The rent: what is requested, in which order, at which price, and what is recorded when events cross."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_launch_that_a_command_carries_out_is_never_ordered(world: World) -> N
 
 
 class Meddler:
-    """Stands before the provider and does something while an order is on its way."""
+    """Wraps the provider and does something while an order is in flight."""
 
     def __init__(self, world: World, meanwhile: Callable[[], None]) -> None:
         self.create_there = world.provider.create
@@ -170,7 +170,7 @@ def test_a_stop_that_crosses_the_request_ends_what_was_made(world: World) -> Non
 
 
 def test_a_refusal_settles_a_row_that_was_believed_lost(world: World) -> None:
-    """Another process thought the request dead; this one knows that nothing was made."""
+    """Another process took the request for dead; this one knows that nothing was created."""
     launch = reserved(world)
     Meddler(world, lambda: world.repository.transition(launch, S.UNKNOWN, "another daemon", world.now) and None)
     world.provider.on_create = [OrderRefused("no", RefusalKind.OTHER)]
@@ -213,7 +213,7 @@ def test_a_least_bid_above_the_quote_is_admitted_at_its_own_price() -> None:
 
 
 def test_a_look_while_the_order_is_on_its_way_touches_nothing_of_it(world: World) -> None:
-    """Only this process knows what it asked for; the list may show the instance before the answer comes."""
+    """Only this process knows its request; the list may show the instance before the answer arrives."""
     create, seen = world.provider.create, []
 
     def slow(order: Order) -> Created:

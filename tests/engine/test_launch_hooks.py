@@ -1,4 +1,4 @@
-"""The owner's hooks over a real store: at least once afterwards, once and bounded before a destroy, failures told."""
+"""The owner's hooks with a real store: afterwards at least once, before a destroy once; failures are reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAVES = msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0, b
 
 
 class Snapshot:
-    """Hooks over a world's store; what runs them is written by the test."""
+    """Hooks over a world's store; the test defines their runner."""
 
     def __init__(self, store: Database, watch: Watch = WATCH) -> None:
         self.world = World(store, watch)
@@ -43,7 +43,7 @@ class Snapshot:
         self.hooks = self.started()
 
     def started(self) -> LaunchHooks:
-        """A new process: nothing in memory."""
+        """Start a new process, with empty memory."""
         return LaunchHooks(
             SqlHookQueue(self.world.store),
             self._run,
@@ -65,7 +65,7 @@ class Snapshot:
         return begun
 
     def settle(self, hooks: LaunchHooks | None = None) -> None:
-        """Until every hook's thread is done."""
+        """Wait until every hook's thread is done."""
         ends_at = time.monotonic() + 20
         while (hooks or self.hooks)._running and time.monotonic() < ends_at:
             time.sleep(0.01)
@@ -75,7 +75,7 @@ class Snapshot:
         return [call.event for call in self.calls]
 
     def said(self) -> list[str]:
-        """What alerts say about hooks."""
+        """Return the alerts about hooks."""
         alerts = [alert for alert in self.world.alerts() if "hook" in alert.headline]
         return [dict(alert.facts)["Error"] for alert in alerts]
 
@@ -148,7 +148,7 @@ def test_a_failure_that_mends_is_not_reported(snapshot: Snapshot) -> None:
 
 
 def test_what_a_crash_cut_off_is_run_again(snapshot: Snapshot) -> None:
-    """Leased, and never settled: at least once means sometimes twice."""
+    """Leased, but never settled: at least once sometimes means twice."""
     running(snapshot.world)
     assert SqlHookQueue(snapshot.world.store).lease(snapshot.world.now, 10, 40.0)
     snapshot.hooks = snapshot.started()

@@ -1,6 +1,6 @@
-"""Any order of lost and late answers, stale and empty lists, dying processes and jumping clocks keeps the promises.
+"""Lost and late answers, stale and empty lists, dying processes and clock jumps, in any order, break no promise.
 
-The provider's own books are the truth that the table is compared with.
+The table is compared with the provider's own books.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NAMES = st.sampled_from(sorted(WATCHES))
 
 
 class Renting(RuleBasedStateMachine):
-    """gpuwatch over that marketplace."""
+    """gpuwatch with that marketplace."""
 
     @initialize(foreign_instance=st.booleans())
     def begin(self, foreign_instance: bool) -> None:
@@ -84,7 +84,7 @@ class Renting(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def _comes_to_rest(self) -> None:
-        """Once the provider is honest again, everything is found, or held, and ends are ends."""
+        """Once the provider is honest again, everything is found, or held, and ends are real."""
         self.place.destroying = "works"
         self.look("true", 10, 300.0)
         for _ in range(3):  # what reached its max_runtime just now takes three lists more
@@ -100,7 +100,7 @@ class Renting(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Killed and started again: what was in memory is gone."""
+        """The process is killed and started again, with empty memory."""
         launch_alerts = LaunchAlerts(lambda: next(self.ids))
         context = ProviderContext(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
         slots = LaunchSlots()
@@ -122,11 +122,11 @@ class Renting(RuleBasedStateMachine):
 
     @rule(name=_NAMES, outcome=st.sampled_from(LOST), listed=st.sampled_from([1.0, 3.0]))
     def fire_and_not_know(self, name: str, outcome: str, listed: float) -> None:
-        """A watch fires, and nobody knows what came of it."""
+        """A watch fires, and the outcome is unknown."""
         self.fire(name, outcome, listed)
 
     def fire(self, name: str, outcome: str, listed: float) -> None:
-        """The daemon rents only where it has looked before."""
+        """The daemon rents only after a listing."""
         if not self.follower.reconciled:
             return
         offers = [
@@ -149,7 +149,7 @@ class Renting(RuleBasedStateMachine):
 
     @rule(name=_NAMES, every_s=st.sampled_from([1.0, 5.0]))
     def fire_late_and_look_in_haste(self, name: str, every_s: float) -> None:
-        """The list is true, and the instance not in it yet: what proves its absence too soon rents a second."""
+        """The list is correct, but the instance is not in it yet: early proof of absence would rent a second one."""
         self.fire(name, "late", 1.0)
         self.look("true", 4, every_s)
         self.fire(name, "ok", 1.0)
@@ -157,13 +157,13 @@ class Renting(RuleBasedStateMachine):
 
     @rule(active=st.sampled_from([1, 2, 3]))
     def the_owner_wants_fewer_or_more(self, active: int) -> None:
-        """`max_active` is changed while instances run."""
+        """`max_active` changes while instances run."""
         two = self.watches["two"]
         self.watches["two"] = changed(two, launch=changed(two.launch, max_active=active))
 
     @rule()
     def a_low_slot_is_freed_and_fewer_are_wanted(self) -> None:
-        """A slot that is free is no leave to rent: as many as are wanted live already, in slots that are no more."""
+        """A free slot is not enough to rent: the wanted number may be active in removed slots."""
         for _ in range(2):
             self.fire("two", "ok", 1.0)
         self.instances_turn(InstanceState.RUNNING)
@@ -179,13 +179,13 @@ class Renting(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 6), every_s=_EVERY_S)
     def look_well(self, times: int, every_s: float) -> None:
-        """The list says what is."""
+        """The list is correct."""
         self.look("true", times, every_s)
         self.every_labelled_instance_is_known_or_reported()
 
     @rule(listing=st.sampled_from(["stale", "empty", "empty", "down"]), times=st.integers(1, 6), every_s=_EVERY_S)
     def look(self, listing: str, times: int, every_s: float) -> None:
-        """The list says what it likes."""
+        """The list is arbitrary."""
         self.place.listing = listing
         for _ in range(times):
             self.wait(every_s)
@@ -214,7 +214,7 @@ class Renting(RuleBasedStateMachine):
 
     @rule(letter=st.sampled_from("wxyz"))
     def somebody_else_uses_our_label(self, letter: str) -> None:
-        """Another gpuwatch on the same account, or a database that was lost."""
+        """Another gpuwatch on the same account, or a lost database."""
         label = LABEL_PREFIX + letter * 12
         self.place.alive[letter] = Instance(
             instance_id=letter, label=label, state=InstanceState.RUNNING, status="running"
@@ -235,7 +235,7 @@ class Renting(RuleBasedStateMachine):
 
     @rule()
     def the_owner_resolves_what_is_held(self) -> None:
-        """After a true look at the provider, an hour later: nothing is on its way any more."""
+        """After a correct listing, an hour later: no request is in flight any more."""
         held = [launch for launch in self.repository.alive() if launch.state is LaunchState.HELD]
         if not held:
             return
@@ -254,7 +254,7 @@ class Renting(RuleBasedStateMachine):
 
     @invariant()
     def the_promises_hold(self) -> None:
-        """One read of the table serves all promises: a read per label was most of the time that this model took."""
+        """One read of the table checks all promises: a read per label took most of this model's time."""
         rows = {launch.launch_id: launch for launch in self.repository.all()}
         self.one_create_a_launch()
         self.never_more_alive_than_max_active(rows)
@@ -271,7 +271,7 @@ class Renting(RuleBasedStateMachine):
             assert sum(launch is not None and launch.watch == name for launch in alive) <= most
 
     def never_more_rented_than_max_total(self, rows: Mapping[str, Launch]) -> None:
-        """What never ran and is gone again is not rented (docs/safety.md)."""
+        """A launch that never ran and is gone is not rented again (docs/safety.md)."""
         made = [_of_label(rows, label) for label in self.place.made]
         counted = [launch.watch for launch in made if launch is not None and launch.counts]
         for name, watch in WATCHES.items():
@@ -283,7 +283,7 @@ class Renting(RuleBasedStateMachine):
         assert len(alive) <= 3
 
     def what_is_billed_is_reserved(self, rows: Mapping[str, Launch]) -> None:
-        """No instance of ours is alive while its launch is over, except those that were reported to the owner."""
+        """No instance of ours is active after its launch, except reported ones."""
         for instance in self.place.alive.values():
             launch = _of_label(rows, instance.label)
             assert launch is None or not launch.is_over or instance.instance_id in self.orphans

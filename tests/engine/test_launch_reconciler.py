@@ -1,4 +1,4 @@
-"""While it lives: late, overdue, idle, unlisted; and an end that lasts until it is true."""
+"""While an instance exists: late, overdue, idle, unlisted; and an end that is repeated until it is real."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_provider_that_is_down_ends_nothing_that_runs(world: World) -> None:
 
 
 def test_what_is_in_no_list_for_long_is_reported_and_never_destroyed(world: World) -> None:
-    """A list that is falsely empty must not cost the owner the work of a day."""
+    """A falsely empty list must not cost the owner a day's work."""
     launch = running(world)
     world.provider.on_list = ["empty"] * 40
     world.look(40, every_s=30)
@@ -181,7 +181,7 @@ def test_a_stop_of_what_is_looked_for_ends_it_when_it_is_found(world: World) -> 
 
 
 def test_what_was_stopped_before_any_list_shows_it_is_not_believed_gone_before_it_could_be_listed(world: World) -> None:
-    """A list and an end by id may both lag behind an order: "no such instance" is what a new one gets, too."""
+    """A list and an end by id may both lag behind an order: a new instance also gives "no such instance"."""
     launch = world.rent()
     late = dict(world.provider.alive)
     world.provider.alive.clear()
@@ -263,7 +263,7 @@ def test_one_launch_in_trouble_does_not_keep_the_others_from_their_end(world: Wo
 def test_a_provider_that_lists_nothing_while_something_runs_there_is_reported_once_and_when_it_is_back(
     world: World,
 ) -> None:
-    """A key that may search and not list leaves the hunt its eyes: nobody else would say it."""
+    """A key that can search but not list leaves the hunt healthy: no other check would report it."""
     running(world)
     world.alerts()
     world.provider.on_list = [KeyRejected("403 not_authorized")] * 40
@@ -284,7 +284,7 @@ def test_a_short_outage_or_one_with_nothing_rented_is_no_news(world: World) -> N
 
 
 def headlines(world: World) -> list[str]:
-    """Of all that ever was reported."""
+    """Return all reports."""
     with world.store.read() as connection:
         bodies = connection.execute(select(alerts.c.body)).scalars()
         return [msgspec.json.decode(body, type=Alert).headline.removeprefix("h100: ") for body in bodies]
@@ -292,7 +292,7 @@ def headlines(world: World) -> list[str]:
 
 @pytest.mark.parametrize("spot", [False, True])
 def test_what_flaps_floods_nobody(world: World, spot: bool) -> None:
-    """A marketplace whose price, or word, is another at every poll: every step is kept, and reported now and then."""
+    """A marketplace with another price or status at every poll: every step is stored, and reported sometimes."""
     launch = running(world)
     for n in range(60):
         if spot:

@@ -1,4 +1,4 @@
-"""What the keeper's file names and a restored database does not know holds renting, whatever lists show."""
+"""Launches in the keeper's file that a restored database lacks block renting, whatever lists show."""
 
 from __future__ import annotations
 

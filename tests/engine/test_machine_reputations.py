@@ -1,4 +1,4 @@
-"""A watch with `min_reputation` knows how launches went; a store that fails changes nothing."""
+"""A watch with `min_reputation` uses the results of launches; a failing store changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launch that no list shows: what is asked besides, and what it takes to believe that nothing is there."""
+"""A launch that no list shows: further queries, and the proof that nothing exists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def held(world: World) -> list[Alert]:
 
 
 def test_what_lists_and_its_id_do_not_know_is_gone_within_two_minutes(world: World, provider: AskableProvider) -> None:
-    """S9: an instance that its host ended stayed `running` for ever, its slot taken."""
+    """S9: an instance that its host ended stayed `running` forever, and kept its slot."""
     launch = running(world)
     provider.alive.clear()
     world.look(11, every_s=10.0)
@@ -111,7 +111,7 @@ def test_a_list_that_contradicts_its_id_is_reported_once_a_day(world: World, pro
 
 
 def test_without_an_answer_to_its_id_a_list_alone_does_not_end_it(sqlite_database: Database) -> None:
-    """S2: a list that agreed with itself omitted one of two, and a third was rented."""
+    """S2: consistent lists omitted one of two, and a third was rented."""
     world = World(sqlite_database, changed(RENTS, launch=LaunchSpec(max_active=2, max_total=0)))
     gone = world.rent(match_on("1", "11")), world.rent(match_on("2", "22"))
     world.provider.turns(InstanceState.RUNNING)
@@ -129,7 +129,7 @@ def test_without_an_answer_to_its_id_a_list_alone_does_not_end_it(sqlite_databas
 
 
 def test_an_account_without_others_proves_it_by_offer_and_balance(world: World, provider: AskableProvider) -> None:
-    """S9: it was held until somebody came."""
+    """S9: it was held until the owner intervened."""
     provider.balance_usd = 100.0
     offer_is_back(world)
     launch = lost(world)
@@ -205,7 +205,7 @@ def test_a_new_process_starts_the_proof_again(world: World, provider: AskablePro
 
 
 def unaccounted(world: World, label: str | None = "my training", **changes: object) -> None:
-    """What the lost order created, its label edited away in the console."""
+    """The instance of the lost order, with its label removed in the console."""
     world.provider.alive["9500"] = changed(
         Instance(instance_id="9500", label=label, state=InstanceState.RUNNING, status="running", machine_id="77"),
         **changes,

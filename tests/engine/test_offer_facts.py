@@ -1,4 +1,4 @@
-"""What an alert says of an offer that is not a plain one, and of stock that several sell."""
+"""An alert's facts about unusual offers, and about stock with several sellers."""
 
 from __future__ import annotations
 

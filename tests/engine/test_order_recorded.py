@@ -1,4 +1,4 @@
-"""An order that the keeper does not know of is not sent; before_stop begins in time for the keeper's patience."""
+"""An order that the keeper does not know is not sent; before_stop starts early enough for the keeper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.uow_fakes import NOON
 
 
 class Recorder(NoObligationLog):
-    """What was written down, and how many orders had been sent by then."""
+    """The recorded obligations, each with the number of orders sent before it."""
 
     def __init__(self, world: World, error: StoreError | None = None) -> None:
         self.world = world

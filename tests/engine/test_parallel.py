@@ -1,4 +1,4 @@
-"""Several providers at once: whatever one does, each has exactly one outcome, and nobody is waited for for ever."""
+"""Several providers in parallel: each has exactly one outcome, and none is waited for forever."""
 
 from __future__ import annotations
 

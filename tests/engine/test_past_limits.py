@@ -30,7 +30,7 @@ DROP = a_watch(name="drop", gpu_names=("H100 SXM",), unlimited=True, drop_by=0.2
 
 
 class Polls:
-    """One watch, polled every minute; every answer is stored after it was decided on, as the daemon does."""
+    """One watch, polled every minute; every answer is stored after its decision, as in the daemon."""
 
     def __init__(self, database: Database, watch: Watch) -> None:
         self.database, self.now, self.spot = database, NOON, False
@@ -56,14 +56,14 @@ class Polls:
         self.history.record(answer, lane="sweep", gpu="", spot=self.spot)
 
     def before(self, hours: int, usd: float, **facts: object) -> Polls:
-        """That many hours of one price, up to now."""
+        """Store this many hours of one price, up to now."""
         for hour in range(hours):
             at = NOON - timedelta(hours=hours - hour)
             self._store(an_answer(offer(usd, at, **facts), at=at, completeness=Completeness.COMPLETE))
         return self
 
     def see(self, *usd: float, **facts: object) -> Sequence[str]:
-        """The next poll shows these; the reasons of its alerts."""
+        """Poll these offers; return the reasons of the alerts."""
         self.now += timedelta(minutes=1)
         self.market.script = [an_answer(*(offer(one, self.now, **facts) for one in usd), at=self.now)]
         before = len(self.bench.uow_factory.alerts)
@@ -139,7 +139,7 @@ def test_a_list_price_is_not_compared_with_live_prices(sqlite_database: Database
 
 
 def test_the_disk_of_the_quote_does_not_make_a_low(sqlite_database: Database) -> None:
-    """The history prices every offer with the same disk; a quote may come with another one."""
+    """The history prices every offer with the same disk; a quote may have another one."""
     disk = {"disk_usd_gb_month": 9.0}  # 0.0125 $ per GB and hour
     polls = Polls(sqlite_database, LOW).before(24 * 12, 2.0, quoted_disk_gb=8.0, **disk)
     assert not polls.see(1.9, quoted_disk_gb=0.0, **disk)  # the same machine, quoted without its disk

@@ -1,4 +1,4 @@
-"""The owner's switches against an order that is on its way: L28 of the fault catalogue, with the real store."""
+"""The owner's pause against an order in flight: L28 of the fault catalogue, with the real store."""
 
 from __future__ import annotations
 

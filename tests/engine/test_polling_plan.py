@@ -1,4 +1,4 @@
-"""What a plan needs is said before the first search is made."""
+"""The needs of a plan are stated before the first search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate refuses while every rent would lack something, reports it once, and clears itself when it is mended."""
+"""The gate blocks while every rent would lack something, reports it once, and opens by itself after the fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN = msgspec.structs.replace(QUOTA, met=None, mend="")
 
 
 class Holds:
-    """As the store keeps them: one of each kind."""
+    """Holds like the store's: one of each kind."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], Hold] = {}
@@ -36,7 +36,7 @@ class Holds:
 
 
 class World:
-    """A provider that can be mended, and a gate over it."""
+    """A provider that can be fixed, and a gate over it."""
 
     def __init__(self, *found: Prerequisite, holds: Holds | None = None) -> None:
         self.found: Sequence[Prerequisite] | ProviderDown = found
@@ -153,7 +153,7 @@ BALANCE = Prerequisite(name=PrerequisiteName.BALANCE, met=False, text="0 $", men
 
 
 def test_a_job_is_refused_only_for_what_every_rent_needs() -> None:
-    """It brings its own key pair, and may want other offers than the watches."""
+    """It brings its own key pair, and may accept other offers than the watches."""
     for found in ((KEY,), (QUOTA,)):
         world = World(*found)
         assert world.gate.why_not(is_job=True) is not None, "before the first look nothing is known"

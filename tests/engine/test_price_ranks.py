@@ -54,7 +54,7 @@ def test_a_rank_is_among_the_same_provider_gpu_and_rental_type() -> None:
 
 
 def test_a_larger_disk_does_not_make_an_offer_dear() -> None:
-    """The history holds prices with the default disk: the quote is compared without what the watch's disk adds."""
+    """The history has prices with the default disk: the quote is compared without the watch's disk."""
     ranks = PriceRanks(Reader(), None, 8.0)
     ranks.refresh_if_due(NOON)
     small, large = an_offer(), an_offer(quoted_usd_hour=3.0 + 0.2 * 992 / 720, quoted_disk_gb=1000.0)

@@ -1,4 +1,4 @@
-"""Whose launches a key reaches: known for ever once it was asked, and never guessed."""
+"""Which launches a key can manage: known forever after one query, and never guessed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.storage.test_launch_repository import renting, reserve
 
 
 class Nameless:
-    """A provider whose API names no account."""
+    """A provider whose API states no account."""
 
     name = "vastai"
 
 
 class Naming(Nameless):
-    """One whose API does: an account, None (the key may not ask), or an error."""
+    """One whose API does: an account, None (the key lacks the permission), or an error."""
 
     def __init__(self, answer: str | Exception | None) -> None:
         self.answer = answer
@@ -83,7 +83,7 @@ def test_where_no_account_is_named_a_new_key_is_another_until_the_owner_confirms
 
 
 def test_launches_under_a_hash_stay_reachable_once_the_provider_names_the_account(database: Database) -> None:
-    """The key was not allowed to ask, or an older gpuwatch could not."""
+    """The key lacked the permission, or an older gpuwatch did not support it."""
     launch = under(account(database, Naming(None)).identify(NOON))
     named = account(database, Naming("7"))
     assert named.identify(NOON) == "7"
@@ -91,7 +91,7 @@ def test_launches_under_a_hash_stay_reachable_once_the_provider_names_the_accoun
 
 
 def test_credentials_without_a_key_are_asked_about_at_every_start(database: Database) -> None:
-    """A chain of credentials may end at another account tomorrow."""
+    """A chain of credentials may later belong to another account."""
     launcher = Naming("7")
     assert account(database, launcher, None).identify(NOON) == "7"
     launcher.answer = "8"

@@ -1,4 +1,4 @@
-"""Orders at one provider never wait for those at another."""
+"""Orders at one provider never wait for those at another one."""
 
 from __future__ import annotations
 

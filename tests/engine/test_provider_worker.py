@@ -1,4 +1,4 @@
-"""One provider's part of the daemon: rows are planned, sweeps survive a restart, a store that is full stops nothing."""
+"""One provider's part of the daemon: rows are planned, sweeps survive a restart, a full store stops nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = ProviderSettings(name="vastai", base_url="http://127.0.0.1", sweep_ev
 
 
 class CountingHistory:
-    """Counts rows; full on demand."""
+    """Counts rows; full when the test says so."""
 
     def __init__(self, used: int = 0) -> None:
         self.used = used
@@ -48,7 +48,7 @@ class CountingHistory:
 
 
 class Post:
-    """A station with a hunt and a sweep over a scripted market."""
+    """A worker with a hunt and a sweep over a scripted market."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ def test_a_sweep_that_was_broken_off_is_due_at_once() -> None:
 
 
 def test_a_round_that_took_too_long_is_followed_by_the_next_at_once() -> None:
-    """The scheduler would begin it at the next multiple of `poll_every` only: 60 s for a round of 36."""
+    """The scheduler would start it only at the next multiple of `poll_every`: 60 s for a round of 36."""
     post = Post(CountingHistory())
     plain = post.market.search
 
@@ -184,7 +184,7 @@ def test_a_full_disk_loses_prices_and_not_the_hunt(caplog: pytest.LogCaptureFixt
 
 
 def test_where_nothing_is_asked_silence_is_no_blindness() -> None:
-    """A provider may be enabled while every watch names another one."""
+    """A provider may be enabled while every watch names other ones."""
     post = Post(CountingHistory(), hunts=False, targets=())
     post.now += timedelta(hours=12)
     post.worker.check_health()
@@ -201,7 +201,7 @@ def test_what_is_only_swept_is_blind_after_three_sweeps_and_not_after_three_hunt
 
 
 def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
-    """A provider that is down must not look alive because one of the questions needs no request."""
+    """A provider that is down must not look alive because one query needs no request."""
     post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
     unasked = changed(an_answer(), searches=0)
     for seconds in range(0, 200, 10):
@@ -213,7 +213,7 @@ def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
 
 
 def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
-    """A spot watch at a provider without spot."""
+    """A spot watch at a provider without spot offers."""
     history = CountingHistory()
     post = Post(history, settings=changed(SETTINGS, rows_per_day=0))
     for minutes in range(60):
@@ -224,7 +224,7 @@ def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
 
 
 def test_a_field_that_no_row_has_is_reported_at_once_and_anew_when_it_is_lost_again() -> None:
-    """The hunts stay empty and complete all the while."""
+    """The hunts stay empty and complete meanwhile."""
     post = Post(CountingHistory())
     lost = NoRowUnderstood("vastai: none of 3 rows can be used", 3, ["price field gone: dph_total"])
     for _ in range(2):
@@ -238,7 +238,7 @@ def test_a_field_that_no_row_has_is_reported_at_once_and_anew_when_it_is_lost_ag
 
 
 def test_a_lane_without_watches_or_targets_is_blind_no_more() -> None:
-    """The settings were changed while it was blind."""
+    """The settings changed while it was blind."""
     post = Post(CountingHistory(), hunts=False, targets=())
     post.recorder.record_hunt(Query(), NoRowUnderstood("vastai: none of 3 rows can be used", 3), post.now)
     post.worker.check_health()

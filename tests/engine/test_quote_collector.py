@@ -1,4 +1,4 @@
-"""The quotes that a decision waits for are asked for at once, and it is made when their time is over."""
+"""Missing quotes for a decision are requested at once, and the decision is made when their time is over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.process.daemon_child import wait_for
 
 
 class Collected:
-    """A collector that serves a race on its own thread; the race's clock is its clock."""
+    """A collector that serves a gather window on its own thread, with the window's clock."""
 
     def __init__(self, race: Race, **hunters: Hunter) -> None:
         self.run_early: list[str] = []

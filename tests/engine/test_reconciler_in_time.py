@@ -1,4 +1,4 @@
-"""Nothing that was rented outlives its time, whatever breaks around it; and nothing is ended before its time."""
+"""No instance outlives its time, whatever fails; and none is ended early."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(sqlite_database: Database) -> Iterator[World]:
 
 
 class Slow:
-    """A guard that does not know yet whether it is what was promised."""
+    """A guard that does not know yet whether the instance matches its offer."""
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         return None
@@ -40,7 +40,7 @@ class Slow:
 
 
 class Broken(Slow):
-    """A guard that cannot be asked about one launch."""
+    """A guard that fails for one launch."""
 
     def __init__(self, launch_id: str, error: Exception) -> None:
         self.launch_id = launch_id
@@ -97,7 +97,7 @@ def test_trouble_with_one_launch_keeps_no_other_from_its_end(world: World) -> No
 
 
 def test_what_came_to_life_while_nobody_looked_ends_at_the_moment_that_its_instance_was_reported(world: World) -> None:
-    """The machine slept for eight hours, or the daemon was down: it may have run all the while."""
+    """The machine slept for eight hours, or the daemon was down: it may have run meanwhile."""
     launch = world.rent()
     world.look()
     world.provider.turns(InstanceState.RUNNING)
@@ -146,7 +146,7 @@ def test_a_store_that_cannot_be_read_lets_nothing_run_longer(world: World) -> No
 
 
 def unread(world: World, times: int, every_s: float = 10.0) -> None:
-    """Looks while the rows cannot be read."""
+    """Polls while the rows cannot be read."""
 
     def broken(provider: str | None = None) -> list[Launch]:
         raise StoreError("the server is gone")
@@ -233,7 +233,7 @@ def test_a_slow_end_that_cannot_be_reported_is_asked_for_all_the_same(world: Wor
 
 
 def due_after(world: World, *seconds: float) -> list[bool]:
-    """Whether it reconciles, tried after each of these times."""
+    """Return whether it reconciles after each of these times."""
     found = []
     for one in seconds:
         world.pass_s(one)

@@ -1,4 +1,4 @@
-"""The provider's own price of an instance, against the one that was admitted."""
+"""The provider's own price of an instance, compared with the admitted one."""
 
 from __future__ import annotations
 

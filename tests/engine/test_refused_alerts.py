@@ -1,4 +1,4 @@
-"""Channels that refuse: the other channels report it, nothing is tried too often, nothing feeds on itself."""
+"""Channels that reject: the others report it, nothing is tried too often, and reports cause no further reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_refusing_channel_is_reported_by_the_others_with_what_it_refused(db: D
 
 
 class Picky(Scripted):
-    """Takes everything but the first."""
+    """Accepts everything except the first."""
 
     def send(self, alert: Alert) -> None:
         if alert.alert_id == "a1":
@@ -88,7 +88,7 @@ def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> 
 
 
 def test_a_broken_channel_is_not_reported_twice_within_an_hour(db: Database) -> None:
-    """Also not where a full hour of the clock lies between."""
+    """Even if a full hour of the clock lies between."""
     broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
     bench = DeliveryBench(db, broken, other)
     bench.enqueue("a1", after_s=3000)

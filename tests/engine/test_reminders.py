@@ -1,4 +1,4 @@
-"""What waits for its owner is reported once a day."""
+"""Pending decisions are reported once a day."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world(sqlite_database: Database) -> Iterator[World]:
 
 
 def reported(world: World, keyed: set[str], days: int, words: str) -> int:
-    """How many new alerts say so after so many more days, with a poll every hour."""
+    """Return how many new alerts report it after this many more days, with a poll every hour."""
     for _ in range(days * 24):
         send_reminders(world.repository, LAUNCH_ALERTS, keyed, world.now)
         world.now += timedelta(hours=1)

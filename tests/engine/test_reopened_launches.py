@@ -1,4 +1,4 @@
-"""A launch that is over, and whose instance is listed again: it runs, it is billed, and it is ours."""
+"""An ended launch whose instance is listed again: it runs, it is billed, and it is ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world(sqlite_database: Database, provider: AskableProvider) -> World:
 
 
 def gone(world: World, provider: AskableProvider) -> tuple[Launch, Instance]:
-    """One that ran, and that lists and its id denied for long enough."""
+    """One that ran, and that lists and lookups denied for long enough."""
     launch = running(world)
     [instance] = provider.alive.values()
     provider.alive.clear()
@@ -68,7 +68,7 @@ def test_what_was_disowned_is_not_taken_back(world: World, provider: AskableProv
 
 
 def test_what_was_called_gone_and_runs_is_followed_again(world: World, provider: AskableProvider) -> None:
-    """S2: it ran on without `max_runtime`, counted nowhere, and was reported once for ever."""
+    """S2: it ran on without `max_runtime`, counted nowhere, and was reported only once."""
     launch, instance = gone(world, provider)
     back(provider, instance)
     world.look()
@@ -91,7 +91,7 @@ def test_it_counts_at_once(world: World, provider: AskableProvider) -> None:
 
 
 def test_it_counts_beside_the_one_that_replaced_it(world: World, provider: AskableProvider) -> None:
-    """Its slot and its offer were taken; both launches live, and nothing more is rented."""
+    """Its slot and its offer were taken; both launches are active, and nothing more is rented."""
     launch, instance = gone(world, provider)
     second = world.rent()
     back(provider, instance)

@@ -1,4 +1,4 @@
-"""`restock = true`: nothing on offer, proven by complete polls, then something."""
+"""`restock = true`: no offers, proven by complete polls, then some."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMPTY, OFFER, NO_ANSWER, CUT = "empty", "offer", "no answer", "cut"
 
 
 class Shop:
-    """One watch; `sees` is the next poll, half a minute after the last one."""
+    """One watch; `sees` is the next poll, half a minute later."""
 
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench(WATCH)

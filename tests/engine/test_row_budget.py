@@ -1,4 +1,4 @@
-"""The row quota is planned, not hit."""
+"""The row quota is planned and not exceeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cut answer proves nothing: it is read on, once, and every answer is read once."""
+"""A truncated answer proves nothing: the search continues, once, and every answer is read once."""
 
 from __future__ import annotations
 

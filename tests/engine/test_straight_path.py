@@ -1,4 +1,4 @@
-"""The path from the search to the create request stays straight, and the documents show it as it is."""
+"""The path from the search to the create request stays straight, and the documents show it."""
 
 from __future__ import annotations
 

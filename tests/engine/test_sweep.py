@@ -1,4 +1,4 @@
-"""The sweep reads all of the watched and recorded GPUs, and keeps a gap where it could not."""
+"""The sweep reads all of the watched and recorded GPUs, and records a gap where it could not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An unknown instance with gpuwatch's label holds renting until it is settled, whatever lists say meanwhile."""
+"""An unknown instance with gpuwatch's label blocks renting until it is settled, whatever lists show meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fakes of the engine's ports: a desk that keeps everything in memory, a market that answers from a script."""
+"""Fakes of the engine's ports: a unit of work in memory, a market that answers from a script."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def an_answer(
 
 
 class ScriptedMarket:
-    """Answers one script entry per search; the last one again and again."""
+    """Returns one script entry per search; the last one repeatedly."""
 
     def __init__(self, *script: Answer | ProviderError, name: str = "vastai") -> None:
         self.name = name
@@ -59,7 +59,7 @@ class ScriptedMarket:
 
 
 class MemoryUnitOfWork:
-    """Keeps what is written; a block that raises leaves nothing."""
+    """Keeps writes in memory; a block that raises leaves nothing."""
 
     def __init__(self, refusal: LaunchRefusal | None = None) -> None:
         self.refusal = refusal
@@ -154,7 +154,7 @@ class MemoryPage:
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A launch that was handed on to be rented."""
+    """A launch that was handed to the executor."""
 
     launch: Launch
     watch: Watch
@@ -162,7 +162,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class FakeExecutor:
-    """Notes what is to be rented, and says where nothing may be rented now."""
+    """Records launches to rent, and states where nothing can be rented."""
 
     def __init__(self, why: Callable[[str, int], str | None] = lambda provider, price: None) -> None:
         self.why = why
@@ -178,6 +178,6 @@ class FakeExecutor:
 def evaluate(
     evaluator: Evaluator, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime
 ) -> list[Decision]:
-    """Match and decide, as the hunt does."""
+    """Match and decide, like the hunt."""
     observed = evaluator.observe(watches, answer, spot, now)
     return evaluator.evaluate(watches, answer.provider, spot, observed, now)

@@ -1,4 +1,4 @@
-"""A command of the owner's, as a real process: bounded, alone, and with nothing of ours around it."""
+"""A command of the owner, as a real process: limited, isolated, and without our environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def alive(pid: int) -> bool:
 
 
 def pids(path: Path) -> list[int]:
-    """Those that were written down so far."""
+    """Return those recorded so far."""
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
@@ -72,7 +72,7 @@ def test_output_that_is_no_text_is_no_error() -> None:
 
 
 def test_when_its_time_is_over_it_is_killed_with_its_children(tmp_path: Path) -> None:
-    """Also a child that ignores the wish to end."""
+    """Also a child that ignores SIGTERM."""
     script = (
         f"trap '' TERM; echo $$ > {tmp_path}/pids; (trap '' TERM; sleep 300) & echo $! >> {tmp_path}/pids; sleep 300"
     )

@@ -1,4 +1,4 @@
-"""A hook as it is really carried out: a shell, and the receiver that docs/hooks.md shows."""
+"""A hook as it is really carried out: a shell, and the receiver in docs/hooks.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runner() -> Iterator[HookRunner]:
 
 @pytest.fixture
 def receiver() -> Iterator[str]:
-    """The example of the document, serving."""
+    """Serve the example of the document."""
     (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(source, str(DOCUMENT), "exec"), names)

@@ -1,4 +1,4 @@
-"""The command of a launch as a real process: its words, its task file, what is kept of it."""
+"""The command of a launch as a real process: its arguments, its task file, its recorded output."""
 
 from __future__ import annotations
 

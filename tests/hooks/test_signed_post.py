@@ -1,4 +1,4 @@
-"""A signed message to a receiver on loopback, verified as docs/hooks.md tells receivers to."""
+"""A signed message to a receiver on loopback, verified as docs/hooks.md explains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_receiver_can_verify_who_sent_it_and_what_and_when(http: PooledHttpCli
 
 
 def test_the_signature_is_the_one_that_the_documents_show() -> None:
-    """Worked out with: printf '1700000000.{}' | openssl dgst -sha256 -hmac secret"""
+    """Computed with: printf '1700000000.{}' | openssl dgst -sha256 -hmac secret"""
     worked_out = "b8569b78799ff9e3cbff0fc2d63a33a2b57f3282abd07c37ae5e8e7d79a5f163"
     assert signature("secret", "1700000000", b"{}") == f"sha256={worked_out}"
     assert signature("secret", "1700000001", b"{}") != signature("secret", "1700000000", b"{}")

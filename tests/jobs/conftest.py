@@ -14,7 +14,7 @@ from tests.jobs.job_world import JobWorld
 
 @pytest.fixture
 def new_world(tmp_path: Path) -> Iterator[Callable[..., JobWorld]]:
-    """Makes worlds; their machines end with the test."""
+    """Create worlds; their machines end with the test."""
     made: list[JobWorld] = []
 
     def make(**wanted: Any) -> JobWorld:

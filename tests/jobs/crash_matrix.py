@@ -1,6 +1,7 @@
-"""gpuwatch dies before and after each thing that it writes or sends for a job, while a fault befalls the machine.
+"""gpuwatch dies before and after each write and request for a job, while a fault hits the machine.
 
-The whole: `python -m tests.jobs.crash_matrix`, an hour; with names of faults, these alone. The suite plays a sample.
+The complete matrix: `python -m tests.jobs.crash_matrix`, an hour; with names of faults, only these. The suite runs a
+sample.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Killed(BaseException):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One world: where it died, what befell it, and what is wrong with how it ended; empty: nothing."""
+    """One world: where it died, its fault, and what is wrong with its end; empty: nothing."""
 
     point: int
     after: bool
@@ -61,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Deadly:
-    """Passes every call on, and dies before or after the nth one that changes something."""
+    """Forwards every call, and dies before or after the nth one that changes something."""
 
     def __init__(self, inner: Any, matrix: _Matrix, names: tuple[str, ...]) -> None:
         self._inner, self._matrix, self._names = inner, matrix, names
@@ -109,10 +110,10 @@ class _Matrix:
 
 
 def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> Outcome:
-    """One world from the queue to the end of its job; without a death for point 0.
+    """Run one world from the queue to the end of its job; without a death for point 0.
 
     Args:
-        only: the one call whose points count.
+        only: the call whose points count.
     """
     world, matrix = JobWorld(folder, real=False, bounds={"gone_s": 5.0}), _Matrix(point, after, only)
     moves = fault == "moves"
@@ -195,7 +196,7 @@ def _unfinished(world: JobWorld, job: Job) -> Iterator[str]:
 
 
 def _lost(world: JobWorld, stored: list[tuple[int, int]]) -> Iterator[str]:
-    """What a later run did again although it was fetched: a preemption costs what was done since then, no more."""
+    """Return what a later run repeated although it was fetched: a preemption costs only later work."""
     path = world.folder / "begins"
     for line in path.read_text().splitlines() if path.exists() else ():
         run, begins = map(int, line.split())
@@ -211,7 +212,7 @@ def _stayed(world: JobWorld) -> Iterator[str]:
 
 
 def outcomes(faults: Sequence[str] = FAULTS) -> Iterator[Outcome]:
-    """Play worlds: gpuwatch dies before and after each point of them."""
+    """Run worlds: gpuwatch dies before and after each of their points."""
     for fault in faults:
         whole = _play(0, False, fault)
         yield whole
@@ -228,7 +229,7 @@ def _play(point: int, after: bool, fault: str) -> Outcome:
 
 
 def main(faults: Sequence[str]) -> int:
-    """Play all of them; prints what is wrong, and how many there were."""
+    """Run all of them; print what is wrong, and how many there were."""
     count = bad = died = again = 0
     for one in outcomes(faults or FAULTS):
         count, died, bad = count + 1, died + bool(one.died_at), bad + bool(one.wrong)

@@ -1,4 +1,4 @@
-"""Machines, a queue and a provider for the runs of jobs: all that `JobRunner` asks for, on a clock of the test."""
+"""Machines, a queue and a provider for the runs of jobs: all that `JobRunner` needs, on a clock of the test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WATCH = Watch(name="job", gpu=("H100",), gpu_names=("H100",), max_price_usd_gpu_
 
 
 class MemoryJobStore:
-    """Implements `ports.jobs.JobStore`; what is written stays, whoever dies."""
+    """Implements `ports.jobs.JobStore`; its data survives any death."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -87,7 +87,7 @@ class MemoryJobStore:
 
 
 class MemoryLaunches:
-    """As much of `ports.LaunchRepository` as runs of jobs need."""
+    """The part of `ports.LaunchRepository` that runs of jobs need."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Launch] = {}
@@ -113,7 +113,7 @@ class MemoryLaunches:
 
 
 class LocalMachine:
-    """A machine without an SSH server, for tests that need hundreds of runs: a folder, and processes in it."""
+    """A machine without an SSH server, for tests with hundreds of runs: a folder, and processes in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home, self.port, self.user = folder, folder / "home", 22, "root"
@@ -191,11 +191,11 @@ class LocalShells:
 
 
 class JobWorld:
-    """Everything around `JobRunner`.
+    """The environment of `JobRunner`.
 
     Args:
-        real: machines with a real SSH server each.
-        bounds: of the runs.
+        real: whether each machine has a real SSH server.
+        bounds: time limits of the runs.
     """
 
     def __init__(self, folder: Path, *, real: bool = True, bounds: Mapping[str, Any] | None = None) -> None:
@@ -219,7 +219,7 @@ class JobWorld:
         self.runner = self.restarted()
 
     def restarted(self) -> JobRunner:
-        """gpuwatch starts anew: nothing that was in memory is left."""
+        """Restart gpuwatch, with empty memory."""
         parts = JobParts(
             jobs=self.jobs,
             launches=self.launches,  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ class JobWorld:
     # --- the queue and the provider -----------------------------------------------------------------------------------
 
     def rent(self) -> None:
-        """The queue's part: a launch for every job that waits."""
+        """Act as the queue: start a launch for every waiting job."""
         for job in self.jobs.open_jobs():
             if job.state is JobState.QUEUED and self.rents(job):
                 launch_id = "l" + "abcdefghijklmnop"[next(self._numbers) - 1]
@@ -263,27 +263,27 @@ class JobWorld:
                 self.jobs.record(job, step)
 
     def provide(self) -> None:
-        """The provider's part: what must end is destroyed, and its absence proven."""
+        """Act as the provider: destroy what must end, and prove its absence."""
         for launch in list(self.launches.rows.values()):
             if launch.state is LaunchState.STOPPING and launch.launch_id not in self.stays:
                 self.machines[launch.launch_id].destroy()
                 self.launches.transition(launch, LaunchState.ENDED, "gone", self.now, ended_at=self.now)
 
     def lose(self, launch_id: str) -> None:
-        """The host vanishes, and the provider's list shows it."""
+        """The host disappears, and the provider's list shows that."""
         self.machines[launch_id].destroy()
         launch = self.launches.rows[launch_id]
         self.launches.transition(launch, LaunchState.ENDED, "gone", self.now, ended_at=self.now, end_reason="gone")
 
     def round(self) -> Job:
-        """One round of everybody."""
+        """Run one round of everything."""
         self.rent()
         self.runner.tick(self.now)
         self.provide()
         return self.job
 
     def until(self, wanted: Callable[[Job], Any], rounds: int = 400, step_s: float = 5.0) -> Job:
-        """Rounds until the job is as wanted."""
+        """Run rounds until the job is in the wanted state."""
         for _ in range(rounds):
             if wanted(job := self.round()):
                 return job
@@ -300,7 +300,7 @@ class JobWorld:
 
     @property
     def machine(self) -> MachineSshd | LocalMachine:
-        """The newest."""
+        """Return the newest run."""
         return list(self.machines.values())[-1]
 
     @property
@@ -326,7 +326,7 @@ class JobWorld:
 
 
 def _quick(machine: MachineSshd | LocalMachine) -> None:
-    """Its runner looks three times a second."""
+    """Its runner checks three times a second."""
     if isinstance(machine, MachineSshd):
         quick = "export GPUWATCH_RUNNER_EVERY_S=0.3\n"
         (machine.folder / "etc/environment").write_text(quick)

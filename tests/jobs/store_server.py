@@ -22,7 +22,7 @@ needs_rclone = pytest.mark.skipif(shutil.which("rclone") is None, reason="rclone
 
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
-    """Serve S3 by a process of its own; yields the environment that leads there."""
+    """Serve S3 in a process of its own; yields the environment that selects it."""
     with subprocess.Popen([sys.executable, "-m", __name__], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -52,7 +52,7 @@ def webdav_server(folder: Path) -> Iterator[str]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Gives each request to moto, and its answer back."""
+    """Passes each request to moto, and returns its answer."""
 
     protocol_version = "HTTP/1.1"
     lock = Lock()
@@ -80,11 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815 names of the library
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def main() -> None:
-    """Serve until killed; the port is the first line."""
+    """Serve until killed; print the port as the first line."""
     from moto import mock_aws
 
     with mock_aws():

@@ -1,4 +1,4 @@
-"""A pilot that breaks a limit: the job moves to a faster GPU that fits, or asks; never two instances at once."""
+"""A pilot that exceeds a limit: the job moves to a faster GPU that fits, or asks; never two instances at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of the crash matrix; the whole is `python -m tests.jobs.crash_matrix`."""
+"""A sample of the crash matrix; the complete one is `python -m tests.jobs.crash_matrix`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ COUNTS = (
 
 
 def test_a_job_is_done_when_its_results_are_here_and_its_instance_is_gone(world: JobWorld) -> None:
-    """Inputs there, results back and verified, the end confirmed; in this order."""
+    """Inputs sent, results fetched and verified, the end confirmed; in this order."""
     world.variables = {"WORD": "it's secret"}
     world.submit(
         f"cat data/in.txt one.cfg; {WRITES}; echo done",
@@ -47,7 +47,7 @@ def test_a_job_is_done_when_its_results_are_here_and_its_instance_is_gone(world:
 
 
 def test_the_last_lines_of_a_failed_command_are_in_the_alert_and_its_instance_is_kept(world: JobWorld) -> None:
-    """For as long as the job says, and not longer."""
+    """For the time that the job states, and not longer."""
     world.submit("echo trying; echo 'no module named torch' >&2; exit 3", keep_on_failure_s=1800.0)
     world.until(lambda job: job.state is JobState.FETCHING and world.texts())
     alert = next(iter(world.launches.alerts.values())).alert
@@ -62,7 +62,7 @@ def test_the_last_lines_of_a_failed_command_are_in_the_alert_and_its_instance_is
 
 
 def test_results_that_are_missing_keep_the_instance_for_a_time_and_are_reported(world: JobWorld) -> None:
-    """Exit code 0 is not enough: a result is never called fetched that is not."""
+    """Exit code 0 is not enough: results count as fetched only if they are."""
     world.submit("true", results=RESULTS)
     world.until(lambda job: job.state is JobState.FETCHING)
     world.now += timedelta(minutes=5)
@@ -77,7 +77,7 @@ def test_results_that_are_missing_keep_the_instance_for_a_time_and_are_reported(
 
 
 def test_a_start_that_is_repeated_leaves_the_command_that_runs_alone(new_world: Callable[..., JobWorld]) -> None:
-    """A shell reads its script while it runs: emptied under it, the command would end at once, with exit code 0."""
+    """A shell reads its script while it runs: if the file were emptied, the command would end with exit code 0."""
     world = new_world(real=False)
     world.submit(f"while [ ! -e go ]; do sleep 0.1; done; {WRITES}", results=RESULTS)
     job = world.until(lambda job: job.state is JobState.RUNNING)
@@ -102,7 +102,7 @@ def _resumable(world: JobWorld) -> None:
 
 
 def test_a_vanished_host_costs_no_more_than_the_interval(world: JobWorld) -> None:
-    """The job continues elsewhere, from its last whole checkpoint."""
+    """The job continues elsewhere, from its last complete checkpoint."""
     _resumable(world)
     world.lose("la")
     job = world.over()
@@ -114,7 +114,7 @@ def test_a_vanished_host_costs_no_more_than_the_interval(world: JobWorld) -> Non
 
 
 def test_a_notice_is_used_to_save_the_newest_checkpoint(world: JobWorld) -> None:
-    """The runner passes the TERM on; what was saved is fetched before the machine is gone."""
+    """The runner forwards SIGTERM; saved data is fetched before the machine is gone."""
     world.submit(
         "mkdir -p ckpt out; trap 'echo last > ckpt/final; exit 1' TERM; cat \"${GPUWATCH_CHECKPOINT:-/dev/null}\""
         " > out/n.txt; [ -s out/n.txt ] && exit; while :; do sleep 0.1; done",
@@ -145,7 +145,7 @@ def test_a_lost_network_ends_nothing_within_the_lease(world: JobWorld) -> None:
 
 
 def test_a_job_does_not_go_on_elsewhere_before_the_old_lease_is_over(world: JobWorld) -> None:
-    """Neither answers the machine, nor does the provider show that it is gone."""
+    """The machine does not answer, and the provider does not show that it is gone."""
     world.submit("while :; do sleep 1; done", checkpoint=CHECKPOINTS)
     world.until(lambda job: job.state is JobState.RUNNING)
     world.stays.add("la")
@@ -166,7 +166,7 @@ def test_a_job_does_not_go_on_elsewhere_before_the_old_lease_is_over(world: JobW
 
 
 def test_the_lease_is_renewed_and_written_down_first(new_world: Callable[..., JobWorld]) -> None:
-    """The row is never behind what the machine may do."""
+    """The row is never behind the possible state of the machine."""
     world = new_world()
     world.submit("while [ ! -e go ]; do sleep 0.1; done")
     world.until(lambda job: job.state is JobState.RUNNING)
@@ -193,7 +193,7 @@ def test_no_retry_is_left(world: JobWorld) -> None:
 
 
 def test_a_torn_checkpoint_is_not_used_twice(world: JobWorld) -> None:
-    """A run that fails with it at once is followed by one with the checkpoint before."""
+    """After a run that fails with it at once, the next run uses the checkpoint before."""
     world.submit(
         'mkdir -p ckpt out; if [ -z "${GPUWATCH_CHECKPOINT:-}" ]; then echo good > ckpt/1;'
         " while [ ! -e tear ]; do sleep 0.1; done; echo torn > ckpt/2; while :; do sleep 0.1; done; fi;"
@@ -211,7 +211,7 @@ def test_a_torn_checkpoint_is_not_used_twice(world: JobWorld) -> None:
 
 
 def test_a_pilot_that_breaks_the_budget_stops_and_asks(world: JobWorld) -> None:
-    """Its checkpoint is fetched; no instance waits for the answer."""
+    """Its checkpoint is fetched, and no instance waits for the decision."""
     world.submit(
         "mkdir -p ckpt; echo 1 > ckpt/1; echo step 1/100; while :; do sleep 0.1; done",
         checkpoint=CHECKPOINTS, pilot=PilotSpec(duration_s=600.0), limit=JobLimit(max_usd=5),
@@ -236,7 +236,7 @@ def test_a_pilot_that_shows_no_progress_is_reported_and_judged_once_it_does(worl
 
 
 def test_a_pilot_that_fits_goes_on(world: JobWorld) -> None:
-    """The same run: nothing is done twice. Its forecast replaces the estimate."""
+    """The same run: nothing is repeated. Its forecast replaces the estimate."""
     world.submit(
         f"echo step 50/100; while [ ! -e go ]; do sleep 0.1; done; {WRITES}",
         results=RESULTS, pilot=PilotSpec(share=0.01), limit=JobLimit(max_usd=5),
@@ -249,7 +249,7 @@ def test_a_pilot_that_fits_goes_on(world: JobWorld) -> None:
 
 
 def test_an_input_that_does_not_exist_ends_it_at_once(world: JobWorld) -> None:
-    """No repetition helps, and every minute costs."""
+    """No retry helps, and every minute costs."""
     world.submit("true", inputs=(JobFiles(source="nowhere", target="data"),))
     job = world.over()
     assert job.state is JobState.FAILED
@@ -274,7 +274,7 @@ def test_a_machine_that_lets_nobody_in_is_given_back(world: JobWorld) -> None:
 
 
 def test_nothing_is_sent_to_a_machine_that_shows_another_host_key(world: JobWorld) -> None:
-    """Whoever has the address now gets neither command nor secrets; the job waits for its lease."""
+    """Another machine at the address gets neither command nor secrets; the job waits for its lease."""
     world.submit("while :; do sleep 1; done")
     world.until(lambda job: job.state is JobState.RUNNING)
     machine = world.machine

@@ -1,4 +1,4 @@
-"""What a job requires and its pilot measures: ticked with evidence, or the run stops and asks."""
+"""Required items that a job's pilot measures: ticked with evidence, or the run stops and asks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ITEMS = ("dry_epoch", "loss_falls", "util_70", "memory_fits", "tokens_per_s", "
 
 
 def _with_gpu(world: JobWorld, percent: int) -> None:
-    """Its machine has a GPU that is so busy."""
+    """Its machine has a GPU with this utilisation."""
     world.until(lambda job: job.state is JobState.PREPARING)
     tool = world.machine.folder / "bin/nvidia-smi"
     tool.parent.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def test_a_pilot_ticks_what_it_measured_with_its_evidence(world: JobWorld) -> No
 
 
 def test_an_item_that_fails_stops_and_asks_and_its_owner_may_tick_it(world: JobWorld) -> None:
-    """A faster GPU is no answer to one that waits for the disk: it does not move."""
+    """A faster GPU does not help a job that waits for the disk: it does not move."""
     _submitted(world, _SAVES, "util_70", "loss_falls")
     _with_gpu(world, 41)
     job = world.until(lambda job: job.state is JobState.PAUSED, step_s=61.0)
@@ -62,7 +62,7 @@ def test_an_item_that_fails_stops_and_asks_and_its_owner_may_tick_it(world: JobW
 
 
 def test_what_cannot_be_measured_is_waited_for_and_then_asked(world: JobWorld) -> None:
-    """A command that says nothing, on a machine whose GPU nobody can read, is not taken for a good one."""
+    """A silent command on a machine whose GPU is unreadable does not count as good."""
     _submitted(world, "while :; do sleep 0.1; done", "util_70")
     job = world.until(lambda job: job.state is JobState.RUNNING)
     began = world.now

@@ -1,4 +1,4 @@
-"""Small jobs one after the other on one instance: on machines with a real SSH server, and whoever dies meanwhile."""
+"""Small jobs in sequence on one instance: on machines with a real SSH server, and with crashes in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def submit(world: JobWorld, name: str, **wanted: Any) -> Job:
 
 
 def first_rents(world: JobWorld) -> None:
-    """What the queue decides (`tests/engine/test_job_queue.py`): the others wait for the first one's instance."""
+    """The queue's decision (`tests/engine/test_job_queue.py`): the others wait for the first one's instance."""
     world.rents = lambda job: job.name == "one"
 
 
@@ -38,7 +38,7 @@ def all_over(world: JobWorld) -> list[Job]:
 
 
 def test_three_jobs_run_one_after_the_other_on_one_instance(world: JobWorld) -> None:
-    """Each brings its results, the last one ends the instance, and the costs of the three add up to the launch's."""
+    """Each delivers its results, the last one ends the instance, and the three costs add up to the launch's."""
     for name in ("one", "two", "zed"):
         submit(world, name)
     first_rents(world)
@@ -97,7 +97,7 @@ def test_a_job_that_the_instance_does_not_suit_waits_for_its_own(
 
 
 def test_an_instance_that_does_not_run_well_is_not_given_on(new_world: Callable[..., JobWorld]) -> None:
-    """Nor the one of a command that failed: the machine may be the reason."""
+    """Nor the instance of a failed command: the machine may be the reason."""
     world = new_world(real=False)
     submit(world, "one")
     two = submit(world, "two")
@@ -118,7 +118,7 @@ def test_an_instance_that_does_not_run_well_is_not_given_on(new_world: Callable[
 
 
 def test_the_first_jobs_launch_has_not_failed_when_the_next_job_did(new_world: Callable[..., JobWorld]) -> None:
-    """It bears the first one's name: its owner would read that this one failed."""
+    """It has the first one's name: its owner would think that this one failed."""
     world = new_world(real=False)
     submit(world, "one")
     world.submit("exit 3", name="two", **SMALL)
@@ -146,7 +146,7 @@ def test_the_next_job_gets_the_time_that_it_needs(new_world: Callable[..., JobWo
 def test_an_instance_that_its_provider_ends_before_the_next_job_is_done_is_not_given_on(
     new_world: Callable[..., JobWorld], minutes: int, is_given: bool
 ) -> None:
-    """The next one needs three quarters of an hour; gpuwatch's own end can be moved, the provider's cannot."""
+    """The next one needs 45 minutes; gpuwatch's own end can be moved, the provider's cannot."""
     world = new_world(real=False)
     ends = world.now + timedelta(minutes=minutes)
     world.wrap = lambda parts: msgspec.structs.replace(parts, contract_end=lambda launch: ends)
@@ -159,7 +159,7 @@ def test_an_instance_that_its_provider_ends_before_the_next_job_is_done_is_not_g
 
 
 def test_the_next_job_is_interrupted_like_any_other(new_world: Callable[..., JobWorld]) -> None:
-    """Its instance is lost: it continues elsewhere, the first one stays done."""
+    """Its instance is lost: it continues elsewhere, and the first one stays done."""
     world = new_world(real=False)
     submit(world, "one")
     two = world.submit("while [ -e ../../../hold ]; do sleep 0.1; done; echo done", name="two", **SMALL)
@@ -178,7 +178,7 @@ def test_the_next_job_is_interrupted_like_any_other(new_world: Callable[..., Job
 def test_who_waits_for_the_results_goes_on_where_they_were_made(
     new_world: Callable[..., JobWorld], target: str, is_shared: bool
 ) -> None:
-    """Once they are here; a store that has no copy yet may be where the second job looks for them."""
+    """Once they are here; a store without a copy yet may be where the second job looks for them."""
     world = new_world(real=False)
     world.submit(WRITES, name="one", results=(JobFiles(source="out/*.txt", target=target),), **SMALL)
     two = submit(world, "two", depends_on=("one",))

@@ -73,7 +73,7 @@ def test_files_are_verified_there_and_come_back(store: Rclone, url: str, tmp_pat
 
 
 def test_what_did_not_arrive_is_not_called_whole(store: Rclone, url: str, tmp_path: Path) -> None:
-    """A name that is missing here, and a copy that fails."""
+    """A missing name, and a failing copy."""
     (tmp_path / "a").write_text("a")
     with pytest.raises(StoreUnreachable, match=r"b at .* is incomplete"):
         store.put(tmp_path, ["a", "b"], url, timeout_s=BOUND)
@@ -117,7 +117,7 @@ def test_no_key_is_on_a_command_line(tmp_path: Path) -> None:
 def test_an_instance_pulls_an_input_from_its_endpoint(
     store: Rclone, env: dict[str, str], url: str, tmp_path: Path
 ) -> None:
-    """With the keys of the job's own variables; an endpoint of the ecosystem's name counts."""
+    """With the keys of the job's own variables; the ecosystem's variable for the endpoint counts."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there/in.txt").write_text("input")
     store.put(tmp_path / "there", ["in.txt"], f"{url}/data", timeout_s=BOUND)
@@ -188,7 +188,7 @@ def test_a_missing_input_ends_the_job(store: Rclone, url: str, new_world: Callab
 def test_a_job_resumes_from_the_newest_whole_checkpoint_of_its_store(
     store: Rclone, url: str, new_world: Callable[..., JobWorld]
 ) -> None:
-    """What was kept here is lost, and the newest copy is torn: the one before is taken. N are kept there."""
+    """The local copies are lost, and the newest one in the store is torn: the previous one is used. It keeps N."""
     world = new_world(real=False)
     world.stores = store
     world.restarted()
@@ -218,7 +218,7 @@ def test_a_job_resumes_from_the_newest_whole_checkpoint_of_its_store(
 
 
 def fake(folder: Path, answer: str) -> dict[str, str]:
-    """An rclone that gives one answer to every listing, and records how it was called."""
+    """An rclone that gives one answer to every listing, and records its calls."""
     (folder / "bin").mkdir()
     program = folder / "bin/rclone"
     program.write_text(

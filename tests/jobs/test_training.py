@@ -1,4 +1,4 @@
-"""A real training, preempted three times, ends as if nothing had happened: losses and weights are equal bit for bit."""
+"""A real training, preempted three times, ends like an undisturbed one: losses and weights are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREEMPTIONS = 3
 def test_a_training_that_was_preempted_three_times_ends_the_same(
     new_world: Callable[..., JobWorld], tmp_path: Path
 ) -> None:
-    """Its curve and its weights are those of an undisturbed run, and no step beyond a checkpoint is done twice."""
+    """Its curve and weights are those of an undisturbed run, and no step is repeated after a checkpoint."""
     undisturbed = tmp_path / "undisturbed"
     undisturbed.mkdir()
     words = [sys.executable, str(EXAMPLE / "train.py"), "--steps", str(STEPS), "--every", str(EVERY)]
@@ -61,6 +61,6 @@ def test_a_training_that_was_preempted_three_times_ends_the_same(
 
 
 def _newest(world: JobWorld) -> int:
-    """The step of the newest checkpoint that is whole here."""
+    """Return the step of the newest complete checkpoint here."""
     stored = world.files.checkpoints(world.job.job_id)
     return int(stored[-1].name.removeprefix("ckpt/step-").removesuffix(".npz")) if stored else 0

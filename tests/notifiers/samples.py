@@ -1,6 +1,6 @@
-"""One alert of each kind, made by the code that makes them, and how every channel shows it.
+"""One alert of each kind, made by the real code, and its form on every channel.
 
-`make golden` writes what they look like anew; review the difference as code.
+`make golden` writes these forms again; review the difference as code.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def golden_files() -> Mapping[Path, str]:
 
 
 def write() -> None:
-    """Write all, and remove what belongs to no kind."""
+    """Write all, and remove files that belong to no kind."""
     files = golden_files()
     FOLDER.mkdir(exist_ok=True)
     for stale in set(FOLDER.iterdir()) - set(files):

@@ -18,7 +18,7 @@ URLS = ("ntfy://token-one-secret/topic", "slack://token-two-secret", "nonsense")
 
 
 def loaded(fails: set[str]) -> tuple[Any, list[str]]:
-    """A stand-in for the library, and the URLs that took something."""
+    """A stand-in for the library, and the URLs that accepted a message."""
     took: list[str] = []
 
     class Service:

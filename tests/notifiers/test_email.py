@@ -1,4 +1,4 @@
-"""Mail: readable, never in clear unless that is meant, an outcome for each recipient."""
+"""Mail: readable, unencrypted only if configured, one result per recipient."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_certificate_for_another_name_is_refused() -> None:
 
 
 def test_a_wrong_password_is_tried_once_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """A14: smtplib by itself would try each mechanism; three of those, and many servers lock the account."""
+    """A14: smtplib itself would try each mechanism; after three failures many servers lock the account."""
     caplog.set_level(logging.DEBUG)
     wrong = "wrong-horse-battery"
     ca = a_ca()
@@ -256,7 +256,7 @@ def test_a_server_that_hangs_in_data_is_left_at_the_deadline() -> None:
 
 @pytest.mark.parametrize("stage", ["greeting", "EHLO", "STARTTLS", "TLS", "AUTH", "MAIL", "RCPT", "DATA", "."])
 def test_a_server_that_drips_is_left_at_the_deadline(stage: str) -> None:
-    """One byte now and then keeps every timeout of a single read from passing."""
+    """One byte now and then prevents every timeout of a single read."""
     with dripping_server(stage) as port:
         in_tls = stage in ("STARTTLS", "TLS")
         settings = settings_for(

@@ -1,4 +1,4 @@
-"""One alert, four renderings: the same facts in plain text, Telegram, and both parts of a mail; each fact once."""
+"""One alert in four forms: the same facts in plain text, Telegram, and both parts of a mail; each fact once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ each = pytest.mark.parametrize("alert", [an_alert(), HELD, GROUP, BURST], ids=["
 
 
 def _shown(page: str) -> str:
-    """What a reader of the HTML sees, without the spaces between blocks."""
+    """Return the visible text of the HTML, without the spaces between blocks."""
     body = re.sub(r"(?s)<head>.*?</head>", "", page)
     return unescape(re.sub(r"<[^>]*>", "", body)).replace("\n", "")
 

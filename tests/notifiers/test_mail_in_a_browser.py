@@ -56,7 +56,7 @@ _MEASURE = """(page, window) => {
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_mail_can_be_read_and_tapped(scheme: str) -> None:
-    """One browser for all of them: it takes seconds to start."""
+    """One browser for all tests: it takes seconds to start."""
     asked = [(name, width) for name in ALERTS for width in (390, 1280)]
     found = measure([(as_html(ALERTS[name]), width) for name, width in asked], _MEASURE, scheme)
     assert len(found) == len(asked)

@@ -1,4 +1,4 @@
-"""Every kind of alert in every rendering, as its golden file shows it; and the same facts in all of them."""
+"""Every kind of alert in every form, compared with its golden file; all forms have the same facts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_kind_has_its_files_and_none_is_left_over() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=[kind.value for kind in ALERTS])
 def test_one_source_equal_facts(alert: Alert, caplog: pytest.LogCaptureFixture) -> None:
-    """Text, Telegram, mail and the log for people, and the event for programs: each value of each fact is in all."""
+    """Text, Telegram, mail and the log for people, and the event for programs: each has every value of every fact."""
     with caplog.at_level("INFO", "gpuwatch"):
         log_alert(alert)
     (record,) = caplog.records

@@ -1,4 +1,4 @@
-"""Telegram: what is sent can always be read, and each answer leads to the right next step."""
+"""Telegram: messages are always valid, and each answer leads to the correct next step."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_word_that_telegram_would_link_by_itself_is_code(word: str) -> None:
 @settings(max_examples=500, deadline=None)
 @given(st.text(max_size=400), st.text(alphabet="<>&\"'/ab;#x0 @.", max_size=400))
 def test_any_text_can_be_read_by_telegram(one: str, other: str) -> None:
-    """A03: Telegram's own strict parser accepts what is rendered, and shows no more than 4096 characters."""
+    """A03: Telegram's own strict parser accepts the message, and shows at most 4096 characters."""
     hostile = a_line(gpu=one, place=other, offer_id=one + other, url="https://x.example/" + other)
     alert = an_alert(headline=one, facts=((one, other),) * 3, offers=(hostile,) * 3, why=other, can_do=(one, other))
     text, entities = parse(render(alert), "HTML")

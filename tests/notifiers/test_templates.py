@@ -1,4 +1,4 @@
-"""The owner's own texts: values filled in and escaped, the built-in text where a template is broken."""
+"""The owner's texts: values filled in and escaped; the built-in text replaces a faulty template."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_settings_of_a_wrong_shape_are_refused(value: object, words: str) -> Non
 
 
 def test_every_fact_of_an_offer_has_a_name() -> None:
-    """A new fact that templates cannot name is noticed here."""
+    """Detects a new fact that templates cannot name."""
     watch = msgspec.structs.replace(WATCH, download_gb=500.0)
     full = a_match(cuda_max=12.8, ram_gib=256.0, vcpu=32.0, download_mbps=900.0, download_usd_gb=0.01)
     everything = " ".join(f"${name}" for name in (*GENERAL_NAMES, *FACT_NAMES))

@@ -1,4 +1,4 @@
-"""The webhook: signed as the documents say, once for each event, and never somewhere else."""
+"""The webhook: signed as documented, sent once for each event, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small cloud that rents, as another package would bring it; the kit's own tests break it in one place at a time."""
+"""A small cloud that rents, like another package's; the kit's own tests break one part of it at a time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Beside = Callable[..., None]
 
 @pytest.fixture
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
-    """Installs a package beside gpuwatch: its project, modules and entry points."""
+    """Install a package beside gpuwatch: its project, modules and entry points."""
     known = set(sys.modules)
 
     def add(project: str, modules: Mapping[str, str], entries: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Packages beside gpuwatch, written by hand: modules and the metadata that an installer would leave."""
+"""Packages beside gpuwatch, written by hand: modules and an installer's metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def install(target: Path, project: str, modules: Mapping[str, str], entries: Mapping[str, Mapping[str, str]]) -> Path:
-    """Lay a package into a folder of `sys.path`.
+    """Write a package into a folder of `sys.path`.
 
     Args:
         modules: name → source.
@@ -32,7 +32,7 @@ def provider_source(
     extra: str = "",
     body: str = "return build_answer(ParseResult(), query, NAME, observed_at=tools.now(), elapsed_s=0.0)",
 ) -> str:
-    """A provider that answers with nothing, unless `body` says otherwise."""
+    """A provider that answers with nothing, unless `body` is given."""
     return f'''
 from gpuwatch.providers.toolkit import Adapter, OptionSpec, ProviderInfo
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer

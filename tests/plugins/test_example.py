@@ -1,4 +1,4 @@
-"""`docs/write-a-provider.md`, taken at its word: its package is installed, seen by the commands, and passes the kit."""
+"""The example of `docs/write-a-provider.md`: its package is installed, seen by the commands, and passes the kit."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_conformance_kit_passes_on_it(site: Path, source: Path, tmp_path: Pa
 
 
 def test_the_kit_notices_a_provider_that_believes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's rows, believed as they stand: a negative price passes, and the suite says so."""
+    """The page's rows without validation: a negative price passes, and the suite reports it."""
     page = ModuleType("mycloud_page")
     exec(compile(files()["mycloud.py"], "mycloud.py", "exec"), vars(page))
     row = {"id": "a", "gpu": "H100 SXM5 80GB", "gpus": 1, "memory_gb": 80, "usd_hour": -1, "zone": "eu-1", "free": 1}

@@ -1,4 +1,4 @@
-"""The conformance kit passes a sound provider, and each of its rules catches the one that breaks it."""
+"""The conformance kit passes a correct provider, and each of its rules detects the one that breaks it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestLauncher(LauncherSuite):
 
 
 def run(suite: type[MarketSuite] | type[LauncherSuite], name: str, **given: Any) -> None:
-    """One test of a suite, with what it asks for."""
+    """Run one test of a suite, with its fixtures."""
     test = suite()
     with acme.BENCH.place() as place, relaying(place.url) as relay, acme.BENCH.pointed_at(relay.url) as adapter:
         have: dict[str, Any] = {"place": place, "relay": relay, "adapter": adapter, **given}
@@ -84,7 +84,7 @@ def nothing_for_no_data(self: acme.Market, value: Any, now: Any) -> Any:
 
 
 def anything_goes(self: acme.Launcher, order: Any) -> None:
-    """Orders that cannot be done are sent and fail there, or silently come out otherwise."""
+    """Impossible orders are sent and fail there, or silently have another effect."""
 
 
 def fails_when_gone(self: acme.Launcher, instance_id: str) -> None:

@@ -1,4 +1,4 @@
-"""`gpuwatch new-provider`, as an author uses it: red only where something is left to write."""
+"""`gpuwatch new-provider` for an author: only unfinished parts fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(home: Path, *command: str, path: str = "") -> subprocess.CompletedProces
 
 
 def outcome(folder: Path, site: Path) -> tuple[list[str], int]:
-    """The names of the failed tests, and how many passed."""
+    """Return the names of the failed tests, and how many passed."""
     done = run(
         folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-W", "error", ".", path=str(site)
     )

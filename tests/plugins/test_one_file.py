@@ -1,4 +1,4 @@
-"""A provider is one file and a channel is one file: `init`, the schema, `doctor` and the help know them from there."""
+"""A provider is one file and a channel is one file: `init`, the schema, `doctor` and the help read them from it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_nothing_else_names_a_built_in_provider_or_channel() -> None:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """The texts and imports of a module, without its docstrings."""
+    """Return the texts and imports of a module, without its docstrings."""
     tree = ast.parse(path.read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Providers and channels of other packages: found by their entry points, and never the end of the others."""
+"""Providers and channels of other packages: found by their entry points, and unable to break the others."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_plugin_that_cannot_be_built_fails_when_it_is_asked(beside: Beside) ->
 
 
 class _Wrong:
-    """A plugin's adapter in which everything goes wrong."""
+    """A plugin's adapter in which everything fails."""
 
     name = "acme"
 

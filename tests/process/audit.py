@@ -1,7 +1,7 @@
-"""The audit after every fault: the marketplace's own books against the database and what the owner was sent.
+"""The audit after every fault: the marketplace's own books, compared with the database and the owner's alerts.
 
-What must hold at any moment, whoever died: no launch has two instances, no watch more than it may, every living
-instance with a label of ours is known or told, no alert is lost, and no secret is in any byte.
+What must hold at any moment, after any death: no launch has two instances, no watch more than its limit, every active
+instance with a label of ours is known or reported, no alert is lost, and no byte contains a secret.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Row = Mapping[str, Any]
 
 
 class Limits(NamedTuple):
-    """What a watch may have at once, and in all (0: no limit)."""
+    """A watch's limits at once, and in total (0: no limit)."""
 
     max_active: int = 1
     max_total: int = 1
 
 
 def rows(database_url: str, sql: str) -> list[Row]:
-    """What a question finds in the database of a daemon, while it runs or afterwards."""
+    """Queries a daemon's database, while it runs or afterwards."""
     store = open_database(database_url)
     try:
         return rows_of(store, sql)
@@ -48,14 +48,14 @@ def launches(database_url: str) -> list[Row]:
 
 
 def undelivered(database_url: str) -> set[str]:
-    """The alerts that wait for a channel."""
+    """Return the alerts that wait for a channel."""
     waiting = "SELECT alert_id FROM delivery WHERE state = 'pending'"
     unrouted = "SELECT alert_id FROM alert WHERE routed_at_ms IS NULL"
     return {row["alert_id"] for row in rows(database_url, f"{waiting} UNION {unrouted}")}
 
 
 class Audit:
-    """Everything that is wrong, as sentences; none: the promises held.
+    """Return everything that is wrong, as sentences; none: the promises held.
 
     Args:
         limits: by watch.
@@ -81,7 +81,7 @@ class Audit:
             store.close()
 
     def faults(self) -> list[str]:
-        """All of them."""
+        """Return all problems."""
         found = [*self._doubles(), *self._too_many_at_once(), *self._too_many_in_all(), *self._orphans()]
         found += [*self._untold_steps(), *self._lost_alerts()]
         return found + ([] if self._whole else ["the database is damaged"])
@@ -110,7 +110,7 @@ class Audit:
                 yield f"{watch} rented {counted[watch]} in all"
 
     def _orphans(self) -> Iterable[str]:
-        """A living instance belongs to a launch that is not over, or the owner was reported of it."""
+        """Check that an active instance belongs to an active launch, or was reported to the owner."""
         reported = [alert["body"] for alert in self._alerts if alert["kind"] == "orphan"]
         for entry in self._alive:
             row = self._launches.get(entry.label)
@@ -121,7 +121,7 @@ class Audit:
                 yield f"instance {entry.instance_id} ({entry.label}) is nobody's: {row and row['state']}"
 
     def _untold_steps(self) -> Iterable[str]:
-        """A launch's coming to life and its end each have an alert; that nothing was made, one an hour and cause."""
+        """Check that a launch's start and end each have an alert; failed ones have one an hour per cause."""
         not_rented = any("not rented: " in alert["body"] for alert in self._alerts)
         for row in self._launches.values():
             reported = sum(row["launch_id"] in alert["body"] for alert in self._alerts)
@@ -155,7 +155,7 @@ class Audit:
 
 
 def leaks(secrets: Iterable[str], folder: Path, *captured: str) -> list[str]:
-    """Secrets in any byte that was written or sent, the settings apart."""
+    """Return secrets in any written or sent byte, except in the settings."""
     written = b"".join(
         path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "gpuwatch.toml"
     ) + "".join(captured).encode()  # fmt: skip

@@ -1,4 +1,4 @@
-"""What most tests with a real daemon want: a marketplace, and a chat that gets the alerts."""
+"""Fixtures of most tests with a real daemon: a marketplace, and a chat that gets the alerts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.telegram_double import TelegramDouble, telegram
 
 @pytest.fixture
 def market() -> Iterator[Marketplace]:
-    """A few offers, none of which a watch of the tests wants."""
+    """A few offers that match no watch of the tests."""
     with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
         yield opened
 

@@ -104,27 +104,27 @@ class Home:
         return list(json.loads(found.stdout))
 
     def states(self) -> list[str]:
-        """Of its launches, oldest first, as the database has them."""
+        """Return its launches, oldest first, from the database."""
         return [str(row["state"]) for row in launches(self.database_url)]
 
     def log(self) -> str:
-        """What its daemons wrote so far."""
+        """Return the output of its daemons so far."""
         path = self.folder / "log.txt"
         return path.read_text() if path.exists() else ""
 
 
 def notify_by(double: TelegramDouble) -> str:
-    """The settings that send alerts there."""
+    """Return the settings that send alerts there."""
     return f'[notify.telegram]\nbot_token = "{TOKEN}"\nchat_id = "{CHAT}"\nbase_url = "{double.base_url}"\n'
 
 
 def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
-    """An H100 under the threshold of the settings above."""
+    """Return an H100 under the threshold of the settings above."""
     return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
 
 
 def wait_for(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.1) -> Any:
-    """What it finds, once it finds something. The bound is for what never happens: no promise of ours is that long."""
+    """Return the result of a check as soon as it finds something. The time limit is only for failures."""
     ends_at = time.monotonic() + within_s
     while time.monotonic() < ends_at:
         if found := look():
@@ -134,7 +134,7 @@ def wait_for(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0
 
 
 def wait_for_searches(market: Marketplace, count: int = 3) -> None:
-    """Until the daemon has looked so often from now on: what it would do at once it has done."""
+    """Wait until the daemon has polled this often from now on, so that immediate actions are done."""
     before = _searches(market)
     wait_for(lambda: _searches(market) >= before + count)
 
@@ -144,13 +144,13 @@ def _searches(market: Marketplace) -> int:
 
 
 def wait_until_delivered(database_url: str, within_s: float = 60.0) -> None:
-    """Until no alert waits that waits now. Others may: a watch repeats its own every second."""
+    """Wait until all currently waiting alerts are sent. Others may wait: a watch repeats its own every second."""
     waiting = undelivered(database_url)
     wait_for(lambda: not waiting & undelivered(database_url), within_s)
 
 
 def terminate(child: ForkedProcess) -> tuple[int, float]:
-    """SIGTERM; the exit code and the seconds it took, without those in which it waited for a core of a busy machine."""
+    """Send SIGTERM; return the exit code and the seconds it took, without waits for a core of a busy machine."""
     began, at_first = time.monotonic(), _waited_for_a_core_s(child.pid)
     waited = at_first
     child.send_signal(signal.SIGTERM)
@@ -166,7 +166,7 @@ def terminate(child: ForkedProcess) -> tuple[int, float]:
 
 
 def _waited_for_a_core_s(pid: int) -> float:
-    """Of its main thread so far; 0 where the kernel does not say, or it is gone."""
+    """Return the processor wait time of its main thread; 0 if the kernel does not report it, or it is gone."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

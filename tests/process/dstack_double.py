@@ -1,10 +1,10 @@
-"""A `dstack` that keeps its runs in a file: the answers have the form that dstack 0.22.5 was recorded with.
+"""A `dstack` that stores its runs in a file: its answers have the recorded form of dstack 0.22.5.
 
-As there: a name has one run; `apply -y` of the same task under the name of an active run changes nothing, of another
-task it stops that run and overrides it; over a run that is over it submits a new one.
+As there: a name has one run; `apply -y` of the same task under the name of an active run changes nothing; with another
+task it stops and replaces that run; after the end of a run it submits a new one.
 
-`faults.json` beside its runs says what goes wrong, by command: `hang` (does it, never answers), `deaf` (never answers,
-does nothing), `lost` (does it, says that it failed), `down` (says that there is no server), `garbage`, `refused`.
+`faults.json` beside its runs sets faults by command: `hang` (does it, never answers), `deaf` (never answers, does
+nothing), `lost` (does it, reports a failure), `down` (reports that there is no server), `garbage`, `refused`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OVER = {"terminated", "failed", "done"}
 
 
 class DstackDouble:
-    """The server behind the program, for both sides: the program itself and the test."""
+    """The server of the program, for both sides: the program itself and the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,7 +42,7 @@ class DstackDouble:
 
     @contextmanager
     def runs(self) -> Iterator[dict[str, Any]]:
-        """Its runs by name; what is changed stays."""
+        """Its runs by name; changes are stored."""
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             path = self.folder / "runs.json"
@@ -51,7 +51,7 @@ class DstackDouble:
             path.write_text(json.dumps(found))
 
     def set(self, name: str, status: str, **changed: Any) -> None:
-        """Take a run further: `price` of each machine, `exit_status`, `reason` and `cost` besides."""
+        """Advance a run; also sets `price` of each machine, `exit_status`, `reason` and `cost`."""
         with self.runs() as runs:
             run = runs[name]
             run["status"] = status
@@ -65,23 +65,23 @@ class DstackDouble:
                     last["job_provisioning_data"] = {"backend": "vastai", "region": "x", "price": price}
 
     def all(self) -> list[dict[str, Any]]:
-        """Every run, the newest first."""
+        """Return every run, newest first."""
         with self.runs() as runs:
             return sorted(copy.deepcopy(list(runs.values())), key=lambda one: str(one["submitted_at"]), reverse=True)
 
     def calls(self, word: str = "") -> list[list[str]]:
-        """The calls so far."""
+        """Return the calls so far."""
         path = self.folder / "calls.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [one for one in map(json.loads, lines) if not word or one[0] == word]
 
     def made(self) -> list[str]:
-        """Names of the runs that were ever submitted, one entry for each run."""
+        """Return the names of all submitted runs, one entry per run."""
         path = self.folder / "made.txt"
         return path.read_text().split() if path.exists() else []
 
     def faults(self, **by_command: str) -> None:
-        """What goes wrong from now on."""
+        """Set the faults from now on."""
         (self.folder / "faults.json").write_text(json.dumps(by_command))
 
     # --- the program's side -------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _new_run(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    """The program."""
+    """Run the program."""
     double = DstackDouble(Path(os.environ["DSTACK_DOUBLE"]))
     given = sys.stdin.read() if words[0] == "apply" else ""
     double.note_call(words)

@@ -1,10 +1,10 @@
-"""Starts gpuwatch by forking from a process that has its modules loaded: a start costs a fifth of the processor time.
+"""Starts gpuwatch by forking a process that has its modules loaded: this takes a fifth of the processor time.
 
-What runs is the real program from `gpuwatch.__main__.main` on, in a process of its own with its own environment, folder
-and signals. Before the fork there were imports alone, and importing a module of gpuwatch does nothing (test_layout.py);
-and packaged tables of GPU names were read, which nothing changes.
-It ends as Python ends: threads are waited for, atexit handlers run, output is written. Only the modules are not taken
-apart: that would copy every page of theirs that is shared, for twice the time of a whole command.
+The child runs the real program from `gpuwatch.__main__.main` on, in a process of its own with its own environment,
+folder and signals. Before the fork there are only imports, which do nothing in gpuwatch's modules (test_layout.py), and
+packaged tables of GPU names are read, which nothing changes. It ends like Python: threads are waited for, atexit
+handlers run, output is written. Only the modules are not torn down: that would copy all their shared pages, and take
+twice the time of a whole command.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PRELOADED = (
 
 
 class ForkedProcess:
-    """As much of `subprocess.Popen` as tests need, for a process that is not our own child."""
+    """The part of `subprocess.Popen` that tests need, for a process that is not our own child."""
 
     def __init__(self, args: Sequence[str], status: socket.socket) -> None:
         self.args = list(args)
@@ -54,7 +54,7 @@ class ForkedProcess:
         self.pid = int(status.recv(32))  # the server answers at once
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code, or None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(timeout=0)
         return self.returncode
@@ -71,13 +71,13 @@ class ForkedProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens if it has ended."""
+        """Send a signal; does nothing if it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -116,7 +116,7 @@ def _client() -> _Client:
 def start_gpuwatch(
     argv: Sequence[str], cwd: Path, env: Mapping[str, str], stderr: IO[bytes], stdout: IO[bytes] | None = None
 ) -> ForkedProcess:
-    """`gpuwatch ARGV…` in a process of its own. `stdout` None: ours."""
+    """Run `gpuwatch ARGV…` in a process of its own. `stdout` None: ours."""
     return _client().start(argv, cwd, env, stdout, stderr)
 
 
@@ -124,7 +124,7 @@ def start_gpuwatch(
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
-    """Fork at every request. Returns the request in each child, and None in the server at the end."""
+    """Fork at every request. Return the request in each child, and None in the server at the end."""
     watched = selectors.DefaultSelector()
     watched.register(control, selectors.EVENT_READ)
     running: dict[int, tuple[int, socket.socket]] = {}  # file of the child → its number, where its end is reported
@@ -156,7 +156,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Be the process that was asked for: its folder, environment and output, and no file of the server's."""
+    """Become the requested process: its folder, environment and output, and no file of the server's."""
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
@@ -170,7 +170,7 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Load the libraries, then serve on the socket whose number is the argument."""
+    """Load the libraries, then serve on the socket with the given number."""
     for name in PRELOADED:
         __import__(name)
     from gpuwatch.providers.vastai.query import wire_names
@@ -195,7 +195,7 @@ def main() -> None:
 
 
 def _end(code: int) -> None:
-    """What Python does at the end of a process, in its order, up to taking modules apart."""
+    """Do what Python does at the end of a process, in its order, before it tears down modules."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

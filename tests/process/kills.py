@@ -1,7 +1,7 @@
-"""SIGKILL, over and over, at every named point in turn, under a marketplace's faults; then a daemon that lives.
+"""SIGKILL at every named point in turn, repeatedly, with a marketplace's faults; then a daemon that survives.
 
-Each daemon is led to its point: what a launch needs to come there is prepared before it starts. The failpoint writes
-its name before it kills, so that what is counted are deaths at the point, not deaths.
+Each daemon is led to its point: the launch state that it needs is prepared before it starts. The failpoint writes its
+name before it kills, so that only deaths at the point count.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LEADS: Mapping[str, Fault] = {
 
 
 class Kills(NamedTuple):
-    """Where daemons were killed, how often, and what was wrong in the end."""
+    """Where daemons were killed, how often, and what was wrong at the end."""
 
     at: Counter[str]
     faults: list[str]
@@ -61,11 +61,11 @@ class Kills(NamedTuple):
 
 
 def kill_at_points(folder: Path, seed: int, kills: int, first: int = 0) -> Kills:
-    """Kill so many daemons, each at its point and pass; let the next one bring all to rest; audit.
+    """Kill this many daemons, each at its point and pass; let the next one finish everything; audit.
 
-    Args:
+    folder: an empty folder for settings and databases.
         folder: for settings and databases; empty.
-        first: the place of the first point in `POINTS`: runs with other seeds go on where this one ends.
+        first: index of the first point in `POINTS`: runs with other seeds continue where this one ends.
     """
     points = sorted((POINTS[n % len(POINTS)] for n in range(first, first + kills)), key=_failures_last)
     found = _killed_in_a_row(folder, seed, [point for point in points if not point.startswith(HELD)])
@@ -76,7 +76,7 @@ def kill_at_points(folder: Path, seed: int, kills: int, first: int = 0) -> Kills
 
 
 def kill_everywhere(folder: Path, seed: int, kills: int, side_by_side: int) -> Kills:
-    """Kill so many daemons in all, in rows with seeds of their own; most of the time each daemon waits."""
+    """Kill this many daemons in total, in series with their own seeds; most of the time each daemon waits."""
     firsts = range(0, kills, IN_A_ROW)
     folders = [folder / str(first) for first in firsts]
     for own in folders:
@@ -104,7 +104,7 @@ def _killed_in_a_row(folder: Path, seed: int, points: list[str]) -> Kills:
 
 
 def _killed_while_it_asks(folder: Path, seed: int, point: str) -> Kills:
-    """An account that is otherwise empty, and tells no balance, proves no absence: the launch is held."""
+    """An otherwise empty account without a balance proves no absence: the launch is held."""
     folder.mkdir()
     with Marketplace(seed=seed, key=KEY, size=0, delays=Delays(running_s=0.3)) as market, telegram() as double:
         bargain(market)
@@ -126,7 +126,7 @@ def _failures_last(point: str) -> int:
 
 
 def _lead(market: Marketplace, point: str) -> None:
-    """The marketplace's faults of the next life, and what leads that to its point."""
+    """Set the marketplace's faults of the next life, and what leads it to its point."""
     market.faults.clear()
     lead = LEADS.get(point) or LEADS.get(point.partition(".")[0])
     for endpoint, kind, probability in (*([lead] if lead else []), *FAULTS):
@@ -134,7 +134,7 @@ def _lead(market: Marketplace, point: str) -> None:
 
 
 def _settle(home: Home, market: Marketplace) -> None:
-    """What the owner does with launches that are held, and with a watch that is paused for its failures."""
+    """Act as the owner on held launches, and on a watch that was paused after failures."""
     if "watching" not in home.log():
         return
     labels = {entry.label: entry.instance_id for entry in market.ledger.creates}
@@ -149,7 +149,7 @@ def _settle(home: Home, market: Marketplace) -> None:
 
 
 def _killed(home: Home, market: Marketplace, point: str, passes: int = 1) -> str:
-    """Where the daemon died: its point, or elsewhere."""
+    """Return where the daemon died: at its point, or elsewhere."""
     before = home.log().count(f"failpoint {point}\n")
     with home.daemon(GPUWATCH_TEST_PACE=PACE, GPUWATCH_FAILPOINT=f"{point}:{passes}@kill") as child:
         for _ in range(int(WITHIN_S / SETTLED_EVERY_S)):
@@ -161,7 +161,7 @@ def _killed(home: Home, market: Marketplace, point: str, passes: int = 1) -> str
 
 
 def _life(home: Home) -> list[str]:
-    """The daemon after them brings everything to rest."""
+    """Let the last daemon finish everything."""
     with home.daemon(GPUWATCH_TEST_PACE=PACE) as child:
         starts = home.log().count("watching")
         try:
@@ -185,5 +185,5 @@ def _states(home: Home) -> dict[str, int]:
 
 
 def _moving(home: Home) -> set[str]:
-    """The launches on their way. What runs is ended by its `max_runtime` and followed by others, again and again."""
+    """Return the launches in progress. Running ones are ended by `max_runtime`, and others follow repeatedly."""
     return {row["launch_id"] for row in launches(home.database_url) if row["state"] in MOVING}

@@ -1,4 +1,4 @@
-"""Who watches a daemon from outside: systemd's end of the notify socket, and the address of the heartbeat."""
+"""External monitors of a daemon: systemd's end of the notify socket, and the address of the heartbeat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
 
 
 class ServiceManager:
-    """Keeps what the daemon sends there."""
+    """Stores what the daemon sends there."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -39,7 +39,7 @@ class ServiceManager:
 
 @contextmanager
 def heard_heartbeats() -> Iterator[tuple[str, list[str]]]:
-    """An address for them, and what was asked of it after the address."""
+    """Serve an address for pings; yields it with the received paths after it."""
     paths: list[str] = []
 
     def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:

@@ -1,7 +1,7 @@
-"""`gpuwatch run` in a process whose wall clock takes a step when a file says so: `python stepped_clock.py FILE run`.
+"""`gpuwatch run` in a process whose wall clock steps when a file says so: `python stepped_clock.py FILE run`.
 
-The step is that of the whole process: `datetime.now` and `time.time`, for gpuwatch and for its scheduler alike. The
-monotonic clock goes on as it did, as a kernel's does.
+The step affects the whole process: `datetime.now` and `time.time`, for gpuwatch and for its scheduler. The monotonic
+clock continues, like a kernel's.
 """
 
 from __future__ import annotations

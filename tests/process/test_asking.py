@@ -1,4 +1,4 @@
-"""Asking first, with real processes: the daemon asks, the owner approves beside it, and whoever dies, one is rented."""
+"""Approvals, with real processes: the daemon asks, the owner approves beside it; after any death one is rented."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def approve(home: Home, ask_id: str, **env: str) -> int:
 
 
 def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Marketplace, tmp_path: Path) -> None:
-    """`repeat_every` is a second: the reminders carry the one question."""
+    """`repeat_every` is a second: all reminders belong to one approval."""
     bargain(market, 0.5)
     with telegram() as double:
         home = Home(tmp_path, market.url, action="ask", extra=notify_by(double))
@@ -64,7 +64,7 @@ def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Ma
 def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
     market: Marketplace, tmp_path: Path, point: str, creates: int, state: str
 ) -> None:
-    """What was perhaps never sent is given up once offer and balance prove that nothing was made."""
+    """A launch that may never have been sent is given up once offer and balance prove that nothing was created."""
     home = Home(tmp_path, market.url, action="ask")
     bargain(market, 0.5)
     with home.daemon() as child:
@@ -81,7 +81,7 @@ def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
 
 
 def rent_elsewhere(market: Marketplace) -> str:
-    """Another installation on the account rents another GPU; the id of its instance."""
+    """Let another installation on the account rent another GPU; return the id of its instance."""
     offer_id = market.publish(gpu="RTX 4090", count=1, usd_hour=0.3)
     body = {"image": "some/image", "disk": 10, "label": "gpuwatch-" + "z" * 12 + "-otherone-watchwid"}
     asked = urllib.request.Request(
@@ -93,7 +93,7 @@ def rent_elsewhere(market: Marketplace) -> str:
 
 
 def test_an_approval_beside_an_instance_of_nobody_rents_nothing(market: Marketplace, tmp_path: Path) -> None:
-    """What the daemon's list showed holds renting for every command, until the owner says whose it is."""
+    """An instance on the daemon's list blocks renting for every command, until the owner settles it."""
     home = Home(tmp_path, market.url, action="ask")
     bargain(market, 0.5)
     with home.daemon() as child:

@@ -35,7 +35,7 @@ def chat_by(double: TelegramDouble, chat: int = OWNER, more: str = "") -> str:
 
 
 def a_message(double: TelegramDouble, text: str = "", label: str = "") -> Shown:
-    """The first message that holds this text and a button of this label."""
+    """Return the first message with this text and a button with this label."""
 
     def found() -> Shown | None:
         fits = (one for one in tuple(double.shown) if text in one.text)
@@ -45,7 +45,7 @@ def a_message(double: TelegramDouble, text: str = "", label: str = "") -> Shown:
 
 
 def pressed(double: TelegramDouble, shown: Shown, label: str, user: int = OWNER, data: str | None = None) -> str:
-    """Press it; what the press was answered, within the two seconds that are promised; a crowded machine is slower."""
+    """Press it; return the answer, within the promised two seconds; a busy machine gets more."""
     press_id = double.press(shown, label, user, data)
     text, after_s = wait_for(lambda: double.answers.get(press_id))
     is_crowded = os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0))
@@ -186,7 +186,7 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
         launch_id = home.launches()[0]["launch_id"]
 
         def said(command: str, text: str) -> Shown:
-            """The one message that answers a command."""
+            """Return the one message that answers a command."""
             before = len(double.shown)
             double.write(command, OWNER)
             wait_for(lambda: any(text in one.text for one in double.shown[before:]))
@@ -224,7 +224,7 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
 
 
 def _history(double: TelegramDouble) -> bool:
-    """Until the first sweep is there, there is nothing to draw."""
+    """Before the first sweep there is nothing to draw."""
     before = len(double.shown)
     double.write("/history H100", OWNER)
     wait_for(lambda: len(double.shown) > before)

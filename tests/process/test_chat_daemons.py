@@ -49,7 +49,7 @@ def pair_of(folder: Path, market: Marketplace, database_url: str, extra: str) ->
 
 
 def pass_lease(database_url: str) -> None:
-    """The time after which a dead daemon's lease ends."""
+    """The time until a dead daemon's lease ends."""
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE chat_poller SET leased_until_ms = leased_until_ms - 60000")
@@ -119,7 +119,7 @@ def test_an_update_that_reaches_the_other_daemon_s_server_is_carried_out_by_the_
 def test_a_telegram_that_does_not_answer_delays_neither_search_nor_launch(
     market: Marketplace, double: TelegramDouble, tmp_path: Path, mode: str
 ) -> None:
-    """What hangs when the offer appears still hangs when it is rented: nothing has waited for it."""
+    """A chat that hangs when the offer appears still hangs when it is rented: nothing waited for it."""
     double.always = FOR_EVER
     extra = chat_by(double) if mode != "webhook" else WEB + chat_by(double, more=HOOK)
     if mode == "down":

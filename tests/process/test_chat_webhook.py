@@ -1,4 +1,4 @@
-"""Telegram's webhook mode: updates come to the daemon's own web server, which the double reaches through a proxy."""
+"""Telegram's webhook mode: updates arrive at the daemon's own web server, which the double reaches through a proxy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def double() -> Iterator[TelegramDouble]:
 
 
 def served_at(home: Home, start: int = 0) -> str:
-    """The address that the daemon's web server printed, after so many characters of its log."""
+    """Return the address that the daemon's web server printed, after this position of its log."""
     return str(wait_for(lambda: re.search(r"web page: (http://127\.0\.0\.1:\d+)/", home.log()[start:]))[1])
 
 

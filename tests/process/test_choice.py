@@ -1,4 +1,4 @@
-"""The daemon rents the machine whose GPUs cost least, also where the marketplace's page does not show it."""
+"""The daemon rents the machine with the cheapest GPUs, even if the marketplace's page does not show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job on several machines in the real daemon, with a `dstack` that keeps its runs, hangs, loses answers and lies."""
+"""A multi-node job in the real daemon, with a `dstack` that stores its runs, hangs, loses answers and lies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Cluster:
         return json.loads(ran.stdout)
 
     def alerts(self, words: str) -> list[str]:
-        """The severities of the alerts with these words in the headline."""
+        """Return the severities of the alerts with this text in the headline."""
         found = json.loads(self.home.run("alerts", "--json").stdout)
         return [one["severity"] for one in found if words in one["headline"]]
 
@@ -73,7 +73,7 @@ class Cluster:
         return wait_for(lambda: (one := self.job())["state"] == state and one, every_s=0.3)  # each time a process
 
     def name(self) -> str:
-        """Of its one run."""
+        """Return the state of its only run."""
         [name] = wait_for(self.dstack.made)
         return str(name)
 
@@ -85,7 +85,7 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 def test_a_cluster_is_submitted_followed_priced_and_done(new_cluster: Callable[..., Cluster]) -> None:
-    """Once, within the reserved budget, with its end and its price cap; a secret goes along as a name alone."""
+    """Once, within the reserved budget, with its end and its price cap; a secret is passed only as a name."""
     cluster = new_cluster()
     with cluster.home.daemon():
         cluster.submit()
@@ -119,7 +119,7 @@ def test_a_cluster_is_submitted_followed_priced_and_done(new_cluster: Callable[.
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_daemon_that_dies_makes_one_cluster(new_cluster: Callable[..., Cluster], point: str) -> None:
-    """Between the intent and the submission, and between the submission and its note."""
+    """Between the intent and the submission, and between the submission and its record."""
     cluster = new_cluster()
     if point in {"launch.no_answer", "unknown.before_record"}:
         cluster.dstack.faults(apply="lost")
@@ -153,7 +153,7 @@ def test_an_answer_that_was_lost_is_asked_for(new_cluster: Callable[..., Cluster
 
 @pytest.mark.parametrize("silence", [{"ps": "down"}, {"ps": "garbage"}, {"project": "other"}, {"run": "down"}])
 def test_no_answer_is_never_gone(new_cluster: Callable[..., Cluster], silence: dict[str, str]) -> None:
-    """The order is lost, and nobody says what is there: nothing is sent again, and the budget stays reserved."""
+    """The order is lost, and its state unknown: nothing is sent again, and the budget stays reserved."""
     cluster = new_cluster(timeout="2s")
     cluster.dstack.faults(apply="refused")
     with cluster.home.daemon():
@@ -216,7 +216,7 @@ def test_a_cluster_ends_at_its_deadline(new_cluster: Callable[..., Cluster]) -> 
 
 
 def test_no_capacity_queues_the_job_again(new_cluster: Callable[..., Cluster]) -> None:
-    """Nothing ran: no retry is used, and the next attempt has a name of its own."""
+    """Nothing ran: no retry is used, and the next attempt has a new name."""
     cluster = new_cluster()
     with cluster.home.daemon():
         cluster.submit()
@@ -229,7 +229,7 @@ def test_no_capacity_queues_the_job_again(new_cluster: Callable[..., Cluster]) -
 
 
 def test_a_failed_command_fails_the_job(new_cluster: Callable[..., Cluster]) -> None:
-    """Over before anybody saw it run: it ran, so it is not run again."""
+    """It ended before it was observed: it ran, so it is not repeated."""
     cluster = new_cluster()
     with cluster.home.daemon():
         cluster.submit()

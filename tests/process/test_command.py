@@ -1,4 +1,4 @@
-"""`action = "command"` by the real daemon: the owner's command runs at most once, whatever dies when."""
+"""`action = "command"` in the real daemon: the owner's command runs at most once, whenever it dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ echo "$@" >> {folder}/ran
 
 
 class CommandHome(Home):
-    """A daemon whose one watch runs a script that writes down each of its runs."""
+    """A daemon whose only watch runs a script that records each of its runs."""
 
     def __init__(self, folder: Path, url: str, then: str = "exit 0", **wanted: Any) -> None:
         super().__init__(folder, url, **wanted)
@@ -44,7 +44,7 @@ class CommandHome(Home):
         path.write_text(path.read_text().partition("[[watch]]")[0] + WATCH.format(command=words))
 
     def states(self) -> list[str]:
-        """Also before the daemon has created its database."""
+        """Also works before the daemon has created its database."""
         return [str(one["state"]) for one in self.launches()]
 
     @property
@@ -73,7 +73,7 @@ def test_an_offer_under_the_limit_runs_the_command_once_and_stays_reserved(tmp_p
 
 @pytest.mark.parametrize("point", ["intent.after_commit", "running.before_record"])
 def test_a_daemon_that_dies_beside_its_command_never_runs_it_again(tmp_path: Path, point: str) -> None:
-    """Before it begins, and after it has ended with 0: neither is known to the next daemon, which holds the launch."""
+    """Before it starts, and after it has ended with 0: the next daemon cannot tell them apart, and holds the launch."""
     with Marketplace(seed=1, key="demo-key", size=1, odd_rows=False) as market:
         home = CommandHome(tmp_path, market.url)
         bargain(market)

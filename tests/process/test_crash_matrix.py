@@ -1,8 +1,8 @@
-"""The crash matrix: the real daemon dies at every named point of launch, end and alert, under each of the marketplace's
-faults; the daemon after it takes up what is there. 0 double, 0 orphan, 0 lost alert (docs/faults.md, K01–K12).
+"""The crash matrix: the real daemon dies at every named point of launch, end and alert, with each of the marketplace's
+faults; the next daemon takes over. 0 double, 0 orphan, 0 lost alert (docs/faults.md, K01–K12).
 
-A case is a row of deaths, one daemon each, then a daemon that lives. Every death is asserted to happen where it is
-meant to: a point that is never passed proves nothing.
+A case is a series of deaths, one per daemon, then a daemon that survives. Every death is asserted to happen at its
+point: a point that is never passed proves nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Fault = tuple[str, str, dict[str, Any]]
 
 
 class Column(NamedTuple):
-    """What the marketplace does.
+    """The behaviour of the marketplace.
 
-    `answered`: gpuwatch gets to read an answer to its create. `starts`: what it makes comes to life.
+    `answered`: gpuwatch reads an answer to its create. `starts`: created instances start to run.
     """
 
     faults: tuple[Fault, ...]
@@ -70,7 +70,7 @@ ENDING: Mapping[str, Column] = {
 
 
 def renting_deaths(column: Column) -> Iterator[tuple[str, ...]]:
-    """Where daemons die, one after another, on the way from the offer to the running instance."""
+    """Where daemons die, one after another, between the offer and the running instance."""
     yield ("intent.before_commit",)
     yield ("intent.after_commit",)
     yield ("launch.before_look",)
@@ -117,7 +117,7 @@ HOLDING_DEATHS: Sequence[tuple[str, ...]] = (
 
 @pytest.fixture(name="template")
 def _template(_sqlite_template: Path) -> Path:
-    """An upgraded database, to be copied: a start without migrations takes half as long."""
+    """An upgraded database to copy: a start without migrations takes half as long."""
     return _sqlite_template
 
 
@@ -133,7 +133,7 @@ def test_killed_anywhere_while_it_ends(name: str, tmp_path: Path, template: Path
 
 
 def test_killed_while_it_asks_the_owner(tmp_path: Path, template: Path) -> None:
-    """An account that is otherwise empty, and tells no balance, proves no absence: nothing is sent again."""
+    """An otherwise empty account without a balance proves no absence: nothing is sent again."""
     column = Column((("user", "500", {"times": None, "skip": 3}),))  # it names the account at first
     cases = [Case("held", deaths, column, rests="held", canary=False) for deaths in HOLDING_DEATHS]
     _play(cases, tmp_path, template)
@@ -150,7 +150,7 @@ def test_every_point_is_in_the_matrix() -> None:
 
 
 def test_every_point_that_is_named_is_in_the_code_and_the_other_way_round() -> None:
-    """Those of a launch's steps are one line for all states: `{state}.before_record`."""
+    """The points of a launch's transitions are one line for all states: `{state}.before_record`."""
     plain, steps = set(), set()
     for path in (ROOT / "gpuwatch").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -182,7 +182,7 @@ class Case:
         self.pace = TO_PROVE if NOT_SENT & set(deaths) else PACE
 
     def faults(self, folder: Path, template: Path) -> list[str]:
-        """Play it, and audit."""
+        """Run it, and audit."""
         folder.mkdir()
         shutil.copyfile(template, folder / "gpuwatch.db")
         delays = Delays(running_s=0.3)
@@ -233,7 +233,7 @@ class Case:
         return [] if code == 0 else [f"ended with code {code}"]
 
     def _at_rest(self, states: Sequence[str]) -> bool:
-        """As it should be in the end; a second failure within an hour makes a watch rest, which will do."""
+        """The correct final state; a watch that rests after a second failure within an hour is also correct."""
         return (self.rests in states or states.count("failed") > 1) and MOVING.isdisjoint(states)
 
 
@@ -253,7 +253,7 @@ def _creates(market: Marketplace) -> int:
 
 
 def somebody_rents(market: Marketplace, key: str) -> None:
-    """Another instance on the account: the lists that show it can be believed."""
+    """Another instance on the account, which makes complete lists credible."""
     offer_id = market.publish(gpu="RTX 4090", count=1, usd_hour=0.4)
     order = {"image": "somebody/else", "disk": 10, "label": "somebody"}
     request = urllib.request.Request(

@@ -1,7 +1,7 @@
-"""Daemons that die at a named point, and a world that changes before the next one starts, or lies to it from then on.
+"""Daemons that die at a named point, and a world that changes before the next start, or lies from then on.
 
-A case is one point in one world: the real daemon dies there by SIGKILL, the world changes, another one lives until all
-is over. 0 doubles, 0 orphans unreported, 0 instances past their end, 0 lost alerts; and never two instances at once.
+A case is one point in one world: the real daemon dies there by SIGKILL, the world changes, another daemon runs until
+everything is over. 0 doubles, 0 unreported orphans, 0 instances past their end, 0 lost alerts, never two at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ wait = partial(wait_for, within_s=120.0)  # a dozen cases run side by side
 
 
 class Stage:
-    """An account with a gpuwatch on it, whose owner has a chat."""
+    """An account with a gpuwatch, whose owner has a chat."""
 
     def __init__(self, folder: Path, market: Marketplace, chat: TelegramDouble, **settings: Any) -> None:
         self.folder, self.market, self.chat = folder, market, chat
@@ -68,7 +68,7 @@ class Stage:
             assert terminate(child)[0] == 0
 
     def ends(self, **env: str) -> None:
-        """The last daemon brings all to rest."""
+        """Let the last daemon finish everything."""
         with self.lives(**FAST | env):
             wait(lambda: not ours(self.market) and set(self.home.states()) <= OVER)
             wait(lambda: not undelivered(self.home.database_url))
@@ -84,7 +84,7 @@ class Stage:
 
 
 def ours(market: Marketplace) -> list[int]:
-    """The living instances that gpuwatch rented, whatever their labels say now."""
+    """Return the active instances that gpuwatch rented, whatever their labels are now."""
     rented = {one.instance_id for one in market.ledger.creates if (one.label or "").startswith(LABEL)}
     return [one for one in market.ledger.alive() if one in rented]
 
@@ -101,7 +101,7 @@ def at_once(market: Marketplace) -> int:
 
 
 def edit_label(market: Marketplace, instance_id: int) -> None:
-    """As its owner does in the console."""
+    """Edit the label, like an owner in the console."""
     request = urllib.request.Request(
         f"{market.url}/api/v0/instances/{instance_id}/", json.dumps({"label": "my training"}).encode(), method="PUT",
         headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
@@ -142,7 +142,7 @@ def watch_renamed(stage: Stage, point: str) -> None:
 
 
 def backup_restored(stage: Stage, point: str) -> None:
-    """The database of before the order; the keeper's file is where it was."""
+    """Restore the database from before the order; the keeper's file stays."""
     loses_the_launch(stage, point)
     with stage.lives(**ALONE):
         wait(lambda: stage.is_reported("that are not in this database") or not ours(stage.market))
@@ -151,7 +151,7 @@ def backup_restored(stage: Stage, point: str) -> None:
 
 
 def backup_and_another_key(stage: Stage, point: str) -> None:
-    """No list of the new account shows what the old one pays for; the keeper's file names it."""
+    """The new account's lists lack what the old one pays for; the keeper's file names it."""
     loses_the_launch(stage, point)
     with Marketplace(seed=2, key=OTHER_KEY, account_id=999, size=0) as second:
         somebody_rents(second, OTHER_KEY)
@@ -182,7 +182,7 @@ def loses_the_launch(stage: Stage, point: str) -> None:
 
 
 def second_installation(stage: Stage, point: str) -> None:
-    """Another gpuwatch starts on the account, and dies over what it finds there."""
+    """Another gpuwatch starts on the account, and dies because of what it finds."""
     stage.dies_at(point)
     folder = stage.folder / "other"
     folder.mkdir()
@@ -196,7 +196,7 @@ def second_installation(stage: Stage, point: str) -> None:
 
 
 def list_omits(stage: Stage, point: str) -> None:
-    """Its id finds it, no list shows it."""
+    """A lookup finds it, no list shows it."""
     stage.dies_at(point)
     stage.market.faults.add("list", "list_omits", times=None, seconds=1e6)
     with stage.lives():
@@ -207,7 +207,7 @@ def list_omits(stage: Stage, point: str) -> None:
 
 
 def denied_and_back(stage: Stage, point: str) -> None:
-    """Destroyed at its end: 404, and no list shows it, nor its id. Then it is there again."""
+    """Destroyed at its end: 404, and neither lists nor lookups find it. Then it reappears."""
     stage.dies_at("running.after_record")
     for endpoint, kind in (("destroy", "404"), ("list", "list_empty"), ("instance", "instance_null")):
         stage.market.faults.add(endpoint, kind, times=None)
@@ -235,7 +235,7 @@ def label_edited(stage: Stage, point: str) -> None:
 
 
 def task_hung(stage: Stage, point: str) -> None:
-    """The keeper ends it; then the service manager kills the daemon, whose watchdog starves."""
+    """The keeper ends it; then the service manager kills the daemon, whose watchdog is not fed."""
     with stage.home.daemon(GPUWATCH_FAILPOINT=f"{point}@sleep600", **ALONE) as child:
         wait(lambda: f"failpoint {point.partition(':')[0]}\n" in stage.home.log())
         wait(lambda: stage.market.ledger.creates and not ours(stage.market))
@@ -251,7 +251,7 @@ def task_raising(stage: Stage, point: str) -> None:
 
 
 def database_silent(stage: Stage, point: str, hole: BlackHole) -> None:
-    """The next daemon finds a database that accepts connections and never answers; a later one finds it well."""
+    """The next daemon finds a database that accepts connections and never answers; a later one finds it working."""
     stage.dies_at(point, **ALONE)
     hole.swallows.set()
     with stage.home.daemon(**ALONE) as child:
@@ -290,7 +290,7 @@ class Case(NamedTuple):
     settings: Settings
 
     def faults(self, folder: Path) -> list[str]:
-        """Play it, and audit."""
+        """Run it, and audit."""
         folder.mkdir()
         with Marketplace(seed=5, key=KEY, size=0, delays=Delays(running_s=0.3)) as market, telegram() as chat:
             for n in range(3):

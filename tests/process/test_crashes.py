@@ -1,4 +1,4 @@
-"""Whatever dies, and whenever: no double launch, nothing unknown, no alert lost."""
+"""After any death at any time: no double launch, nothing unknown, no alert lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.process.kills import ELSEWHERE, kill_everywhere
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sixty_kills_over_all_named_points_under_faults(tmp_path: Path) -> None:
-    """`make soak` kills five hundred."""
+    """`make soak` kills five hundred daemons."""
     found = kill_everywhere(tmp_path, seed=20261121, kills=60, side_by_side=7)
     assert found.faults == []
     assert found.missed == []

@@ -1,4 +1,4 @@
-"""The daemon killed in the middle of a rent at other markets than vast.ai's, and a watch that spans several."""
+"""The daemon is killed during a rent at other markets than vast.ai's, and with a watch over several markets."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def section(name: str, url: str) -> str:
 
 
 def orders_at(name: str, place: Any) -> list[str]:
-    """The requests that rent; EC2's rehearsals do not."""
+    """Return the requests that rent, without EC2's dry runs."""
     sought = {"runpod": "^POST /v2/pods "}.get(name, BENCHES[name].creates)
     lines = [f"{one.method} {one.path} {one.raw.decode()}" for one in place.requests]
     return [line for line in lines if re.search(sought, line) and "DryRun=true" not in line]
 
 
 class Markets:
-    """Stand-ins, and a home whose settings point there."""
+    """Stand-ins, and a home folder with settings for them."""
 
     def __init__(self, folder: Path, places: Mapping[str, Any]) -> None:
         self.places = places

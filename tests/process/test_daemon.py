@@ -1,4 +1,4 @@
-"""The daemon as systemd and its owner meet it: a child process, signals, a notify socket."""
+"""The daemon for systemd and its owner: a child process, signals, a notify socket."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_sighup_takes_up_new_settings_and_keeps_the_old_if_they_are_wrong(market
 def test_settings_that_would_leave_a_running_instance_alone_are_not_taken_up(
     market: Marketplace, tmp_path: Path
 ) -> None:
-    """L32: its provider, or the key, left the settings."""
+    """L32: its provider, or the key, was removed from the settings."""
     bargain(market)
     home = Home(tmp_path, market.url)
     with home.daemon() as child:

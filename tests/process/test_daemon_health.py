@@ -1,4 +1,4 @@
-"""What the owner learns from the log alone when gpuwatch sees nothing: the real daemon, with and without a market."""
+"""The log alone explains why gpuwatch sees nothing: the real daemon, with and without a market."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def market() -> Iterator[Marketplace]:
 
 
 def lines(home: Home, *levels: str) -> list[dict[str, Any]]:
-    """The lines of the log so far; one that is still being written is left out."""
+    """Return the lines of the log so far, without an incomplete last one."""
     log = home.folder / "log.txt"
     if not log.exists():
         return []
@@ -83,7 +83,7 @@ def test_without_a_channel_the_log_has_each_alert_once_and_whole(market: Marketp
 def test_a_start_waits_for_the_first_list_of_instances_before_it_says_that_nothing_is_rented(
     market: Marketplace, tmp_path: Path
 ) -> None:
-    """Until then nothing may be rented: an alert would say so, and the next one, three seconds later, the contrary."""
+    """Until then nothing can be rented: an alert would report that, and the next one, 3 s later, the opposite."""
     home = Home(tmp_path, market.url)
     market.faults.add("list", "slow", times=1, delay_s=1.5)
     bargain(market)
@@ -99,7 +99,7 @@ def test_a_start_waits_for_the_first_list_of_instances_before_it_says_that_nothi
 def test_a_list_or_an_account_that_does_not_come_is_named_as_the_reason(
     market: Marketplace, tmp_path: Path, request_kind: str, fault: str
 ) -> None:
-    """What an unknown account holds is unknown: nothing is rented with it, however long that lasts."""
+    """The instances of an unknown account are unknown: nothing is rented with it, however long that lasts."""
     home = Home(tmp_path, market.url)
     market.faults.add(request_kind, fault, times=None)
     bargain(market)
@@ -111,7 +111,7 @@ def test_a_list_or_an_account_that_does_not_come_is_named_as_the_reason(
 
 # --- a provider that cannot be reached -------------------------------------------------------------------------------
 def test_a_dead_port_is_one_warning_with_host_and_cause_and_an_error_when_blind(tmp_path: Path) -> None:
-    """With the settings that `gpuwatch init` writes, which name no channel; only the times are shorter."""
+    """With the settings of `gpuwatch init`, which name no channel; only the times are shorter."""
     home = Home(tmp_path, DEAD)
     (tmp_path / "gpuwatch.toml").unlink()
     assert home.run("init").returncode == 0
@@ -144,7 +144,7 @@ def test_its_return_is_one_line(market: Marketplace, tmp_path: Path) -> None:
 
 # --- a changed format ------------------------------------------------------------------------------------------------
 def test_a_renamed_price_is_reported_at_once_while_hunts_come_back_empty(market: Marketplace, tmp_path: Path) -> None:
-    """No offer is under the threshold: hunts return no rows, and are complete. No row of the sweep is understood."""
+    """No offer is under the threshold: hunts return no rows, and are complete. No row of the sweep is usable."""
     with telegram() as double:
         home = Home(tmp_path, market.url, action="alert", extra=notify_by(double))
         file = tmp_path / "gpuwatch.toml"
@@ -179,7 +179,7 @@ class Poll(NamedTuple):
 
 
 def polls(home: Home) -> list[Poll]:
-    """Every search that the daemon has recorded."""
+    """Return every search that the daemon has recorded."""
     return [Poll(*row) for row in query(home, "SELECT lane, rows, completeness FROM poll")]
 
 

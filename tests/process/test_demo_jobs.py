@@ -1,4 +1,4 @@
-"""`gpuwatch demo --jobs`: from the queue to results that are here, or one line that says what is missing."""
+"""`gpuwatch demo --jobs`: from the queue to fetched results, or one line that names what is missing."""
 
 from __future__ import annotations
 

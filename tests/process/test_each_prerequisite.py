@@ -1,7 +1,7 @@
-"""One real daemon, at clouds that lack one thing after the other: nothing is ordered there, whatever is missing.
+"""One real daemon, at clouds with one missing prerequisite after the other: nothing is ordered in any case.
 
-The accounts are changed while it runs: each next lack is found before the one before is mended, so that something is
-missing in every check, and each is then seen alone.
+The accounts are changed while it runs: each next fault is created before the previous one is fixed, so that something
+is missing in every check, and each is then seen alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ SPOT_QUOTA = ("us-east-1", "L-3819A6DF")
 
 
 class Lack(NamedTuple):
-    """One thing that an account can lack, and what the daemon says of it."""
+    """A prerequisite that an account can lack, and the daemon's text about it."""
 
     name: PrerequisiteName
     mend: str
@@ -145,12 +145,12 @@ def home(clouds: Clouds, tmp_path: Path) -> Home:
 
 
 def reason(home: Home, provider: str) -> str:
-    """Why the daemon rents nothing there, as it last found."""
+    """Return why the daemon rents nothing there, as of its last check."""
     return next((one.reason for one in LightHolds(home.database_url).load(provider) if one.kind == RENTING), "")
 
 
 def is_alone(home: Home, provider: str, lack: Lack) -> bool:
-    """Whether it is all that is missing there, in one line, with its mend. EC2's `DryRun` names some once more."""
+    """Whether it is all that is missing, in one line, with its fix. EC2's `DryRun` reports some again."""
     text = reason(home, provider)
     others = [one.mend for one in LACKS[provider] if one is not lack and one.name is not N.ORDER]
     is_it = text.startswith(lack.name.value) and lack.mend in text and "\n" not in text

@@ -1,4 +1,4 @@
-"""What the real daemon believes of a marketplace whose lists omit, deny and bring back what it rented."""
+"""How the real daemon judges a marketplace whose lists omit, deny and bring back its instances."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _call(market: Marketplace, method: str, path: str, body: dict[str, Any]) -> 
 
 
 def test_the_only_instance_of_an_account_that_its_host_ended_is_over(tmp_path: Path) -> None:
-    """It stayed `running` for ever, its slot taken: an empty list proved nothing."""
+    """It stayed `running` forever, and kept its slot: an empty list proved nothing."""
     with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
         bargain(market)
         home = Home(tmp_path, market.url)
@@ -46,7 +46,7 @@ def test_the_only_instance_of_an_account_that_its_host_ended_is_over(tmp_path: P
 
 
 def test_an_order_that_was_lost_and_made_nothing_is_given_up_in_an_empty_account(tmp_path: Path) -> None:
-    """It was held until somebody came; offer and balance prove it."""
+    """It was held until the owner intervened; offer and balance prove it."""
     with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
         bargain(market)
         market.faults.add("create", "502")

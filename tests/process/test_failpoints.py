@@ -1,4 +1,4 @@
-"""Killed at each named step of a launch and of its end (reliability: K02 to K09); then a new daemon takes it up."""
+"""The daemon is killed at each named step of a launch and of its end (K02 to K09); a new one takes over."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def state(home: Home) -> str:
 
 
 def test_killed_between_intent_and_send_nothing_is_sent_later(home: Home, market: Marketplace) -> None:
-    """K02: from the intent on it may have been sent, so it is looked for and not sent."""
+    """K02: from the intent on it may have been sent, so it is looked up, not sent."""
     dies_at(home, "launch.before_send")
     with home.daemon():
         wait_for(lambda: state(home) == "unknown")
@@ -46,7 +46,7 @@ def test_killed_between_intent_and_send_nothing_is_sent_later(home: Home, market
 
 @pytest.mark.parametrize("point", ["launch.after_send", "launch.after_record"])
 def test_killed_after_the_send_the_one_instance_is_taken_up(home: Home, market: Marketplace, point: str) -> None:
-    """K03, K04, K05: found by its label, or by its id; and it comes to life."""
+    """K03, K04, K05: found by its label or its id; and it starts to run."""
     dies_at(home, point)
     with home.daemon():
         wait_for(lambda: state(home) == "running")
@@ -56,7 +56,7 @@ def test_killed_after_the_send_the_one_instance_is_taken_up(home: Home, market: 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["launch.before_destroy", "launch.after_destroy"])
 def test_killed_while_it_ends_the_next_daemon_ends_it(home: Home, market: Marketplace, point: str) -> None:
-    """K08, K09: the row says that it is to end."""
+    """K08, K09: the row states that it is to end."""
     with home.daemon():
         wait_for(lambda: home.launches() and state(home) == "running")
     (launch,) = home.launches()
@@ -76,7 +76,7 @@ def ordered(market: Marketplace) -> bool:
 
 @pytest.mark.slow
 def test_a_stop_with_an_order_on_its_way_leaves_it_to_the_next(home: Home, market: Marketplace) -> None:
-    """K17: it waits a moment, not for ever; the row says what may have been made."""
+    """K17: it waits briefly, not forever; the row states what may have been created."""
     market.faults.add("create", "slow", delay_s=12.0)
     with home.daemon() as child:
         wait_for(lambda: ordered(market))
@@ -90,7 +90,7 @@ def test_a_stop_with_an_order_on_its_way_leaves_it_to_the_next(home: Home, marke
 
 @pytest.mark.slow
 def test_new_settings_with_an_order_on_its_way_change_nothing_of_it(home: Home, market: Marketplace) -> None:
-    """C02: what was asked for under the old settings is followed under the new."""
+    """C02: a request under the old settings is followed under the new ones."""
     market.faults.add("create", "slow", delay_s=3.0)
     with home.daemon() as child:
         wait_for(lambda: ordered(market))

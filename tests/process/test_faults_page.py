@@ -1,4 +1,4 @@
-"""docs/faults.md names only tests that are there, and every fault around the money."""
+"""docs/faults.md names only existing tests, and every fault that concerns money."""
 
 from __future__ import annotations
 

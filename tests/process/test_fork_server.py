@@ -1,4 +1,4 @@
-"""The fork server loads nothing that an installation without the test tools would lack."""
+"""The fork server loads no library that an installation without the test tools would lack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.process.fork_server import PRELOADED
 
 @pytest.mark.parametrize("module", PRELOADED)
 def test_what_is_loaded_before_the_fork_is_ours_or_locked_for_users(module: str) -> None:
-    """A library that left the locks may still be in an old venv, and hide that it is imported here."""
+    """A library that left the locks may still be in an old venv, and hide its import here."""
     locked = set(re.findall(r"(?m)^([a-z0-9-]+)", (ROOT / "requirements/runtime.txt").read_text()))
     package = module.partition(".")[0]
     owners = {name.lower().replace("_", "-") for name in _owners().get(package, ())}
@@ -24,5 +24,5 @@ def test_what_is_loaded_before_the_fork_is_ours_or_locked_for_users(module: str)
 
 @cache
 def _owners() -> Mapping[str, list[str]]:
-    """Of each package the distributions; half a second of reading."""
+    """Return the distributions of each package; half a second of reading."""
     return packages_distributions()

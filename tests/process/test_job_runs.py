@@ -1,4 +1,4 @@
-"""A job from its file to its results: the real daemon, a marketplace whose instances have real SSH servers."""
+"""A job from its file to its results: the real daemon, and a marketplace whose instances have real SSH servers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def market(tmp_path: Path) -> Iterator[Marketplace]:
 
 @pytest.mark.timeout(300)
 def test_a_job_survives_a_killed_daemon_and_ends_with_its_results(tmp_path: Path, market: Marketplace) -> None:
-    """One rent, one start, the results here, no instance left."""
+    """One rent, one start, fetched results, no instance left."""
     home = Home(tmp_path, market.url)
     (tmp_path / "train.toml").write_text(JOB.format())
     (tmp_path / "in.txt").write_text("input\n")
@@ -75,7 +75,7 @@ hours = 0.25
 
 @pytest.mark.timeout(300)
 def test_two_small_jobs_are_done_by_one_rent(tmp_path: Path, market: Marketplace) -> None:
-    """The second one waits for the instance of the first, says so, and goes on there; then nothing is left."""
+    """The second one waits for the instance of the first, reports that, and continues there; then nothing is left."""
     home = Home(tmp_path, market.url)
     for name in ("one", "two"):
         (tmp_path / f"{name}.toml").write_text(SMALL % name)

@@ -1,4 +1,4 @@
-"""A queued job rents through the safe path of the real daemon, is linked to its launch, and ends with it."""
+"""A queued job rents through the normal path of the real daemon, is linked to its launch, and ends with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper in the real daemon: no instance outlives its end, whatever is gone. It acts a second past the end here."""
+"""The keeper in the real daemon: no instance outlives its end, whatever fails. Here it acts a second past the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def texts(chat: TelegramDouble) -> str:
 
 
 def ruin_database(home: Home) -> None:
-    """What is left of it is no database."""
+    """Leave a file that is not a database."""
     for path in home.folder.glob("gpuwatch.db*"):
         if path.suffix != ".lock":
             path.write_bytes(b"no database" * 500)
@@ -72,7 +72,7 @@ def test_it_needs_no_list_of_instances(market: Marketplace, tmp_path: Path) -> N
 def test_a_database_that_is_gone_does_not_let_an_instance_outlive_its_end(
     market: Marketplace, chat: TelegramDouble, tmp_path: Path
 ) -> None:
-    """It stays, ends what must end, and ends cleanly: systemd would start it in vain."""
+    """It keeps running, ends what must end, and stops cleanly: systemd would restart it in vain."""
     home = Home(tmp_path, market.url, max_runtime="3s", ready_within="1s", extra=notify_by(chat))
     with home.daemon(**SOON, **HANGS) as child:
         wait_for(lambda: any(line.get("instance_id") for line in lines(home)))
@@ -101,7 +101,7 @@ def test_without_a_database_an_instance_whose_id_was_never_learnt_is_found_by_it
 def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
     market: Marketplace, chat: TelegramDouble, tmp_path: Path
 ) -> None:
-    """A 404 under another key would be taken for the end of what lives on."""
+    """A 404 under another key would count as the end of an active instance."""
     wanted: dict[str, Any] = {"max_runtime": "2s", "ready_within": "1s", "extra": notify_by(chat)}
     home = Home(tmp_path, market.url, **wanted)
     with home.daemon(**SOON, **HANGS) as child:
@@ -118,7 +118,7 @@ def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
 
 
 def test_the_previous_key_ends_what_is_left_under_its_account(market: Marketplace, tmp_path: Path) -> None:
-    """The database is gone, so that only the keeper can end it; the new key is of another account."""
+    """The database is gone, so that only the keeper can end it; the new key belongs to another account."""
     wanted: dict[str, Any] = {"max_runtime": "2s", "ready_within": "1s"}
     home = Home(tmp_path, market.url, **wanted)
     with home.daemon(**SOON, **HANGS) as child:

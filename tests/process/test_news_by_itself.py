@@ -1,4 +1,4 @@
-"""The real daemon alerts about what is news by itself: a new low, a drop, and what comes back."""
+"""The real daemon alerts about changes: a new low, a drop, and restocked offers."""
 
 from __future__ import annotations
 

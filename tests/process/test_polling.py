@@ -1,4 +1,4 @@
-"""How the daemon asks when there is much to ask, and when a marketplace wants to be asked less: the real process."""
+"""How the real daemon polls with many queries, and when a marketplace limits the rate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def market() -> Iterator[Marketplace]:
 
 
 def a_home(folder: Path, market: Marketplace, sweep_every: str = "1h") -> Home:
-    """Thirty queries at a spacing of 0.1 s take longer than `poll_every`: a hunt waits for every turn."""
+    """Thirty queries at a spacing of 0.1 s take longer than `poll_every`: a hunt always waits for a turn."""
     home = Home(folder, market.url)
     watches = "".join(WATCH.format(gpu=gpu, count=count) for gpu in GPUS for count in range(1, 7))
     (folder / "gpuwatch.toml").write_text(
@@ -50,7 +50,7 @@ def searches(market: Marketplace) -> list[LoggedRequest]:
 
 
 def is_sweep(request: LoggedRequest) -> bool:
-    """A hunt asks with its limit; a sweep for everything of a GPU."""
+    """A hunt queries with its limit; a sweep queries all offers of a GPU."""
     return "dph_total" not in request.sent["q"]
 
 
@@ -120,7 +120,7 @@ def test_watches_share_questions_once_their_gpus_were_read_and_a_bargain_reaches
 
 
 def is_joined(request: LoggedRequest) -> bool:
-    """Each watch asks for one number of GPUs; a sweep for all."""
+    """Each watch queries one number of GPUs; a sweep queries all."""
     return {"gte", "lte"} & {*request.sent["q"].get("num_gpus", {})} != set()
 
 

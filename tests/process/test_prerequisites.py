@@ -1,4 +1,4 @@
-"""The real daemon at a cloud that lacks something: nothing is ordered, the owner hears of it once, a mend clears it."""
+"""The real daemon at a cloud with a missing prerequisite: nothing is ordered, one alert is sent, a fix clears it."""
 
 from __future__ import annotations
 

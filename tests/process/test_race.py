@@ -1,4 +1,4 @@
-"""One watch over three markets, by the real daemon: the cheapest of all wins, and a refusal leads to the next."""
+"""One watch over three markets, in the real daemon: the cheapest offer wins, and a refusal leads to the next one."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def markets(tmp_path: Path) -> Iterator[Markets]:
 
 
 def orders(markets: Markets, name: str) -> list[str]:
-    """What may rent at a provider: rehearsals left out."""
+    """Return the requests that may rent at a provider, without dry runs."""
     return [line for line in orders_at(name, markets.places[name]) if "DryRun=true" not in line]
 
 
 def rented(markets: Markets) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    """The launch, its events, and what is skipped."""
+    """Return the launch, its events, and the skipped scopes."""
     child = markets.daemon()
     try:
         wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=50.0)
@@ -66,7 +66,7 @@ def test_a_refusal_leads_to_the_next_provider_within_one_launch(markets: Markets
 
 
 def everywhere(folder: Path, places: dict[str, Any]) -> Markets:
-    """AWS in two regions beside RunPod and vast.ai; the decision waits for all of them, however slow the machine is."""
+    """AWS in two regions, RunPod and vast.ai; the decision waits for all of them, however slow the machine is."""
     markets = Markets(folder, places)
     path = folder / "gpuwatch.toml"
     text = path.read_text().replace('regions = ["us-east-1"]', 'regions = ["us-east-1", "us-west-2"]')

@@ -1,4 +1,4 @@
-"""`gpuwatch_reaction_seconds` is what its text says: from the decision until the provider accepted the order."""
+"""`gpuwatch_reaction_seconds` matches its help text: from the decision until the provider accepted the order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEB = '[web]\nenabled = true\nlisten = "127.0.0.1:0"\n'
 
 
 class Slow(Marketplace):
-    """Takes its time with an order, and notes when it answered what."""
+    """Delays orders, and records when it answered which."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -42,7 +42,7 @@ class Slow(Marketplace):
 
 
 def reaction(url: str) -> tuple[float, float]:
-    """How many, and their sum."""
+    """Return their number and sum."""
     text = httpx.get(f"{url}/metrics", timeout=60).text
     found = [re.search(rf"^gpuwatch_reaction_seconds_{name} (\S+)$", text, re.MULTILINE) for name in ("count", "sum")]
     assert all(found)

@@ -1,4 +1,4 @@
-"""A watch is renamed, in the real daemon's settings, while its launch is alive."""
+"""A watch is renamed in the real daemon's settings while its launch is active."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def running(home: Home) -> list[dict[str, Any]]:
 
 
 def rename(home: Home, below: str = "") -> None:
-    """The watch "cheap" is "cheap-h100" from now on."""
+    """From now on the watch "cheap" is "cheap-h100"."""
     path = home.folder / "gpuwatch.toml"
     name = 'name = "cheap-h100"\n'
     text = path.read_text().replace('name = "cheap"\n', name)

@@ -1,4 +1,4 @@
-"""Wrong settings at a start while something rented is alive: the real daemon follows, ends and reports it."""
+"""Invalid settings at a start while a launch is active: the real daemon follows, ends and reports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 def crashed_while_renting(home: Home, market: Marketplace) -> None:
-    """One instance is alive, and its daemon is not."""
+    """One instance is active, but its daemon is not running."""
     bargain(market)
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
@@ -110,7 +110,7 @@ def test_with_wrong_settings_and_a_broken_database_the_keeper_ends_what_its_file
 def test_with_wrong_settings_and_a_database_that_does_not_answer_it_is_started_again(
     market: Marketplace, tmp_path: Path
 ) -> None:
-    """Nobody knows whether something is alive: 2 would end systemd's attempts."""
+    """It is unknown whether a launch is active: exit code 2 would end systemd's attempts."""
     home = Home(tmp_path, market.url)
     (tmp_path / "gpuwatch.db").write_bytes(b"not a database, but long enough to be read as one" * 100)
     BREAKAGES["a wrong value"](home)

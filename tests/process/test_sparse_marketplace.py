@@ -1,4 +1,4 @@
-"""A marketplace that answers less than is documented: what it does not say is no evidence, and holds nothing up."""
+"""A marketplace that answers less than documented: missing answers are no evidence, and block nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def state_of(home: Home) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["404", "403", "empty_object"])
 def test_with_orders_and_a_list_alone_an_instance_is_rented_and_ended(kind: str, tmp_path: Path) -> None:
-    """No account, no look-up by id, no proposals, no charges."""
+    """No account, no lookup by id, no proposals, no charges."""
     with Marketplace(seed=5, key="demo-key", size=0, delays=Delays(running_s=0.1)) as market:
         for endpoint in SPARSE:
             market.faults.add(endpoint, kind, times=None)
@@ -36,7 +36,7 @@ def test_with_orders_and_a_list_alone_an_instance_is_rented_and_ended(kind: str,
 
 
 def test_an_instance_that_vanishes_there_keeps_its_launch_until_something_else_proves_it(tmp_path: Path) -> None:
-    """Its list says less of it, and nothing else is said: that is no proof, and no second one is rented."""
+    """Its list omits it, and there is no other answer: that is no proof, and no second one is rented."""
     with Marketplace(seed=5, key="demo-key", size=0, delays=Delays(running_s=0.1)) as market:
         for endpoint in SPARSE:
             market.faults.add(endpoint, "404", times=None)

@@ -1,4 +1,4 @@
-"""Tasks of the real daemon that hang or raise: reported once with their cause, and once more when they work again."""
+"""Tasks of the real daemon that hang or raise: reported once with their cause, and again when they recover."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_task_that_raises_each_time_is_one_alert_and_one_traceback_until_it_wo
 def test_what_a_task_did_before_a_restart_is_taken_back_after_it(
     market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
-    """As systemd does with a daemon whose watchdog starves: the next process knows what the last one reported."""
+    """Like systemd with a daemon whose watchdog is not fed: the next process knows the last one's reports."""
     home = Home(tmp_path, market.url, extra=notify_by(double))
     with home.daemon(GPUWATCH_FAILPOINT="reconcile.listed:2@raise1000", GPUWATCH_TEST_PACE="4") as child:
         wait_for(lambda: alerts(double, "task follow vastai fails"))

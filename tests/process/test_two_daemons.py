@@ -1,4 +1,4 @@
-"""Two daemons on one PostgreSQL: unique rows decide, whoever sleeps or loses its connections (M01–M03, B15, B16)."""
+"""Two daemons on one PostgreSQL: unique rows decide, whichever sleeps or loses its connections (M01–M03, B15, B16)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_of_two_that_fire_on_one_offer_exactly_one_rents_two_hundred_times(
 
 
 def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, database_url: str) -> None:
-    """M03: stopped just before its last look, for longer than absence takes to prove; then it goes on."""
+    """M03: stopped just before its last check, for longer than the proof of absence takes; then it continues."""
     with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
         somebody_rents(market, KEY)
         for n in range(3):
@@ -88,7 +88,7 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
 
 
 def test_one_that_sleeps_with_the_order_under_way_is_followed_by_the_other(tmp_path: Path, database_url: str) -> None:
-    """M02, M03: the answer was read and nothing of it written down; the other adopts, then the sleeper wakes."""
+    """M02, M03: the answer was read but not recorded; the other one adopts, then the sleeper wakes."""
     with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
         somebody_rents(market, KEY)
         bargain(market)
@@ -107,7 +107,7 @@ def test_one_that_sleeps_with_the_order_under_way_is_followed_by_the_other(tmp_p
 
 @pytest.mark.parametrize("point", ["launch.before_send", "launch.after_send"])
 def test_connections_that_die_while_an_order_is_under_way(tmp_path: Path, database_url: str, point: str) -> None:
-    """M02, B16: every session is terminated beside a create; what happened is written down or found."""
+    """M02, B16: every session is terminated during a create; the result is recorded or found."""
     with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
         somebody_rents(market, KEY)
         bargain(market)

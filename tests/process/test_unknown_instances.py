@@ -1,4 +1,4 @@
-"""Instances with gpuwatch's label that a database does not know: the real daemon rents nothing beside them."""
+"""Instances with gpuwatch's label that a database lacks: the real daemon rents nothing beside them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def running(home: Home) -> list[dict[str, Any]]:
 
 
 def rent_and_end(home: Home, market: Marketplace) -> None:
-    """So that its database is no new one: it rented before."""
+    """Rent once before, so that its database is not new."""
     bargain(market)
     with home.daemon() as child:
         launch = wait_for(lambda: running(home))[0]

@@ -1,4 +1,4 @@
-"""Two daemons on one database, and a marketplace that lets both see an offer at the same moment."""
+"""Two daemons on one database, and a marketplace that shows both an offer at the same moment."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def home_of(folder: Path, url: str, database_url: str, gpus: Mapping[str, str], 
 
 
 class Crossing(Marketplace):
-    """Holds a search until the other daemon asks the same, and answers both at once.
+    """Holds a search until the other daemon sends the same one, and answers both at once.
 
-    The first model is where the two wait for each other; from there they go through the others side by side.
+    At the first model the two wait for each other; from there they go through the others in parallel.
 
     Args:
-        gpus: models, in the order in which each daemon asks for them.
-        races: so often each of them is offered.
+        gpus: models, in the order in which each daemon queries them.
+        races: how often each of them is offered.
     """
 
     def __init__(self, gpus: tuple[str, ...], races: int, **options: Any) -> None:
@@ -93,7 +93,7 @@ class Crossing(Marketplace):
         return next((gpu for gpu in self.gpus if f'"{gpu}"' in text.replace("_", " ")), None)
 
     def _meet(self, place: tuple[str, str], patience_s: float) -> bool:
-        """Wait for the other; True for both if it came, in time."""
+        """Wait for the other; return True for both if it came in time."""
         with self._turns:
             other = self._waiting.pop(place, None)
             if other is not None:
@@ -108,7 +108,7 @@ class Crossing(Marketplace):
             return bool(mine)
 
     def offer(self) -> None:
-        """Offer each model whose last offer was raced for and rented."""
+        """Offer each model again after its last offer was raced for and rented."""
         rented = {entry.offer_id for entry in self.ledger.creates}
         for gpu in self.gpus:
             last = self.offered.get(gpu)
@@ -117,13 +117,13 @@ class Crossing(Marketplace):
 
 
 def orders(market: Marketplace) -> Counter[str]:
-    """How often each offer was ordered, whatever came of it."""
+    """Return how often each offer was ordered, whatever the result."""
     asked = (seen for seen in market.requests if seen.method == "PUT" and seen.path.startswith("/api/v0/asks/"))
     return Counter(seen.path.split("/")[4] for seen in asked)
 
 
 def until(market: Crossing, within_s: float) -> None:
-    """Offer on and on, until every model was raced for as often as it should."""
+    """Offer repeatedly, until every model was raced for often enough."""
     ends_at = time.monotonic() + within_s
     while time.monotonic() < ends_at and any(len(raced) < market.races for raced in market.raced.values()):
         market.offer()

@@ -1,4 +1,4 @@
-"""Every recorded answer is understood as its golden file says; `make golden` writes them anew."""
+"""Every recorded answer is parsed as in its golden file; `make golden` writes the golden files again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of docs/providers/README.md says of each provider what its `INFO` says."""
+"""The table of docs/providers/README.md agrees with each provider's `INFO`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which answers of each provider mean that an instance is gone: its own word about it alone, never a 404 as such."""
+"""Which answers of each provider mean that an instance is gone: only an explicit one, never just a 404."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every provider that rents declares what it wants before the first rent, and its page explains each."""
+"""Every provider that rents declares its prerequisites, and its page explains each."""
 
 from __future__ import annotations
 

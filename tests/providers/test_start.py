@@ -1,4 +1,4 @@
-"""What all providers say of themselves is read at every start: it costs two milliseconds, and must not cost more."""
+"""Every start reads the declarations of all providers: it takes two milliseconds, and must not take more."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ print(sorted(name for name in set(sys.modules) - before if not name.startswith("
 
 
 def test_reading_what_providers_say_imports_nothing_but_their_own_modules() -> None:
-    """A provider that asks HTTP, unpacks archives or knows a library imports these when it is built."""
+    """A provider that uses HTTP, archives or a library imports them when it is built."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

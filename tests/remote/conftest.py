@@ -20,7 +20,7 @@ _numbers = count(1)
 
 
 def proc_file(pid: int, name: str) -> bytes:
-    """Nothing where the process ended meanwhile."""
+    """Kill it; does nothing if the process has ended meanwhile."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
@@ -28,7 +28,7 @@ def proc_file(pid: int, name: str) -> bytes:
 
 
 class RunOnMachine:
-    """One run of a job on a machine, driven by the runner as our side drives it."""
+    """One run of a job on a machine, driven by the runner like in gpuwatch."""
 
     def __init__(self, machine: MachineSshd, shell: OpenSshShell, job: str, number: int = 1) -> None:
         self.machine, self.shell, self.job, self.number = machine, shell, job, number
@@ -70,7 +70,7 @@ class RunOnMachine:
         return int((self.folder / f"{who}.pid").read_text())
 
     def processes(self) -> list[int]:
-        """Of the command."""
+        """Return the process id of the command."""
         mark = f"GPUWATCH_RUN_FOLDER={self.folder}".encode()
         return [one for one in self.machine.processes() if mark in proc_file(one, "environ")]
 

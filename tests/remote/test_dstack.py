@@ -1,4 +1,4 @@
-"""`dstack` by its command line, against what a server of 0.22.5 answered."""
+"""`dstack` through its command line, with recorded answers of a server of 0.22.5."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOBODY = {"project": "main", "runs": []}
 
 
 def run(name: str = NAME, **changed: Any) -> Any:
-    """The recorded run with changes; `machines`: their prices, None for one that is not rented."""
+    """Return the recorded run with changes; `machines`: their prices, None for one that is not rented."""
     found = json.loads(json.dumps(RECORDED["runs"][0]))
     prices, code = changed.pop("machines", (None, None)), changed.pop("exit_status", None)
     reason = changed.pop("reason", None)
@@ -40,7 +40,7 @@ def run(name: str = NAME, **changed: Any) -> Any:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., Dstack]:
-    """A `dstack` whose answers are files: by its first word, with the exit code in front."""
+    """A `dstack` whose answers are files, by its first argument, with the exit code first."""
 
     def make(alive: dict[str, LaunchState] | None = None, **answers: Any) -> Dstack:
         for word, answer in answers.items():
@@ -86,14 +86,14 @@ def test_the_recorded_answer_is_understood(program: Callable[..., Dstack]) -> No
 def test_what_its_states_mean(
     program: Callable[..., Dstack], changed: dict[str, Any], state: InstanceState, price: float | None
 ) -> None:
-    """A word that nobody documented is no end, and no beginning."""
+    """An undocumented status is neither an end nor a start."""
     engine = program({NAME: LaunchState.RUNNING}, ps={"project": "main", "runs": [run(**changed)]})
     [shown] = engine.list_instances()
     assert (shown.state, shown.listed_usd_hour) == (state, price)
 
 
 def test_what_its_user_stopped_says_so(program: Callable[..., Dstack]) -> None:
-    """Whatever its machines say of it."""
+    """Whatever the states of its machines."""
     stopped = run(status="terminated", termination_reason="stopped_by_user", reason="interrupted_by_no_capacity")
     found = program(ps={"project": "main", "runs": [stopped]}).run(NAME)
     assert found is not None
@@ -101,7 +101,7 @@ def test_what_its_user_stopped_says_so(program: Callable[..., Dstack]) -> None:
 
 
 def test_what_is_over_is_listed_for_the_launch_that_does_not_know_it(program: Callable[..., Dstack]) -> None:
-    """Shown running first: what was over before anybody saw it begin has run."""
+    """Shown as running first: a run that ended unobserved has run."""
     over = {"project": "main", "runs": [run(status="done", machines=(1.0, 1.0))]}
     assert not program(ps=over).list_instances()
     assert not program({NAME: LaunchState.STOPPING}, ps=over).list_instances()
@@ -110,7 +110,7 @@ def test_what_is_over_is_listed_for_the_launch_that_does_not_know_it(program: Ca
 
 
 def test_an_old_run_is_asked_for_by_its_name(program: Callable[..., Dstack]) -> None:
-    """Behind a hundred newer ones."""
+    """After a hundred newer ones."""
     many = {"project": "main", "runs": [run(f"other-{number}", status="done") for number in range(99)]}
     engine = program({NAME: LaunchState.RUNNING}, ps=many, run=run(status="running", machines=(1.0, 2.0)))
     assert NAME in {one.instance_id for one in engine.list_instances()}
@@ -166,7 +166,7 @@ def test_a_failed_submission_is_not_known_and_tells_no_secret(program: Callable[
 def test_a_secret_of_several_words_or_lines_is_not_shown_either(
     program: Callable[..., Dstack], secret: str, said: str
 ) -> None:
-    """Its text is joined to one line, and cut, before it is shown."""
+    """Its text is joined to one line, and truncated, before it is shown."""
     with pytest.raises(OutcomeUnknown) as caught:
         program(apply=(1, said)).submit(NAME, {}, {"TOKEN": secret})
     assert not any(word in str(caught.value) for word in ("secret", "line", "BEGIN", "sss"))
@@ -188,7 +188,7 @@ def test_a_program_that_is_not_there_was_sent_nothing() -> None:
 
 
 def test_a_program_that_ends_long_after_its_answer_has_answered(tmp_path: Path) -> None:
-    """A busy machine: the interpreter has closed its output, and takes its time to end."""
+    """A busy machine: the interpreter has closed its output, but takes time to end."""
     path = tmp_path / "dstack"
     path.write_text(f"#!/bin/sh\necho '{json.dumps(NOBODY)}'\nexec >&- 2>&-\nsleep 2.2\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

@@ -14,7 +14,7 @@ FOR_EVER = "echo up; while :; do sleep 1; done\n"
 
 
 def test_the_exit_code_and_the_output_of_a_command_are_known(run: RunOnMachine) -> None:
-    """What it printed, and how it ended."""
+    """Its output, and how it ended."""
     run.prepare("echo $WORD; echo bad >&2; exit 3\n")
     run.start(env=b"export WORD='two words'\n")
     status = run.ended()
@@ -22,7 +22,7 @@ def test_the_exit_code_and_the_output_of_a_command_are_known(run: RunOnMachine) 
 
 
 def test_a_secret_is_in_no_file_and_on_no_command_line(run: RunOnMachine) -> None:
-    """The command's environment alone has it."""
+    """Only the command's environment has it."""
     run.prepare('test -n "$TOKEN" && echo ready; while :; do sleep 1; done\n')
     run.start(env=b"export TOKEN=hunter2secret\n")
     run.until(lambda status: status.log)
@@ -35,7 +35,7 @@ def test_a_secret_is_in_no_file_and_on_no_command_line(run: RunOnMachine) -> Non
 
 
 def test_a_command_starts_once_whatever_is_repeated(run: RunOnMachine) -> None:
-    """Six starts at the same time are one run."""
+    """Six simultaneous starts are one run."""
     run.prepare("echo once >> count; sleep 1\n")
     with ThreadPoolExecutor(6) as pool:
         said = [answer.stdout for answer in pool.map(lambda _: run.start(), range(6))]
@@ -45,7 +45,7 @@ def test_a_command_starts_once_whatever_is_repeated(run: RunOnMachine) -> None:
 
 
 def test_a_command_ends_with_its_lease(run: RunOnMachine) -> None:
-    """Its children end too, those that left its group included."""
+    """Its children end too, including those that left its group."""
     run.prepare("setsid sleep 600 & sleep 600 & wait\n")
     run.start(lease_s=1)
     assert run.ended().reason == "lease"
@@ -53,7 +53,7 @@ def test_a_command_ends_with_its_lease(run: RunOnMachine) -> None:
 
 
 def test_a_process_that_left_the_group_has_time_to_save_too(run: RunOnMachine) -> None:
-    """TERM reaches it once, like everything else of the command."""
+    """SIGTERM reaches it once, and all other processes of the command."""
     saver = "trap 'echo saved >> last; exit 0' TERM; : > ready; while :; do sleep 0.1; done"
     run.prepare(f'setsid sh -c "{saver}" & while [ ! -e ready ]; do sleep 0.1; done; echo up; wait\n')
     run.start()
@@ -64,7 +64,7 @@ def test_a_process_that_left_the_group_has_time_to_save_too(run: RunOnMachine) -
 
 
 def test_a_renewed_lease_keeps_it_running(run: RunOnMachine) -> None:
-    """The lease is a moment on the machine's own uptime."""
+    """The lease is a moment of the machine's own uptime."""
     for number, lease_s in enumerate((2, 10, 60), start=1):  # a slow machine may renew too late: again, with more time
         renewed = RunOnMachine(run.machine, run.shell, run.job, number)
         renewed.prepare(FOR_EVER)
@@ -84,7 +84,7 @@ def test_a_renewed_lease_keeps_it_running(run: RunOnMachine) -> None:
 
 
 def test_a_late_renewal_does_not_shorten_a_lease(run: RunOnMachine) -> None:
-    """An answer that was held up on its way says less than what is known."""
+    """A delayed answer contains less than is already known."""
     run.prepare(FOR_EVER)
     run.start(lease_s=300)
     up_s = run.observe().up_s
@@ -96,7 +96,7 @@ def test_a_late_renewal_does_not_shorten_a_lease(run: RunOnMachine) -> None:
 
 
 def test_a_wrong_clock_changes_nothing(run: RunOnMachine) -> None:
-    """Neither does it end at once, nor does it run for ever."""
+    """It neither ends at once, nor runs forever."""
     run.machine.shadow("date", "echo 4000000000")
     try:
         run.prepare(FOR_EVER)
@@ -111,7 +111,7 @@ def test_a_wrong_clock_changes_nothing(run: RunOnMachine) -> None:
 
 
 def test_a_killed_runner_does_not_leave_its_command_alone(run: RunOnMachine) -> None:
-    """The guard ends it, although nobody asks."""
+    """The guard ends it without any request."""
     run.prepare(FOR_EVER)
     run.start()
     run.until(lambda status: status.log)
@@ -151,7 +151,7 @@ def test_a_machine_that_is_slow_to_start_is_not_taken_for_dead(run: RunOnMachine
 
 
 def test_a_run_that_was_taken_for_dead_does_not_start_after_all(run: RunOnMachine) -> None:
-    """Its successor may run already, here or elsewhere."""
+    """Its successor may already run, here or elsewhere."""
     run.machine.shadow("setsid", 'sleep 2; exec /usr/bin/setsid "$@"')
     try:
         run.prepare("touch ran\n")
@@ -166,7 +166,7 @@ def test_a_run_that_was_taken_for_dead_does_not_start_after_all(run: RunOnMachin
 
 
 def test_a_killed_guard_is_replaced(run: RunOnMachine) -> None:
-    """There are two watchers again."""
+    """There are two guards again."""
     run.prepare(FOR_EVER)
     run.start()
     run.until(lambda status: status.log)
@@ -181,7 +181,7 @@ def test_a_killed_guard_is_replaced(run: RunOnMachine) -> None:
 
 
 def test_a_lost_connection_ends_nothing(run: RunOnMachine) -> None:
-    """The server and every session are gone; the command goes on, and is found again."""
+    """The server and every session are gone; the command continues, and is found again."""
     run.prepare("echo a; sleep 1; echo b\n")
     run.start()
     run.machine.disconnect()
@@ -190,7 +190,7 @@ def test_a_lost_connection_ends_nothing(run: RunOnMachine) -> None:
 
 
 def test_what_was_stopped_before_it_started_never_starts(run: RunOnMachine) -> None:
-    """A start that is delivered late meets a fence."""
+    """A delayed start is rejected by a fence."""
     run.prepare("touch ran\n")
     run.runner(f"stop {run.folder} 'another machine has it'")
     assert run.start().stdout == b"already\n"
@@ -200,7 +200,7 @@ def test_what_was_stopped_before_it_started_never_starts(run: RunOnMachine) -> N
 
 
 def test_an_older_run_neither_starts_nor_goes_on_beside_a_newer_one(run: RunOnMachine) -> None:
-    """The number of a run fences those before it."""
+    """The number of a run invalidates earlier ones."""
     run.prepare(FOR_EVER)
     run.start()
     newer = RunOnMachine(run.machine, run.shell, run.job, 12)
@@ -216,7 +216,7 @@ def test_an_older_run_neither_starts_nor_goes_on_beside_a_newer_one(run: RunOnMa
 
 
 def test_a_notice_reaches_the_command_with_time_to_save(run: RunOnMachine) -> None:
-    """The provider's TERM is passed on."""
+    """The provider's SIGTERM is forwarded."""
     run.prepare("trap 'echo saved > last; exit 0' TERM; echo up; while :; do sleep 0.1; done\n")
     run.start()
     run.until(lambda status: status.log)
@@ -226,7 +226,7 @@ def test_a_notice_reaches_the_command_with_time_to_save(run: RunOnMachine) -> No
 
 
 def test_a_command_ends_at_its_deadline(run: RunOnMachine) -> None:
-    """Whether or not gpuwatch is there to see it."""
+    """Whether or not gpuwatch observes it."""
     run.grace_s = 1
     run.prepare("trap '' TERM; while :; do sleep 1; done\n")
     run.start(deadline_s=1)
@@ -234,14 +234,14 @@ def test_a_command_ends_at_its_deadline(run: RunOnMachine) -> None:
 
 
 def test_a_command_that_does_nothing_ends(run: RunOnMachine) -> None:
-    """No output and no GPU in use."""
+    """No output, and no GPU in use."""
     run.prepare(FOR_EVER)
     run.start(idle_s=1)
     assert run.ended().reason == "idle"
 
 
 def test_the_end_is_known_although_the_disk_is_full(run: RunOnMachine) -> None:
-    """A reserve makes room; the lease needs none."""
+    """A reserve frees space; the lease needs none."""
     run.prepare("while [ ! -e go ]; do sleep 0.1; done; exit 7\n")
     run.start()
     run.until(lambda status: status.phase is RunPhase.RUNNING)

@@ -1,4 +1,4 @@
-"""The shell over OpenSSH against a real server: bounded, pinned, and deaf to what a machine says of itself."""
+"""The shell over OpenSSH with a real server: limited, pinned, and independent of a machine's output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_half_a_key_is_not_shown_where_the_error_output_is_cut(shell: OpenSshShe
 def test_the_login_shell_reads_the_machines_start_up_files_and_not_the_real_users(
     machine: MachineSshd, shell: OpenSshShell
 ) -> None:
-    """What stands there may take seconds, and change what a command does."""
+    """Its contents may take seconds, and change the effect of a command."""
     if Path(getpwuid(os.getuid()).pw_shell).name != "bash":
         pytest.skip("another shell has files of other names")
     (machine.home / ".bashrc").write_text('echo "$HOME" > "$HOME/read"\n')
@@ -44,7 +44,7 @@ def test_the_login_shell_reads_the_machines_start_up_files_and_not_the_real_user
 
 
 def test_another_host_key_is_refused(machine: MachineSshd, address: SshAddress, tmp_path: Path) -> None:
-    """Whoever answers at the address now is another machine."""
+    """The server at the address is now another machine."""
     mine = OpenSshShells(tmp_path)
     machine.authorize(mine.public_key("launch"))
     other = mine.public_key("another").rsplit(" ", 1)[0]
@@ -53,13 +53,13 @@ def test_another_host_key_is_refused(machine: MachineSshd, address: SshAddress, 
 
 
 def test_a_key_that_is_not_let_in_is_refused(address: SshAddress, shells: OpenSshShells, tmp_path: Path) -> None:
-    """It is no matter of time."""
+    """Waiting does not help."""
     with pytest.raises(RemoteRefused, match="Permission denied"):
         OpenSshShells(tmp_path).open("launch", address, shells.host_key(address)).run("true", timeout_s=30)
 
 
 def test_a_call_ends_in_time(shell: OpenSshShell) -> None:
-    """A command that hangs is unreachable, not waited for."""
+    """A command that hangs counts as unreachable, and is not waited for."""
     before = time.monotonic()
     with pytest.raises(RemoteUnreachable, match="no answer within 1 s"):
         shell.run("sleep 600", timeout_s=1)
@@ -67,21 +67,21 @@ def test_a_call_ends_in_time(shell: OpenSshShell) -> None:
 
 
 def test_an_endless_answer_is_cut(shell: OpenSshShell) -> None:
-    """What is beyond the bound is not kept."""
+    """Output beyond the limit is dropped."""
     answer = shell.run("yes", timeout_s=60, max_bytes=1000)
     assert answer.cut
     assert len(answer.stdout) == 1000
 
 
 def test_part_of_a_transfer_counts(shell: OpenSshShell) -> None:
-    """What came before the time was over is kept: the next call goes on behind it."""
+    """Output before the timeout is kept: the next call continues after it."""
     into = BytesIO()
     assert shell.read("printf 12345; sleep 600", into, timeout_s=4, max_bytes=100) == 5
     assert into.getvalue() == b"12345"
 
 
 def test_nobody_listens_there(machine: MachineSshd, shells: OpenSshShells, address: SshAddress) -> None:
-    """A refused connection is worth another try."""
+    """A refused connection is worth a retry."""
     key = shells.host_key(address)
     machine.disconnect()
     try:
@@ -95,7 +95,7 @@ def test_nobody_listens_there(machine: MachineSshd, shells: OpenSshShells, addre
 
 @pytest.mark.parametrize("has_rsync", [True, False])
 def test_a_folder_is_sent(shell: OpenSshShell, machine: MachineSshd, tmp_path: Path, has_rsync: bool) -> None:
-    """By rsync where the machine has it, else as an archive; sent twice, nothing changes."""
+    """With rsync if the machine has it, else as an archive; repeating it changes nothing."""
     (tmp_path / "data/deep").mkdir(parents=True)
     (tmp_path / "data/deep/a b.bin").write_bytes(bytes(range(256)) * 50)
     target = "with rsync" if has_rsync else "with tar"
@@ -130,7 +130,7 @@ def test_a_key_pair_is_made_once_and_forgotten(shells: OpenSshShells, tmp_path: 
 
 
 def test_what_is_no_key_is_not_pinned() -> None:
-    """A scanner's output is somebody else's text."""
+    """A scanner's output is foreign text."""
     good = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGisy3+vb2C5GbNN+3lGDX/qUTIzt8rZPk/ZP+4T1Q4M"
     said = f"# comment\nhost ssh-ed25519 notakey\nhost ssh-foo AAAA\n[h]:1 {good}\nhost ssh-rsa AAAAC3NzaC1lZDI1NTE5\n"
     assert parse_host_keys(said) == [good]

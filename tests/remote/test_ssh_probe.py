@@ -23,7 +23,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 @contextmanager
 def speaking(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A TCP server that says what it is reported to."""
+    """A TCP server that sends the given bytes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -175,7 +175,7 @@ def _stand_in_client(folder: Path, script: str) -> str:
 
 
 def test_a_host_that_never_ends_is_cut_off(tmp_path: Path) -> None:
-    """What it started ends with it."""
+    """Its children end with it."""
     pid_file = tmp_path / "pid"
     client = _stand_in_client(tmp_path, f"sleep 300 & echo $! > {pid_file}; wait")
     for inside_s in (0.5, 5.0, 50.0):  # on a busy machine a shell may need more than half a second to say its child's

@@ -1,4 +1,4 @@
-"""A folder of one's own to load settings from: no test sees the settings of the machine it runs on."""
+"""A separate folder for loading settings: no test sees the settings of this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loaded(home: Path) -> Loader:
-    """`load` in that folder; `toml` is its gpuwatch.toml, `dotenv` its .env. Nothing is remembered without HOME."""
+    """Run `load` in that folder; `toml` is its gpuwatch.toml, `dotenv` its .env. Nothing is cached without HOME."""
 
     def run(toml: str | bytes | None = None, dotenv: str | None = None, **kwargs: Any) -> Settings:
         if toml is not None:
@@ -40,7 +40,7 @@ def loaded(home: Path) -> Loader:
 
 @pytest.fixture
 def faults(loaded: Loader) -> Callable[..., tuple[str, ...]]:
-    """The faults of settings that must not load."""
+    """Return the errors of settings that must not load."""
 
     def run(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         with pytest.raises(SettingsError) as caught:

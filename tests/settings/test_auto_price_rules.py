@@ -1,4 +1,4 @@
-"""`max_price = "auto"` in the settings: its cap and its deadline, and what of it is left to end what runs."""
+"""`max_price = "auto"` in the settings: its cap and its deadline, and the usable part when stopping launches."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_does_not_make_sense_is_a_fault(faults: Any, text: str, expected: s
 
 @pytest.mark.parametrize("wrong", ['max_price = "cheap"\n', 'max_price = "auto"\ndeadline = "2d"\n', ""])
 def test_without_a_limit_that_makes_sense_nothing_is_left_of_the_watch(home: Path, wrong: str) -> None:
-    """A watch without a limit has the highest there is: what runs must not be held to that."""
+    """A watch without a limit gets the highest one: active launches must not be held to another."""
     (home / "gpuwatch.toml").write_text(WATCH + wrong)
     settings, _ = load_for_stopping(env={}, cwd=home)
     assert settings.watches == ()

@@ -1,4 +1,4 @@
-"""Settings for stopping: what is wrong is left out and told; what decides where instances are must be right."""
+"""Settings for stopping: invalid parts are ignored and reported; settings that locate instances must be valid."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def salvaged(home: Path) -> Salvage:
 def test_of_a_launch_what_is_wrong_is_left_out_and_the_rest_is_as_it_is(
     salvaged: Salvage, broken: str, gone: list[str]
 ) -> None:
-    """What `before_stop` saves is wanted also where another secret of the launch is not set."""
+    """`before_stop` is also needed if another secret of the launch is not set."""
     settings, lines = salvaged(HEAD + RENTS + f'before_stop = "save"\n{broken}\n' + WATCH)
     assert [watch.name for watch in settings.watches] == ["rents", "one"]
     launch = settings.watches[0].launch
@@ -108,7 +108,7 @@ def test_a_watch_without_a_name_is_no_name(salvaged: Salvage) -> None:
 
 
 def test_lines_name_the_place_in_the_file_also_after_an_earlier_watch_went(salvaged: Salvage) -> None:
-    """A joint fault is found only when each key is right by itself: then the watches before it have moved up."""
+    """A combined fault is found only when each key is valid: by then the earlier watches have moved up."""
     toml = HEAD + RENTS.replace('gpu = "H100"', "gpu = 5") + WATCH + WATCH
     number = toml[: toml.rindex('name = "one"')].count("\n") + 1
     settings, lines = salvaged(toml)

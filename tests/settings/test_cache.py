@@ -1,4 +1,4 @@
-"""Settings are judged once and remembered by content: without secrets, and never wrongly."""
+"""Settings are validated once and cached by content: without secrets, and never with a wrong result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launch full of secrets, by text and by reference: nothing that settings print, log or keep holds one of them."""
+"""A launch full of secrets, as text and as references: no output, log or cache of the settings contains one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ on_ended = { url = "http://hooks.example.org/canary-path" }
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with these settings, and a cache of its own."""
+    """A folder with these settings, and its own cache."""
     monkeypatch.chdir(tmp_path)
     for name, value in {"HOME": tmp_path, "XDG_CONFIG_HOME": tmp_path / "c", "XDG_CACHE_HOME": tmp_path / "k"}.items():
         monkeypatch.setenv(name, str(value))
@@ -62,7 +62,7 @@ def texts(value: Any) -> str:
 
 
 def test_the_settings_themselves_hold_them_all(here: Path) -> None:
-    """Else the tests below could not fail."""
+    """Otherwise the tests below could not fail."""
     found = set(re.findall(r"canary[-\w.]*", texts(load())))
     assert found == {
         "canary-key", "canary-literal", "canary-from-env", "canary-in-value", "canary-in-password", "canary-login",

@@ -1,4 +1,4 @@
-"""The keys of `action = "command"`: what they need, and what they exclude."""
+"""The keys of `action = "command"`: what they require, and what they exclude."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong stops the program, with one line that says where, which key, and what was expected."""
+"""An error stops the program, with one line: where, which key, and what was expected."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_file_named_beside_the_flags_counts_but_not_its_watches(tmp_path: Path
 
 
 def test_a_file_that_is_found_counts_but_not_its_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One folder, one price: `offers` and `check --gpu` read the same commission, key and address."""
+    """One folder, one price: `offers` and `check --gpu` use the same commission, key and address."""
     (tmp_path / "gpuwatch.toml").write_text(
         '[providers.vastai]\ncommission = 0\n[[watch]]\nname = "own"\ngpu = "T4"\nmax_price = 1\n'
     )

@@ -1,4 +1,4 @@
-"""`{ from_env }`, `{ from_file }`, `onstart_file` and `ssh_key`: read whenever settings are read, and never quoted."""
+"""`{ from_env }`, `{ from_file }`, `onstart_file` and `ssh_key`: read with the settings, and never shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENV = {"MY_TOKEN": "t-env", "HOOK_URL": "https://u:p@h.example.org/y", "HOOK_SEC
 
 @pytest.fixture
 def files(home: Path) -> Path:
-    """Everything that `ALL` names, beside the settings."""
+    """Everything that `ALL` names, next to the settings."""
     for name, text in {
         "hf": "t-file\n",
         "pw": "p-file\n",
@@ -139,7 +139,7 @@ def test_a_secret_in_place_of_its_name_is_not_quoted(faults: Any, kind: str, sec
 
 @pytest.fixture
 def remembered(files: Path, tmp_path: Path) -> dict[str, str]:
-    """An environment with a cache, in which `ALL` is remembered."""
+    """An environment with a cache that contains `ALL`."""
     (files / "gpuwatch.toml").write_text(ALL)
     env = ENV | {"HOME": str(tmp_path)}
     load(env=env, cwd=files)
@@ -196,7 +196,7 @@ def test_with_self_destruct_the_script_has_less_room_though_remembered(faults: A
 
 
 def test_what_settings_allow_a_marketplace_takes() -> None:
-    """The limits stand in two places that must not know each other."""
+    """The limits are in two modules that must not import each other."""
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
     script = with_self_destruct("x" * MAX_ONSTART_SELF_DESTRUCT, noon + timedelta(days=3650), noon)
     assert script is not None

@@ -1,4 +1,4 @@
-"""The JSON Schema says of a settings file what `load` says of it, as far as a schema can."""
+"""The JSON Schema agrees with `load` about a settings file, as far as a schema can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no single key of a launch can tell: keys that need each other are faults, limits that clash are warnings."""
+"""Rules over several keys of a launch: keys that require each other are errors, conflicting limits are warnings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_image_that_a_provider_runs_with_one_runtype_is_reported_with_the_oth
 
 @pytest.fixture
 def warned(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
-    """The warnings about one launch: `of(budget, beside, launch, watch_budget)`."""
+    """Return the warnings about one launch: `of(budget, beside, launch, watch_budget)`."""
 
     def run(budget: str = "", beside: str = "", launch: str = "", watch_budget: str = "") -> list[str]:
         caplog.clear()

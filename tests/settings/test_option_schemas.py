@@ -1,4 +1,4 @@
-"""Keys that providers and plugins declare: from every source, judged, shown, masked, remembered without secrets."""
+"""Keys declared by providers and plugins: from every source, validated, shown, masked, cached without secrets."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_wrong_option_is_one_line_with_file_line_key_and_what_was_expected(
 
 
 def test_a_wrong_option_is_reported_beside_the_other_faults(faults: Faults) -> None:
-    """Who mends the one must not meet the other at the next start."""
+    """After fixing one error, the owner must not meet the other one at the next start."""
     reported = faults('[providers.acme]\ntimeout = "soon"\n[providers.acme.options]\nzone = "west"\nzones = "north"\n')
     assert sorted(line.split(": ")[1] for line in reported) == [
         "providers.acme.options.zone", "providers.acme.options.zones", "providers.acme.timeout",
@@ -137,7 +137,7 @@ def test_options_that_are_no_table_are_a_fault(faults: Faults) -> None:
 
 
 def test_for_stopping_a_provider_with_a_wrong_option_is_left_out_as_a_whole(home: Path) -> None:
-    """An option may say in which account or region it looks: at the wrong one an instance would seem to be gone."""
+    """An option may select an account or region: in the wrong one an instance would seem to be gone."""
     (home / "gpuwatch.toml").write_text(f'[providers.acme]\nenabled = true\n{ACME}zone = "east"\n{WATCH}')
     settings, lines = load_for_stopping(env={}, cwd=home)
     assert "acme" not in settings.providers
@@ -277,7 +277,7 @@ def test_the_schema_describes_each_option_of_each_provider() -> None:
 
 
 def test_the_template_of_init_has_a_section_for_each_channel() -> None:
-    """Out of what the channel declares; a provider's section is there if the provider brings one."""
+    """From the channel's declaration; a provider's section exists if the provider declares one."""
     assert "acme" not in template()
     assert "# [notify.pager]\n# # secret, prefer the environment: GPUWATCH_NOTIFY__PAGER__TOKEN\n" in template()
     assert "# volume = 3.0                    # How loud.\n" in template()

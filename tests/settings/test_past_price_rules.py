@@ -1,4 +1,4 @@
-"""`new_low`, `drop_by` and `restock` in the settings: an alert may stand without a price, what rents may not."""
+"""`new_low`, `drop_by` and `restock` in the settings: an alert needs no price limit, renting does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watch that goes by the cost of its job says enough of it, or gets an error that names what is missing."""
+"""A watch by job cost must describe the job completely, or gets an error that names what is missing."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_runtime_too_short_for_the_job_is_reported(loaded: Any, caplog: pytest
 def test_a_runtime_too_short_for_some_of_the_offers_is_reported_with_what_leaves_them_out(
     loaded: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One A100 takes 288 h: its hour is cheap, its job is as cheap as any, and it is ended in the middle."""
+    """One A100 takes 288 h: its hourly price is low, and its job is as cheap as any, but it ends in the middle."""
     launch = '[watch.launch]\nmax_runtime = "80h"\n'
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(toml(JOB + 'within = "80h"\n' + launch, watch='action = "launch"\n'))

@@ -1,4 +1,4 @@
-"""Settings for rescue mode: what is right counts, what cannot be read is as it last was, and no secret is kept."""
+"""Settings for rescue mode: valid parts are used, unreadable ones are as last stored, and no secret is stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
         self.env = {"STATE_DIRECTORY": str(folder / "state"), "CACHE_DIRECTORY": str(folder / "cache")}
 
     def good(self, text: str = GOOD) -> Settings:
-        """As a daemon that works with them keeps them."""
+        """Store them like a daemon that uses them."""
         self._write(text)
         settings = load(env=self.env, cwd=self.folder)
         store_last_good(settings, self.env)

@@ -1,4 +1,4 @@
-"""Where secrets may come from, and that they go nowhere else."""
+"""The sources of secrets, and that secrets go nowhere else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_systemd_credential_is_found_by_its_name(
 
 
 def test_a_misspelt_credential_is_a_fault(faults: Any, tmp_path: Path) -> None:
-    """Its provider would silently be without a key."""
+    """Its provider would silently lack a key."""
     (tmp_path / "gpuwatch_vast_key").write_text("s3cr3t")
     (fault,) = faults("", env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
     assert fault == "credential gpuwatch_vast_key: no such setting; did you mean gpuwatch_vast_api_key?"

@@ -1,4 +1,4 @@
-"""Where settings come from, and which source wins."""
+"""The sources of settings, and their precedence."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_bare_commission_is_on_top(loaded: Any, written: str, meant: Commissio
 
 
 def test_files_are_looked_for_in_order(tmp_path: Path) -> None:
-    """--config, $GPUWATCH_CONFIG, the current folder, the user's folder: each is taken only without those before."""
+    """--config, $GPUWATCH_CONFIG, the current folder, the user's folder: each is used only without the earlier ones."""
     places = [
         tmp_path / name for name in ("flag.toml", "named.toml", "here/gpuwatch.toml", "xdg/gpuwatch/gpuwatch.toml")
     ]

@@ -1,4 +1,4 @@
-"""What is allowed and still unwise is said once, in the log, and never quotes a secret."""
+"""Valid but unwise settings cause one warning in the log, which never quotes a secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = '[providers.vastai]\napi_key = "s3cr3t"\n'
 
 @pytest.fixture
 def warnings(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
-    """The warnings of one `load`."""
+    """Return the warnings of one `load`."""
 
     def run(*args: Any, **kwargs: Any) -> list[str]:
         caplog.clear()

@@ -2,7 +2,7 @@
 
     python -m tests.soak [--launches 10000] [--seed N] [--beside COMMIT]
 
-`--beside` plays the same seeds with the package of another commit, and prints its figures in a second column.
+`--beside` runs the same seeds with the package of another commit, and prints its figures in a second column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Figures(msgspec.Struct):
-    """What came of all chapters."""
+    """The results of all chapters."""
 
     counts: dict[str, int]
     lies: dict[str, int]
@@ -39,7 +39,7 @@ class Figures(msgspec.Struct):
 
 
 def main() -> int:
-    """Play chapters with the seeds seed, seed + 1, …; print what happened."""
+    """Run chapters with the seeds seed, seed + 1, …; print what happened."""
     options = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").splitlines()[0])
     options.add_argument("--seed", type=int, default=20261122)
     options.add_argument("--launches", type=int, default=10_000)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def play(seeds: Sequence[int], launches: int, processes: int) -> Figures:
-    """All chapters, side by side."""
+    """Run all chapters in parallel."""
     counts: Counter[str] = Counter()
     lies: Counter[str] = Counter()
     broken: dict[int, list[str]] = {}
@@ -76,7 +76,7 @@ def play(seeds: Sequence[int], launches: int, processes: int) -> Figures:
 
 
 def _beside(commit: str, options: Sequence[str]) -> Figures:
-    """The same seeds, with these tests, and the package as it was."""
+    """Run the same seeds with these tests and the package of another commit."""
     packed = subprocess.run(
         ["git", "archive", commit, "gpuwatch", "migrations"], cwd=ROOT, capture_output=True, check=True
     )
@@ -91,7 +91,7 @@ def _beside(commit: str, options: Sequence[str]) -> Figures:
 
 
 def show(found: Figures, other: Figures | None) -> None:
-    """One line a figure: what was promised first."""
+    """Return one line per figure, promises first."""
     sections = (
         ("promised: 0", [(name, *_both(name, found.counts, other and other.counts)) for name in PROMISES]),
         ("what happened", _rest(found.counts, other and other.counts)),

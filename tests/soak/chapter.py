@@ -1,6 +1,6 @@
-"""Some hundred launches of a whole gpuwatch on a virtual clock, over a cloud that lies, an owner who edits, and loss.
+"""Hundreds of launches of a whole gpuwatch on a virtual clock: a lying cloud, an owner who edits, and data loss.
 
-`judge` says what broke.
+`judge` reports broken promises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = LaunchState
 
 
 class Chapter:
-    """One seeded run. `counts` says what happened; the keys of PROMISES must stay 0."""
+    """One seeded run. `counts` has the events; the keys of PROMISES must stay 0."""
 
     def __init__(self, folder: Path, cloud: Cloud, seed: int) -> None:
         self.cloud = cloud
@@ -50,7 +50,7 @@ class Chapter:
         return self.cloud.now()
 
     def play(self, launches: int) -> None:
-        """Fire until so many launches were begun, then let everything come to rest."""
+        """Fire until this many launches were started, then let everything finish."""
         rounds = 0
         while self.counts["launches"] < launches and rounds < launches * 20:
             rounds += 1
@@ -95,7 +95,7 @@ class Chapter:
         self.judge.audit()
 
     def _pass(self, seconds: float) -> None:
-        """Let time go by: in small steps while anything is past its end, for then two minutes count."""
+        """Let time pass: in small steps while anything is past its end, because then two minutes count."""
         until_s, small_steps = self.cloud.tick_s + seconds, 0
         while self.cloud.tick_s < until_s:
             if small_steps < SMALL_STEPS and self.judge.overdue():
@@ -137,7 +137,7 @@ class Chapter:
             self._pass(wait_s)
 
     def _for(self, what: str, shortest_s: float, longest_s: float, end: Callable[[], None]) -> None:
-        """It lasts for a while."""
+        """Let it last for a while."""
         self.counts[what] += 1
         self.cloud.journal.append(f"{self.cloud.tick_s:9.1f} --- {what} begins")
         self._ongoing.add(what)
@@ -165,7 +165,7 @@ class Chapter:
         self.cloud.somebody_rents("main", LABEL + "z" * 10 + self._rng.choice(("aa", "bb", "cc")))
 
     def _another_key(self) -> None:
-        """A key of the team's account; an hour later the owner is back at the right one."""
+        """Use a key of the team's account; an hour later the owner returns to the right one."""
         if "key" in self._ongoing:
             return
         wanted = Wanted(
@@ -184,7 +184,7 @@ class Chapter:
         self._home.start_with(msgspec.structs.replace(self._home.wanted, key=key))
 
     def _rotated_key(self) -> None:
-        """A new key of the same account."""
+        """Use a new key of the same account."""
         if "key" not in self._ongoing and self.cloud.has_lookup:  # else: gpuwatch accounts --same
             self.counts["rotated keys"] += 1
             wanted = msgspec.structs.replace(self._home.wanted, key=KEY_ROTATED)
@@ -192,7 +192,7 @@ class Chapter:
                 self.counts["rotated key: refused at a reload"] += 1
 
     def _rename(self) -> None:
-        """A watch gets another name; an hour later the owner says which one it was, if that can be said."""
+        """Rename a watch; an hour later the owner states its old name, if possible."""
         if "renamed" in self._ongoing or "key" in self._ongoing:
             return
         key = self._home.wanted.key
@@ -224,7 +224,7 @@ class Chapter:
                     self.counts["label edited, database lost"] += 1
 
     def _second_installation(self) -> None:
-        """Another machine with the same settings and an empty database, for some hours."""
+        """Run another machine with the same settings and an empty database, for some hours."""
         if len(self._all) > 1:
             return
         name = f"second{self.counts['second installations']}"
@@ -233,7 +233,7 @@ class Chapter:
         self._for("second installations", 3600, 14400, self._second_ends)
 
     def _second_ends(self) -> None:
-        """Its owner stops what it has, and switches it off."""
+        """Its owner stops its launches, and switches it off."""
         second = self._all[1]
         reason = EndReason.STOPPED.text()
         self.cloud.honest = True
@@ -253,7 +253,7 @@ class Chapter:
         second.end()
 
     def _omit(self) -> None:
-        """Lists leave one out for a while, all alike."""
+        """Omit an instance from all lists for a while."""
         running = sorted(i for i, one in self.judge.ours().items() if one.seen_running_s is not None)
         if running:
             one = self.judge.ours()[self._rng.choice(running)]
@@ -289,7 +289,7 @@ class Chapter:
     # --- the owner ----------------------------------------------------------------------------------------------------
 
     def _owner_settles(self) -> None:
-        """After a true look, an hour later: nothing is on its way any more."""
+        """After a correct listing, an hour later: no request is in flight any more."""
         for one in self._all:
             if one.is_database_gone or (one is self._home and "key" in self._ongoing):
                 continue
@@ -318,7 +318,7 @@ class Chapter:
             repository.transition(newest, S.FAILED, reason, self.now(), ended_at=self.now(), end_reason=reason)
 
     def _settle_orphans(self) -> None:
-        """What was reported as unknown, the owner ends in the console, or marks as somebody else's."""
+        """The owner ends reported unknown instances in the console, or disowns them."""
         for installation in self._all:
             if installation.is_database_gone:
                 continue
@@ -337,7 +337,7 @@ class Chapter:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """The cloud is honest again: everything is found and comes to its end, or is held."""
+        """Make the cloud honest again: everything is found and ends, or is held."""
         for _, end in sorted(self._later, key=lambda entry: entry[0]):
             end()
         self._later.clear()
@@ -361,7 +361,7 @@ class Chapter:
         self._flush(self._home)
 
     def _flush(self, one: Installation) -> None:
-        """What still waits is sent; then every stored alert has arrived."""
+        """Send what still waits; then every stored alert has arrived."""
         honest, self.cloud.honest = self.cloud.honest, True
         for _ in range(32):
             self.cloud.pass_s(300.0)
@@ -372,7 +372,7 @@ class Chapter:
 
 @contextmanager
 def chapter(seed: int) -> Iterator[Chapter]:
-    """A cloud and a gpuwatch of their own, on files in memory where there is room for them."""
+    """A cloud and a gpuwatch of their own, with files in memory if there is room."""
     logging.disable(logging.CRITICAL)
     random.seed(seed)  # waits of retries and of deliveries
     cloud = Cloud(seed, has_lookup=random.Random(f"{seed} cloud").random() < 0.7)
@@ -386,7 +386,7 @@ def chapter(seed: int) -> Iterator[Chapter]:
 
 
 def played(seed: int, launches: int) -> tuple[Counter[str], dict[str, int], list[str]]:
-    """The counts of one chapter, the lies, and what broke."""
+    """Return the counts of one chapter, the lies, and what broke."""
     with chapter(seed) as one:
         one.play(launches)
         return one.counts, dict(one.cloud.lies), one.broken

@@ -1,7 +1,7 @@
-"""A GPU cloud on a virtual clock: several accounts, every lie that clouds were seen to tell, and the truth beside it.
+"""A GPU cloud on a virtual clock: several accounts, every lie that clouds were observed to tell, and the truth.
 
-It knows nothing of gpuwatch but the ports. Chances are drawn from two sources: what the world does, which is the same
-under any rules, and how a single request is answered.
+It knows nothing of gpuwatch except the ports. Random numbers come from two sources: one for the world's events, which
+are the same under any rules, and one for the answers to single requests.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ LABEL = "gpuwatch-"
 
 
 def launch_id_in(label: str | None) -> str:
-    """The launch's id: the twelve characters behind the prefix, whatever follows them."""
+    """Return the launch's id: the twelve characters after the prefix."""
     return (label or "").removeprefix(LABEL)[:12]
 
 
 class Died(BaseException):
-    """gpuwatch is killed here; nothing may catch it."""
+    """gpuwatch is killed here; no code may catch it."""
 
 
 def drawn(rng: random.Random, chances: Sequence[tuple[object, float]]) -> object:
@@ -78,7 +78,7 @@ class Rented(msgspec.Struct, kw_only=True):
 
 
 class Cloud:
-    """What is rented in all accounts, and what is on offer. `honest` switches the lies off."""
+    """Rented instances of all accounts, and offers. `honest` disables the lies."""
 
     def __init__(self, seed: int, *, has_lookup: bool) -> None:
         self._seed = seed
@@ -115,7 +115,7 @@ class Cloud:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def pass_s(self, seconds: float) -> None:
-        """Time goes by: what is under way arrives."""
+        """Let time pass: requests in flight take effect."""
         self._past = [entry for entry in self._past if entry[0] >= self.tick_s - 2 * LAG_S]
         self._past.append((self.tick_s, {i: one.instance for i, one in self.rented.items() if self._is_shown(one)}))
         self.tick_s += seconds
@@ -131,7 +131,7 @@ class Cloud:
                 self._gone(going[1])
 
     def turn(self) -> None:
-        """What happens to instances by themselves: they come to life, die, are outbid, get dearer, vanish."""
+        """Apply events of instances: they start, fail, are outbid, become more expensive, disappear."""
         for instance_id, one in sorted(self.rented.items()):
             lot, state = self._world.random(), drawn(self._world, STATES)
             if one.instance.state is InstanceState.STARTING:
@@ -201,7 +201,7 @@ class Cloud:
         return instance_id
 
     def create(self, account: str, order: Order) -> Created:
-        """Rent, with whatever happens on the way."""
+        """Rent, with random faults on the way."""
         self.orders[order.offer_id] += 1
         # orders run side by side: what comes of one must not depend on which thread was first
         rng = random.Random(f"{self._seed} {order.offer_id} {self.orders[order.offer_id]}")
@@ -232,7 +232,7 @@ class Cloud:
         return Created(instance_id=instance_id, starting=outcome != "made, not starting")
 
     def listed(self, account: str) -> Sequence[Instance]:
-        """A list, or what passes for one."""
+        """Return a list, correct or not."""
         is_true = self.honest or self.asking in self.first_list_of
         lie = "true" if is_true else str(drawn(self._rng, LISTS))
         self.first_list_of.discard(self.asking)
@@ -257,7 +257,7 @@ class Cloud:
         return rows
 
     def looked_up(self, account: str, instance_id: str) -> Instance | None:
-        """One instance; None: gone, or said to be."""
+        """Return one instance; None: gone, or falsely reported as gone."""
         if self.is_down or (not self.honest and self._rng.random() < 0.05):
             raise ProviderDown("502")
         one = self.of_account(account).get(instance_id)
@@ -267,7 +267,7 @@ class Cloud:
         return one.instance
 
     def destroy(self, account: str, instance_id: str) -> None:
-        """End one. What is not there is no error, as everywhere; what is hidden is said to be not there."""
+        """End one. A missing one is no error, as everywhere; a hidden one is reported as missing."""
         how = "works" if self.honest else str(drawn(self._rng, DESTROYS))
         how = "down" if self.is_down else how
         one = self.of_account(account).get(instance_id)
@@ -291,7 +291,7 @@ class Cloud:
         self.change(instance_id, bid_usd_hour=bid_usd_hour, state=InstanceState.RUNNING, status="running")
 
     def _is_stubborn(self, instance_id: str) -> bool:
-        """One instance in forty answers its first destroy with 404 and is there again some minutes later."""
+        """One instance in forty answers its first destroy with 404 and is back some minutes later."""
         if self.honest or instance_id in self._back_at_s or self._world.random() > 1 / 40:
             return False
         self._back_at_s[instance_id] = self.tick_s + self._world.uniform(60, 1200)
@@ -305,7 +305,7 @@ class Cloud:
                 one.seen_running_s, one.seen_running_at = self.tick_s, self.now()
 
     def somebody_rents(self, account: str, label: str | None) -> str:
-        """An instance that no gpuwatch of this world ordered."""
+        """Add an instance that no gpuwatch of this world ordered."""
         instance_id = f"s{next(self._ids)}"
         shown = Instance(instance_id=instance_id, label=label, state=InstanceState.RUNNING, status="running")
         self.rented[instance_id] = Rented(
@@ -316,7 +316,7 @@ class Cloud:
         return instance_id
 
     def on_offer(self) -> list[Offer]:
-        """What is for rent: what was published last, and machines whose instance is gone."""
+        """Return offers: the last published ones, and machines whose instance is gone."""
         taken = {one.instance.machine_id for one in self.rented.values()}
         free = [one for one in (*self.offers, *self._free) if one.machine_id not in taken]
         # two orders of one round would run side by side, and the seed would not say which was first
@@ -337,6 +337,6 @@ class Cloud:
         return self.honest or not one.hidden
 
     def note(self, what: str, of: str = "") -> None:
-        """Count it, and keep it in order for whoever looks for a cause."""
+        """Count an event, and log it in order, for debugging."""
         self.lies[what] += 1
         self.journal.append(f"{self.tick_s:9.1f} {what} {of}")

@@ -1,4 +1,4 @@
-"""One gpuwatch: its settings, its database, and the daemon's own tasks, run by hand on a virtual clock."""
+"""One gpuwatch: its settings, its database, and the daemon's own tasks, run directly on a virtual clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ except ImportError:  # rules of before there was a keeper, and when a watch was 
     build_keeper = None  # type: ignore[assignment]
 
     def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
-        """Nothing is known of watches but their names."""
+        """Only the names of watches are known."""
 
 
 MAX_RUNTIME_S = 7200.0
@@ -58,7 +58,7 @@ SPOTS = ("L40S", "RTX 4090")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What an owner writes into the settings."""
+    """Return an owner's settings."""
 
     key: str = "main.1"
     renamed: tuple[tuple[str, str], ...] = ()  # name of `WATCHES` → the name it has now
@@ -87,7 +87,7 @@ def _loaded(wanted: Wanted, folder: str) -> Settings:
 
 
 class Post:
-    """The owner's channel: takes most, fails at times."""
+    """The owner's channel: accepts most alerts, sometimes fails."""
 
     name = "post"
 
@@ -127,14 +127,14 @@ class Installation:
         self.begin()
 
     def settings(self, wanted: Wanted) -> Settings:
-        """Raises SettingsError."""
+        """Load the settings. Raises SettingsError."""
         found = _loaded(wanted, str(self.folder))
         return msgspec.structs.replace(found, database_url=f"sqlite:///{self.database}")
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A new process."""
+        """Start a new process."""
         self.store = open_database(f"sqlite:///{self.database}")
         self._known = self._stored()
         self._build(self.settings(self.wanted))
@@ -151,7 +151,7 @@ class Installation:
         return "follow" not in self.hung and not self.is_database_gone
 
     def _drop(self) -> None:
-        """The process is gone with everything in its memory; its threads have nothing to do any more."""
+        """End the process with everything in its memory; its threads have nothing to do any more."""
         self.service.stopping.set()
         self.service.executor.shutdown()
         self.service.deliverer.close(0.0)
@@ -170,7 +170,7 @@ class Installation:
         self._http.close()
 
     def reload(self, wanted: Wanted) -> bool:
-        """SIGHUP; False: the daemon keeps its settings."""
+        """Send SIGHUP; False: the daemon keeps its settings."""
         try:
             fresh = self.settings(wanted)
             faults = process._reload_faults(fresh, self.service)
@@ -184,7 +184,7 @@ class Installation:
         return True
 
     def start_with(self, wanted: Wanted) -> bool:
-        """Stop, edit the settings, start; False: such settings are not known."""
+        """Stop, edit the settings, start; False: such settings are invalid."""
         try:
             self.settings(wanted)
         except SettingsError:
@@ -211,7 +211,7 @@ class Installation:
         self.begin()
 
     def lose_database(self, gone: bool) -> None:
-        """Its file is not there, or there again; the process runs on."""
+        """Remove its file, or restore it; the process continues."""
         if gone == self.is_database_gone:
             return
         self.ids_when_lost = frozenset(one.instance_id for one in self.alive() if one.instance_id)
@@ -222,7 +222,7 @@ class Installation:
     # --- its work -----------------------------------------------------------------------------------------------------
 
     def hunt(self) -> int:
-        """One round of the hunt and what it rents; how many launches were begun."""
+        """Run one round of the hunt and its rents; return how many launches were started."""
         before = set() if self.is_database_gone else self._requested()
         self._run("hunt")
         if self.is_database_gone:
@@ -237,14 +237,14 @@ class Installation:
         return begun
 
     def _still_ordering(self, before: set[str]) -> bool:
-        """Orders run on threads of the executor's; one that a death left behind stays as it is."""
+        """Wait for orders on the executor's threads; one that a death interrupted stays as it is."""
         return not self._cloud.died and bool(self._requested() - before)
 
     def _requested(self) -> set[str]:
         return {one.launch_id for one in self.alive() if one.state is LaunchState.REQUESTED}
 
     def look(self) -> None:
-        """Everything else that is due."""
+        """Run everything else that is due."""
         self._looks += 1
         if self._keeper is not None:
             # what it lists while it looks for an overdue instance says of no other one that somebody follows it
@@ -279,7 +279,7 @@ class Installation:
             return int(connection.execute(select(func.count()).select_from(launches)).scalar_one())
 
     def alive(self) -> Sequence[Launch]:
-        """By its database; while that is gone nobody can tell."""
+        """Return active launches from its database; without it they are unknown."""
         return () if self.is_database_gone else self.service.launch_repository.alive()
 
     def knows(self, label: str) -> bool:
@@ -287,7 +287,7 @@ class Installation:
         return self.service.launch_repository.get(launch_id_in(label)) is not None
 
     def _wait(self, stop: Event, seconds: float) -> None:
-        """A task that waits lets time pass: a loop around a wait must end."""
+        """Let time pass while a task waits: a loop around a wait must end."""
         self._cloud.pass_s(seconds)
 
 

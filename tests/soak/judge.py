@@ -1,4 +1,4 @@
-"""The judge: what was promised, by the cloud's own books, whatever gpuwatch stored.
+"""The judge: compares promises with the cloud's own books, whatever gpuwatch stored.
 
 CONTRACT, promise 1 (no double launch), 9 (nothing outlives its end) and 10 (an identity is never guessed).
 """
@@ -27,11 +27,11 @@ UNKNOWN = "neither label nor database names it"
 
 
 class Judge:
-    """Counts what broke.
+    """Counts broken promises.
 
     Args:
-        installations: those that run now; the caller changes the list.
-        ongoing: what lasts at this moment, for the texts.
+        installations: the running ones; the caller changes the list.
+        ongoing: current faults, for the texts.
     """
 
     def __init__(self, cloud: Cloud, installations: Sequence[Installation], ongoing: set[str]) -> None:
@@ -47,7 +47,7 @@ class Judge:
         return [end for one in self.ours().values() if (end := self._end_of(one)) is not None]
 
     def _end_of(self, one: Rented) -> float | None:
-        """When its time is over by both clocks: a restart after the wall clock was put back knows no other."""
+        """Return when its time is over by both clocks: after a restart, only the wall clock remains."""
         if one.seen_running_s is None or one.seen_running_at is None:
             return None
         by_wall_s = MAX_RUNTIME_S - (self._cloud.now() - one.seen_running_at).total_seconds()
@@ -72,11 +72,11 @@ class Judge:
         self._ends_in_time()
 
     def _counted(self, alive: Sequence[tuple[str, Rented]]) -> list[str]:
-        """Those that whoever ordered last had to count.
+        """Return the instances that the last ordering installation had to count.
 
-        All but what its owner said is another installation's, what another installation has under an account whose
-        lists it cannot see or under a label that the owner edited, and what another one ordered since the last poll but
-        one of the list: a poll may fail.
+        All except those that its owner assigned to another installation, those of another installation on an account
+        whose lists it cannot see or with an edited label, and those that another one ordered since the second last poll
+        of the list: a poll may fail.
         """
         if not alive:
             return []
@@ -106,10 +106,10 @@ class Judge:
         return is_new
 
     def _ends_in_time(self) -> None:
-        """Two minutes past its end nothing lives that gpuwatch can reach; from its return, if it was out of reach.
+        """Two minutes past its end no reachable instance exists; if it was unreachable, from its return.
 
-        Time counts while somebody looked: a step of many minutes is none of gpuwatch's. What does not count is counted
-        in rows of its own.
+        Only observed time counts: a step of many minutes is not gpuwatch's. Excluded cases are counted in rows of their
+        own.
         """
         passed_s, self._judged_s = self._cloud.tick_s - self._judged_s, self._cloud.tick_s
         late = set(self._late())
@@ -121,11 +121,11 @@ class Judge:
                 self.count_once(f"past their end, but {excuse}", (instance_id,))
 
     def overdue(self) -> list[str]:
-        """What is past its end, and in reach."""
+        """Return instances past their end that are reachable."""
         return [instance_id for instance_id, excuse in self._late() if not excuse]
 
     def _late(self) -> list[tuple[str, str]]:
-        """What is past its end, and why that does not count; "" where it does."""
+        """Return instances past their end, and why they do not count; "" if they do."""
         return [
             (instance_id, self._excuse(instance_id, one))
             for instance_id, one in self.ours().items()
@@ -133,7 +133,7 @@ class Judge:
         ]
 
     def _excuse(self, instance_id: str, one: Rented) -> str:
-        """Why nobody could end it: it is denied, not answered for, or not known to be ours; "" if somebody could."""
+        """Return why nothing could end it: denied, no answer, or not known as ours; "" if it could be ended."""
         if self._cloud.is_down:
             return "the provider is down"
         if one.hidden or (one.omitted and not self._cloud.has_lookup):
@@ -146,7 +146,7 @@ class Judge:
         return self._why_unknown(installation, instance_id, one)
 
     def _why_unknown(self, installation: Installation, instance_id: str, one: Rented) -> str:
-        """Known is what its label names, and what a database names, or named when it was lost."""
+        """Known are instances that their label names, and those that a database names, or named when it was lost."""
         is_labelled = one.instance.label == one.ordered_label
         if installation.is_database_gone:
             return "" if is_labelled or instance_id in installation.ids_when_lost else UNKNOWN
@@ -167,13 +167,13 @@ class Judge:
         return False
 
     def reported(self, installation: Installation) -> set[str]:
-        """The instances that an alert about orphans names."""
+        """Return the instances that an alert about orphans names."""
         with installation.store.read() as connection:
             bodies = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
         return {i for i in self._cloud.rented if any(f'"{i}"' in str(body) or f"{i}" in str(body) for body in bodies)}
 
     def count_orphans(self) -> None:
-        """What lives, carries our label or was ordered by us, and belongs to no living launch, unknown to the owner."""
+        """Return active instances with our label or order, without an active launch, unreported to the owner."""
         reported = self.reported(self._all[0])
         for instance_id, one in self._cloud.rented.items():
             labelled = (one.instance.label or "").startswith(LABEL)
@@ -190,7 +190,7 @@ class Judge:
                 self.note("orphans", (instance_id,), f"{instance_id} {one.instance.label} by {one.by!r}")
 
     def lost_alerts(self, one: Installation) -> None:
-        """Every stored alert about money has been sent; one that was written in this very round is on its way."""
+        """Every stored alert about money has been sent, except those written in this round."""
         now_ms = int(self._cloud.now().timestamp() * 1000)
         with one.store.read() as connection:
             states = dict(connection.execute(select(delivery.c.alert_id, delivery.c.state)).all())

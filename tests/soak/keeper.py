@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build_keeper(
     settings: Settings, http: HttpClient, time: TimeSource, alerts: list[Alert], is_followed: Callable[[], bool]
 ) -> Keeper:
-    """Put together as `bootstrap.keeper` does."""
+    """Build it like `bootstrap.keeper`."""
 
     def at_once(name: str, work: Callable[[], None]) -> None:
         work()

@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def show(found: Kills) -> None:
-    """One line a point, and what is wrong."""
+    """Return one line per point, and what is wrong."""
     for point in sorted(POINTS):
         print(f"{point:<32}{found.at[point]:>5}{'' if found.at[point] else '   NEVER HIT'}")
     print(f"{'killed at a named point':<32}{sum(found.at[point] for point in POINTS):>5}")

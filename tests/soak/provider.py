@@ -1,4 +1,4 @@
-"""The cloud as a provider's plugin: the same key always opens the same account, and several keys may open one."""
+"""The cloud as a provider plugin: a key always belongs to the same account, and an account may have several keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLOUD: list[Cloud] = []  # the one of this process's world
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The renting side of the account that the key opens: "ACCOUNT.NUMBER"."""
+    """The launcher of the key's account: "ACCOUNT.NUMBER"."""
     (cloud,) = _CLOUD
     account = (settings.api_key or "").partition(".")[0]
     launcher = (AskableAccount if cloud.has_lookup else Account)(cloud, account)
@@ -34,7 +34,7 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
 
 
 class Shop:
-    """What is on offer now."""
+    """The current offers."""
 
     name = NAME
 
@@ -52,7 +52,7 @@ class Shop:
 
 
 class Account(BasicLauncher):
-    """What one key may do."""
+    """The permissions of one key."""
 
     name = NAME
 
@@ -75,7 +75,7 @@ class Account(BasicLauncher):
 
 
 class AskableAccount(Account):
-    """One whose API also answers for a single instance, and whose account it is."""
+    """One whose API also supports lookups, and names its account."""
 
     def get(self, instance_id: str) -> Instance | None:
         return self._cloud.looked_up(self._account, instance_id)
@@ -86,7 +86,7 @@ class AskableAccount(Account):
 
 @contextmanager
 def provided(cloud: Cloud) -> Iterator[None]:
-    """This cloud is the provider "soakcloud" inside the block."""
+    """Register this cloud as the provider "soakcloud" inside the block."""
     with tempfile.TemporaryDirectory() as folder:
         install(Path(folder), "soakcloud", {}, {"gpuwatch.providers": {NAME: "tests.soak.provider"}})
         sys.path.append(folder)

@@ -1,4 +1,4 @@
-"""A short soak in the suite; `make soak` plays a hundred times as much."""
+"""A short soak in the suite; `make soak` runs a hundred times as much."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_fifty_launches_keep_every_promise(seed: int) -> None:
 
 
 def test_the_audit_sees_a_double_an_orphan_and_what_outlives_its_end() -> None:
-    """A test that cannot fail proves nothing: the cloud rents once more, behind gpuwatch's back."""
+    """A test that cannot fail proves nothing: the cloud rents once more, without gpuwatch."""
     with chapter(3) as one:
         one.play(5)
         first = one.cloud.made[0]

@@ -1,4 +1,4 @@
-"""Offers and answers for tests of the store; a test names only what it is about."""
+"""Offers and answers for tests of the store; a test names only what matters to it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def an_offer(machine_id: str | None = "m1", usd_hour: float = 3.0, **changed: An
 
 
 def an_answer(*offers: Offer, after_s: float = 0, **changed: Any) -> Answer:
-    """What a market answered, so many seconds after noon."""
+    """A market's answer, this many seconds after noon."""
     plain: dict[str, Any] = {
         "provider": "vastai",
         "observed_at": NOON + timedelta(seconds=after_s),
@@ -53,7 +53,7 @@ def an_answer(*offers: Offer, after_s: float = 0, **changed: Any) -> Answer:
 
 
 def machines(offers: Sequence[Any]) -> dict[str, int]:
-    """Machine → listed price of what was on sale."""
+    """Return machine → listed price of the offers."""
     return {one.identity.machine_id: one.listed_microusd_hour() for one in offers}
 
 
@@ -71,7 +71,7 @@ def price_track(
     day_in: tzinfo | None = None,
     commissions: Mapping[str, Commission] | None = None,
 ) -> list[PricePeriod]:
-    """A point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
+    """Return a point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
     from gpuwatch.storage.history_queries import track
 
     rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}

@@ -1,4 +1,4 @@
-"""Questions to the owner as rows: asked once, answered once, on both engines."""
+"""Approvals as rows: requested once, answered once, on both engines."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_open_and_recent_asks_are_listed_newest_first(database: Database) -> Non
 
 
 def race(url: str, jobs: list[Callable[[Database], Any]]) -> list[Any]:
-    """Each job on a connection of its own, all begun at the same moment, as by several processes."""
+    """Run each job on its own connection, all started at the same moment, like several processes."""
     found: list[Any] = []
     gate = threading.Barrier(len(jobs))
 

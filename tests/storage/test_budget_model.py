@@ -1,7 +1,7 @@
-"""No admitted intent exceeds a budget, in any order of reserving, running, ending, price rises and days that pass.
+"""No admitted intent exceeds a budget, with any order of reservations, runs, ends, price rises and passing days.
 
-What is spent and what may still come is computed here once more, in exact fractions, from what the test did and not
-from what the ledger wrote down. A refusal must be true as well: it would have been too much.
+Spent and possible costs are computed here again, in exact fractions, from the test's actions and not from the stored
+rows. A refusal must be justified, too: the launch would have exceeded a budget.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class Reported:
-    """What the test knows of one launch: its rates in dollars an hour, from moments on."""
+    """The test's view of one launch: its rates in dollars an hour, from given moments on."""
 
     def __init__(self, watch: str, since: datetime, rate: Fraction) -> None:
         self.watch = watch
@@ -127,7 +127,7 @@ class Spending(RuleBasedStateMachine):
 
     @rule(name=_NAMES, listed=_LISTED, minutes=st.sampled_from([45, 200, 500]))
     def one_that_ran(self, name: str, listed: float, minutes: int) -> None:
-        """A whole life: what is spent must count as what may come does."""
+        """A whole life: spent money must count like possible costs."""
         known = set(self.reported)
         self.reserve(name, listed)
         for launch_id in set(self.reported) - known:
@@ -222,7 +222,7 @@ class Spending(RuleBasedStateMachine):
     # --- what must hold -----------------------------------------------------------------------------------------------
 
     def judge(self, got: Launch | LaunchRefusal, watch: Watch) -> None:
-        """`reported` holds the new launch already."""
+        """`reported` already contains the new launch."""
         over = [*self.over(GLOBAL, list(self.reported.values()))]
         over += self.over(
             watch.budget, [reported for reported in self.reported.values() if reported.watch == watch.name]
@@ -234,7 +234,7 @@ class Spending(RuleBasedStateMachine):
         assert got.reason in {reason for reason, by in over if by > -DUST}, (got, over)
 
     def over(self, budget: Budget, mine: list[Reported]) -> list[tuple[RefusalReason, Fraction]]:
-        """By how many dollars (or instances) each limit would be exceeded."""
+        """Return by how many dollars (or instances) each limit would be exceeded."""
         alive = [reported for reported in mine if reported.over_at is None]
         midnight = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
         found = []

@@ -1,4 +1,4 @@
-"""The door to the database: transactions, and every trouble reported in one line."""
+"""Access to the database: transactions, and every error as one line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_lost_race_for_a_unique_row_is_the_callers_answer(database: Database) 
 
 
 def test_when_every_connection_waits_it_is_the_database_that_does_not_answer(database: Database) -> None:
-    """As while PostgreSQL is silent: one task more than there are connections is no defect of gpuwatch."""
+    """Like a silent PostgreSQL: more tasks than connections are not a defect of gpuwatch."""
     database.engine.pool._timeout = 0.1  # type: ignore[attr-defined]
     with contextlib.ExitStack() as held:
         for _ in range(15):
@@ -83,7 +83,7 @@ def test_a_reader_sees_one_moment(database: Database) -> None:
 
 
 def test_two_threads_that_read_and_then_write_lose_nothing(database: Database) -> None:
-    """A transaction that reads first and becomes a writer later would fail at once on SQLite."""
+    """A transaction that reads first and writes later would fail at once on SQLite."""
     with database.write() as connection:
         connection.exec_driver_sql(NOTE.format(1))
 
@@ -286,7 +286,7 @@ def test_a_postgresql_that_does_not_answer_is_reported_without_the_password() ->
 def test_a_writer_that_sleeps_in_its_transaction_does_not_block_the_others(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M03: a daemon was stopped (SIGSTOP, a suspended machine) between two statements: its locks would stay."""
+    """M03: a daemon was stopped (SIGSTOP, a suspended machine) between two statements: its locks would remain."""
     database_url = postgres.upgraded()
     monkeypatch.setattr("gpuwatch.storage.database.ASLEEP_MS", 300)
     sleeper, other = open_database(database_url), open_database(database_url)
@@ -367,7 +367,7 @@ def test_the_newer_of_the_two_drivers_is_used() -> None:
 
 
 def test_a_file_that_is_gone_is_a_fault_for_readers_too_until_it_is_back(sqlite_database: Database) -> None:
-    """Nobody may write for a while: then the owner hears of it by what the readers met."""
+    """Nobody may write for a while: then the readers' errors alert the owner."""
     with sqlite_database.write():
         pass
     assert sqlite_database.path is not None

@@ -1,4 +1,4 @@
-"""Statements of prices as rows: they come back as they were made, and a score stays."""
+"""Price forecasts as rows: they are read back unchanged, and a score stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the history answers."""
+"""The results of queries on the history."""
 
 from __future__ import annotations
 

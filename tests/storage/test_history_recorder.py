@@ -1,4 +1,4 @@
-"""What the history keeps: intervals, polls, and how any moment follows from them."""
+"""The contents of the history: intervals, polls, and how any moment follows from them."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_text_that_no_database_would_take_is_cut(database: Database, history: Sq
 
 
 def test_an_open_price_keeps_one_key_and_not_that_of_the_price_before() -> None:
-    """Else every machine that was ever repriced stands in memory with two names."""
+    """Otherwise every repriced machine would be in memory with two names."""
     prices = ProviderPrices()
     for price in (500_000, 400_000):
         prices.put(OpenPrice(1, 1, "RTX 4090", ("".join(["7", "8"]), 1), 0, price, None))

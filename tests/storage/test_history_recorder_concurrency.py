@@ -15,7 +15,7 @@ from tests.storage.market import NOON, an_answer, an_offer, machines
 
 
 def test_a_clock_that_another_recorder_put_back_is_noticed(database: Database, database_url: str) -> None:
-    """What it moved is known by another place in time: closed by the old one, it would stay open beside the next."""
+    """The new row is identified by its new time: closed by the old one, it would stay open beside the next."""
     other = open_database(database_url)
     try:
         first, second = SqlHistoryRecorder(database), SqlHistoryRecorder(other)

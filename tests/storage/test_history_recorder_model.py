@@ -1,4 +1,4 @@
-"""The intervals against the plainest model there is: a copy of the whole market after every poll."""
+"""The intervals compared with the simplest model: a copy of the whole market after every poll."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ tables = ("hourly", "price_interval", "series", "segment", "place", "poll", "quo
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """One step of a story."""
+    """One step of a sequence."""
 
     wait_s: int
     lane: str
@@ -55,7 +55,7 @@ def a_poll(draw: st.DrawFn) -> Poll:
 
 
 def after(poll: Poll, market: Market) -> Market:
-    """The market as it is known after a poll: what the documentation says, in five lines."""
+    """The known market after a poll: the documented rule in five lines."""
     covers = poll.lane == "sweep" and poll.completeness is not Completeness.PARTIAL
     if poll.completeness is Completeness.TRUNCATED and poll.to_usd is None:
         covers = False
@@ -70,7 +70,7 @@ def after(poll: Poll, market: Market) -> Market:
 
 
 def reported(database: Database, story: list[Poll]) -> Iterator[tuple[int, Market]]:
-    """Record a story; answers (moment, the market from then on as the model has it)."""
+    """Record a sequence; return (moment, the model's market from then on)."""
     history, market, now = SqlHistoryRecorder(database), Market(), 0
     for poll in story:
         now += poll.wait_s
@@ -142,7 +142,7 @@ def test_the_roll_up_of_the_running_process_equals_the_one_from_the_intervals(
 
 
 def test_the_roll_up_weighs_by_the_seconds_on_offer(database: Database) -> None:
-    """Second by second, on a busy day: the model knows for each second what was on offer."""
+    """Second by second, on a busy day: the model has the offers of each second."""
     rng = random.Random(7)
     history, market, now = SqlHistoryRecorder(database), dict[str, float](), 0
     by_second: list[dict[str, float]] = []

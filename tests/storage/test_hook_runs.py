@@ -1,4 +1,4 @@
-"""The owner's hooks as rows: written with the step, leased to one, given up with an alert; on both engines."""
+"""The owner's hooks as rows: written with the transition, leased to one, given up with an alert; on both engines."""
 
 from __future__ import annotations
 

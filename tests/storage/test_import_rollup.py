@@ -1,4 +1,4 @@
-"""The import's hourly figures are those of `HourlyRollup`, which sums up one hour at a time."""
+"""The import's hourly figures equal those of `HourlyRollup`, which aggregates one hour at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One installation a database: its id is made once, and is in every launch."""
+"""One installation per database: its id is created once, and is in every launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What providers charged: kept by instance and day, replaced whole, final for good."""
+"""Provider charges: stored by instance and day, replaced as a whole, never changed once final."""
 
 from __future__ import annotations
 

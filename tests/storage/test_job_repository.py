@@ -1,4 +1,4 @@
-"""Jobs as rows: each step with its event, once; on both engines."""
+"""Jobs as rows: each transition with its event, once; on both engines."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_ended_jobs_are_pruned_and_open_ones_stay(repository: SqlJobRepository, 
 
 
 def test_a_job_takes_over_an_instance_only_while_it_rents_none_and_renting_is_not_paused(database: Database) -> None:
-    """Both runs and the step, or nothing; a reservation at the same moment sees the one or the other."""
+    """Both runs and the transition, or nothing; a concurrent reservation sees one or the other."""
     repository = SqlJobRepository(database)
     first, second = a_job(), a_job(job_id="jobbbbb2", name="next")
     repository.submit([first, second])
@@ -135,7 +135,7 @@ def test_a_job_takes_over_an_instance_only_while_it_rents_none_and_renting_is_no
 
 @pytest.mark.parametrize("state", [S.PREPARING, S.CANCELLED])
 def test_nothing_is_reserved_for_a_job_that_is_not_queued_any_more(database: Database, state: JobState) -> None:
-    """Its watch may be a second old: it was cancelled, or goes on with another job's instance."""
+    """Its watch may be a second old: it was cancelled, or uses another job's instance."""
     repository = SqlJobRepository(database)
     repository.submit([a_job()])
     repository.record(a_job(), to(state))
@@ -145,7 +145,7 @@ def test_nothing_is_reserved_for_a_job_that_is_not_queued_any_more(database: Dat
 
 
 def test_an_instance_that_outlives_its_job_is_no_renamed_watch(database: Database) -> None:
-    """A watch that is new was refused: it might be the new name of the job."""
+    """A new watch was refused, because it might have been the job's new name."""
     repository = SqlJobRepository(database)
     repository.submit([a_job()])
     with database.write() as connection:

@@ -1,4 +1,4 @@
-"""The ledger on SQLite and PostgreSQL: what is unique is a unique row, and budgets are counted by one at a time."""
+"""The launches on SQLite and PostgreSQL: uniqueness by unique rows, and budgets counted by one at a time."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def reserve(store: Database, watch: Watch, offer_id: str, launch_id: str, budget
 
 
 def reserving(watch: Watch, offer_id: str, launch_id: str, budget: Budget = Budget()) -> Callable[[Database], Any]:  # noqa: B008
-    """The same, for later."""
+    """The same, called later."""
     return lambda store: reserve(store, watch, offer_id, launch_id, budget)
 
 
 def race(database_url: str, jobs: list[Callable[[Database], Any]]) -> list[Any]:
-    """Each job on a connection of its own, all begun at the same moment, as by several daemons."""
+    """Run each job on its own connection, all started at the same moment, like several daemons."""
     found: list[Any] = []
     gate = threading.Barrier(len(jobs))
 
@@ -224,7 +224,7 @@ def test_pointing_at_another_offer_keeps_its_own_place_in_the_budget(database: D
 
 
 def test_a_step_from_a_row_that_is_no_longer_the_newest_is_refused_also_in_the_same_state(database: Database) -> None:
-    """Two followers read it as running; what the first one wrote (a price, a bid) must not be undone by the second."""
+    """Two reconcilers read it as running; the second must not undo what the first wrote (a price, a bid)."""
     repository = SqlLaunchRepository(database)
     launch = reserve(database, renting(), "1", "a" * 12)
     running = repository.transition(launch, S.RUNNING, "running", NOON, running_at=NOON, instance_id="7")
@@ -237,7 +237,7 @@ def test_a_step_from_a_row_that_is_no_longer_the_newest_is_refused_also_in_the_s
 
 
 def test_what_somebody_else_took_over_may_not_be_sent(database: Database) -> None:
-    """A process that slept between its intent and its order: others have given it up, or pointed it elsewhere."""
+    """A process that slept between intent and order: others have given it up, or changed its offer."""
     repository = SqlLaunchRepository(database)
     launch = reserve(database, renting(), "1", "a" * 12)
     assert repository.may_send(launch, NOON) is None

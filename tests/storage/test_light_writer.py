@@ -1,4 +1,4 @@
-"""The quick way of `check`: the same rows as the history's, without SQLAlchemy."""
+"""The fast path of `check`: the same rows as the history's, without SQLAlchemy."""
 
 from __future__ import annotations
 

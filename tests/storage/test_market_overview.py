@@ -1,4 +1,4 @@
-"""What the page about the whole market reads, against what the answers themselves say."""
+"""The data of the page about the whole market, compared with the answers themselves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_store(database: Database, looks: Sequence[Look]) -> None:
 
 
 def lives_by_hand(looks: Sequence[Look], limit: float) -> list[tuple[float, bool]]:
-    """Each run of looks that saw a machine at or under the limit, but for those at the first look."""
+    """Return each run of polls that saw a machine at or under the limit, except those at the first poll."""
     found = []
     for machine in "abcd":
         under = [prices.get(machine, 99.0) <= limit for _, prices in looks]

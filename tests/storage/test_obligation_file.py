@@ -1,4 +1,4 @@
-"""The keeper's file on a real disk: torn, replaced, deleted, read while it is written."""
+"""The keeper's file on a real disk: torn, replaced, deleted, read during writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file_in(folder: Path) -> ObligationFile:
 
 
 def opened(folder: Path) -> dict[str, str | None]:
-    """As a new process reads it: the instance by launch."""
+    """Return the file as a new process reads it: the instance by launch."""
     return {one.launch_id: one.instance_id for one in file_in(folder).open_obligations()}
 
 
@@ -92,7 +92,7 @@ def test_a_compaction_keeps_what_is_open(tmp_path: Path) -> None:
 
 
 def test_no_line_is_lost_to_a_compaction_of_another_process(tmp_path: Path) -> None:
-    """Two processes on one file: one appends, the other compacts all the time."""
+    """Two processes on one file: one appends, the other compacts repeatedly."""
     done = threading.Event()
 
     def compact() -> None:
@@ -128,7 +128,7 @@ def test_a_later_end_is_in_the_file_first(tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_restored_backup_moves_no_end_later(tmp_path: Path) -> None:
-    """The backup was made before the instance ran: its `max_runtime` would begin anew."""
+    """The backup was made before the instance ran: its `max_runtime` would start again."""
     writer, running = file_in(tmp_path), {"state": LaunchState.RUNNING, "instance_id": "4711"}
     writer.record_order(a_launch(), 0.0)
     writer.follow([a_launch(**running, requested_at=NOON, running_at=NOON, version=2)])
@@ -188,7 +188,7 @@ def test_a_later_change_of_its_row_ends_the_watching(tmp_path: Path) -> None:
 
 
 def test_what_is_opened_again_keeps_its_end_and_the_key_that_can_end_it(tmp_path: Path) -> None:
-    """The row had changed in a way that is no line before the keeper closed it: the file's line was an older one."""
+    """The row had changed without a new line before the keeper closed it: the file's line was older."""
     daemon = ObligationFile(tmp_path / FILE_NAME, lambda: NOON, lambda launch: "f" * 16)
     launch = a_launch(instance_id="4711", state=LaunchState.RUNNING, requested_at=NOON, running_at=NOON, version=2)
     daemon.record_order(launch, 0.0)

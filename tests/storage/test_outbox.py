@@ -1,4 +1,4 @@
-"""The outbox: durable with its cause, leased by one, in order, sent until taken or too late."""
+"""The outbox: durable with its cause, leased by one, in order, sent until accepted or too late."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reported(
     life: timedelta = HOUR,
     once_key: str | None = None,
 ) -> Outbox:
-    """An outbox with one alert an id, a second apart."""
+    """An outbox with one alert per id, a second apart."""
     box = Outbox(database)
     for number, alert_id in enumerate(ids):
         at = NOON + timedelta(seconds=number)
@@ -133,7 +133,7 @@ def test_a_released_lease_is_due_at_once_and_counts_no_attempt(database: Databas
 
 
 def test_the_only_daemon_takes_over_the_leases_of_the_one_before(sqlite_database: Database) -> None:
-    """So that what a kill interrupted is sent at the next start, not a lease later."""
+    """So that the next start, not the end of a lease, sends what a kill interrupted."""
     box = reported(sqlite_database, "a1", "a2")
     lease(box)
     box.start(["telegram"])
@@ -219,7 +219,7 @@ def test_what_was_sent_is_not_sent_again(database: Database) -> None:
 
 
 def test_a_channel_rests_until_the_next_try_and_keeps_its_order(database: Database) -> None:
-    """The wait holds for the alerts behind it too: a limit is the channel's, not the message's."""
+    """The wait also applies to the alerts behind it: the limit is the channel's, not the message's."""
     box = reported(database, "a1", "a2")
     box.settle_later(lease(box, limit=1)[0], NOON + timedelta(seconds=97), "429")
     assert lease(box, after_s=96.9) == ()

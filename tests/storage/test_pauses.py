@@ -1,4 +1,4 @@
-"""Pause, breaker, machines and strangers as rows, on SQLite and PostgreSQL, with several daemons at once."""
+"""Pauses, breakers, machines and unknown instances as rows, on SQLite and PostgreSQL, with several daemons at once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def reserve(
 
 
 def reserving(launch_id: str, watch: Watch) -> Callable[[Database], Any]:
-    """The same, for later."""
+    """The same, called later."""
     return lambda store: reserve(store, launch_id, watch)
 
 
@@ -92,7 +92,7 @@ def fail(store: Database, launch: Launch, at: datetime, end: EndReason = EndReas
 
 
 def trip(store: Database, began: datetime = NOON) -> datetime:
-    """Three failures, eight minutes apart; when the last was."""
+    """Three failures, eight minutes apart; return the time of the last."""
     ids = launch_ids()
     for n in range(3):
         at = began + 8 * n * MINUTE
@@ -101,7 +101,7 @@ def trip(store: Database, began: datetime = NOON) -> datetime:
 
 
 def breaker_alerts(store: Database) -> list[tuple[str, str]]:
-    """(kind, watch) of each alert of a breaker."""
+    """Return (kind, watch) of each alert of a breaker."""
     query = select(alerts.c.kind, alerts.c.watch)
     with store.read() as connection:
         return [(row[0], row[1]) for row in connection.execute(query.where(alerts.c.once_key.startswith("breaker:")))]
@@ -111,7 +111,7 @@ def breaker_alerts(store: Database) -> list[tuple[str, str]]:
 
 
 def test_after_a_pause_returned_no_daemon_reserves(database: Database, database_url: str) -> None:
-    """Four daemons fire while a fifth process pauses: what was reserved, was reserved before."""
+    """Four daemons fire while a fifth process pauses: every reservation was made before the pause."""
     ids = launch_ids()
     for _ in range(ROUNDS):
         after: list[Any] = []
@@ -240,7 +240,7 @@ def test_a_blocked_machine_is_passed_over_and_refused_at_every_step(database: Da
 
 
 def test_a_machine_of_an_ended_launch_is_avoided_when_its_host_failed(database: Database) -> None:
-    """It ran, so it is `ended` and not `failed`: the machine's fault all the same."""
+    """It ran, so it is `ended` and not `failed`, but still the machine's fault."""
     over(database, rented(database, "a" * 12, machine="77"), EndReason.OFFLINE)
     assert isinstance(reserve(database, "b" * 12, machine="77", at=NOON + HOUR), LaunchRefusal)
     assert set(SqlMachineNoteRepository(database).avoided(NOON + HOUR)) == {("vastai", "77")}

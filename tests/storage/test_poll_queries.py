@@ -1,4 +1,4 @@
-"""When the market was swept last, and what it cost."""
+"""The last sweep of the market, and its rows."""
 
 from __future__ import annotations
 

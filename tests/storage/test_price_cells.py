@@ -1,4 +1,4 @@
-"""Files are read in columns; what comes out is what a reader of single rows makes of them."""
+"""Files are read in columns, with the same result as a reader of single rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ODD = st.sampled_from([GOOD, "", "short", ",,,,,,,,", GOOD + ",one,more", '"open
 
 
 def in_rows(path: Path) -> tuple[list[PriceRow], Counter[str]]:
-    """The reader of single rows that the columns replaced: the plainest one."""
+    """The reader of single rows that the columns replaced: the simplest one."""
     opened = gzip.open if path.read_bytes()[:2] == b"\x1f\x8b" else open
     rows, skipped = [], Counter[str]()
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:
@@ -118,7 +118,7 @@ def test_a_broken_file_is_refused_after_any_number_of_good_rows(tmp_path: Path) 
 
 
 def test_each_distinct_text_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts, not clocks: a reader that goes row by row parses 50,000 times."""
+    """Counts instead of times: a reader of single rows parses 50,000 times."""
     path = tmp_path / "rows.csv"
     rows = [GOOD.replace("1/ondemand", f"{number % 40}/ondemand") for number in range(50_000)]
     path.write_text("\n".join([HEAD, *rows]))
@@ -143,7 +143,7 @@ print(next(int(line.split()[1]) // 1024 for line in lines if line.startswith("Vm
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """pyarrow's own reader reads all of a file ahead: each million rows took 75 MB more."""
+    """pyarrow's own reader reads a whole file ahead: each million rows took 75 MB more."""
     used = []
     for rows in (400_000, 1_600_000):
         path = tmp_path / f"{rows}.csv"

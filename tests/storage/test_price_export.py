@@ -1,4 +1,4 @@
-"""What the store writes into a file, and that an import of it is the same market again."""
+"""The files that the store writes; importing one gives the same market."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 def moved(source: Database, target: Database, path: Path, **how: Any) -> int:
-    """Export all, import it into an emptied store."""
+    """Export everything, and import it into an emptied store."""
     path.unlink(missing_ok=True)
     written = write_rows(path, history_rows(source, ALL, *AGES, KINDS, **how))
     emptied(target)
@@ -69,7 +69,7 @@ def plainly(market_history: MarketHistory) -> Counter[tuple[Any, ...]]:
 def test_an_import_of_an_export_is_the_same_market(
     database: Database, elsewhere: Database, tmp_path_factory: pytest.TempPathFactory, story: list[Poll], suffix: str
 ) -> None:
-    """But what comes and goes within one second: a row has no place for that."""
+    """Except for offers that appear and disappear within one second: a row cannot express that."""
     emptied(database)
     for _ in reported(database, [msgspec.structs.replace(poll, wait_s=max(1, poll.wait_s)) for poll in story]):
         pass
@@ -84,7 +84,7 @@ def test_an_import_of_an_export_is_the_same_market(
 def test_an_export_of_a_public_series_has_the_rows_of_the_file(
     sqlite_database: Database, tmp_path: Path, path: Path
 ) -> None:
-    """But for what the store does not keep: the spelling, the seller, and places and memory other than the newest."""
+    """Except for what the store does not have: the spelling, the seller, and earlier places and memory sizes."""
     import_file(sqlite_database, path, (None, KINDS), LATER_S)
     write_rows(tmp_path / "out.csv.gz", history_rows(sqlite_database, ALL, *AGES, KINDS, imported_too=True))
 

@@ -1,4 +1,4 @@
-"""What others recorded goes in beside what our looks saw: in any order, twice, in pieces, beside a daemon."""
+"""Other people's observations are merged beside ours: in any order, twice, in parts, beside a daemon."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def brought_in(database: Database, folder: Path, rows: Iterable[PriceRow], **how
 
 
 def kept(database: Database) -> dict[str, list[tuple[Any, ...]]]:
-    """All that the history says, without its numbers."""
+    """Return the whole contents of the history, without ids."""
     questions = {
         "prices": """SELECT g.provider, g.gpu, g.gpu_count, g.spot, s.machine_id, s.on_offer, p.seen_from_s,
  p.seen_to_s, p.machine_microusd_hour FROM price_interval p JOIN series s ON s.id = p.series_id
@@ -204,7 +204,7 @@ def test_the_order_of_files_and_their_parts_do_not_matter(
 def test_each_look_shows_what_any_file_says_of_it(
     sqlite_database: Database, tmp_path_factory: pytest.TempPathFactory, files: list[list[PriceRow]]
 ) -> None:
-    """The plainest model: at a poll, what any file has of that moment was on offer, and nothing else."""
+    """The simplest model: at a poll, exactly the offers that any file has for that moment exist."""
     folder = tmp_path_factory.mktemp("rows")
     emptied(sqlite_database)
     seen: dict[int, dict[tuple[Any, ...], int]] = {}

@@ -1,4 +1,4 @@
-"""List prices lie beside the live ones in the history, and never among them."""
+"""List prices are stored separately from the live ones in the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds over a restart: kept where they can be, and never in the way."""
+"""Holds survive a restart if they can be stored, and never block anything else."""
 
 from __future__ import annotations
 

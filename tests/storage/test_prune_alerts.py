@@ -1,4 +1,4 @@
-"""`db prune` also forgets alerts that every channel is done with."""
+"""`db prune` also deletes alerts that every channel has settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes seldom is read again after anybody's write, and otherwise not: a daemon asks the same every second."""
+"""Rarely changing data is read again only after a write: a daemon queries the same every second."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAY = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"
 
 
 class Days(QueryCache[list[int]]):
-    """The stored days, and how often they were read."""
+    """Return the stored days, and how often they were read."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, self.read_days)
@@ -112,7 +112,7 @@ def test_a_file_that_was_replaced_is_an_error_and_not_the_last_answer(sqlite_dat
 
 
 def test_after_a_fault_the_next_question_is_a_read(sqlite_database: Database) -> None:
-    """Only a read that works says that it is over: whoever reports faults goes by that."""
+    """Only a successful read shows that it is over: fault reports depend on that."""
     write(sqlite_database, 1)
     days = Days(sqlite_database)
     assert [days.get() for _ in range(3)] == [[1]] * 3
@@ -164,7 +164,7 @@ def test_an_alert_is_sent_by_the_next_look_whoever_wrote_it(database: Database) 
 
 
 def test_a_locked_database_is_waited_for_once(sqlite_database: Database) -> None:
-    """By the read alone: a question for the version would double the time that a task hangs."""
+    """By the read alone: a query for the version would double the time that a task hangs."""
     write(sqlite_database, 1)
     days = Days(sqlite_database)
     assert [days.get() for _ in range(3)] == [[1]] * 3

@@ -1,4 +1,4 @@
-"""A database that is opened for reading: nothing can be written to it, and nothing is created."""
+"""A database opened for reading: nothing can be written to it, and nothing is created."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_reader_recovers_what_a_killed_writer_left_behind(tmp_path: Path) -> None:
-    """A hot rollback journal: a read-only connection must not undo it, and cannot read without."""
+    """A hot rollback journal: a read-only connection must not roll it back, and cannot read without that."""
     path = tmp_path / "killed.db"
     with closing(sqlite3.connect(path)) as made:
         made.execute("PRAGMA journal_mode=TRUNCATE")

@@ -1,4 +1,4 @@
-"""What the daemon remembers: watches, sights, words."""
+"""The daemon's stored state: watches, health, seen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL behind a network that swallows packets: nothing arrives, and no connection is reset."""
+"""PostgreSQL behind a network that drops packets: nothing arrives, and no connection is reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The price history read from the store shows every moment as the store does."""
+"""The price history read from the store equals the store at every moment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
 
 
 def standing(market_history: MarketHistory, second: int) -> dict[tuple[str, str], int]:
-    """(machine, GPU) → listed price at a moment, out of the history."""
+    """Return (machine, GPU) → listed price at a moment, from the history."""
     at_s = NOON_S + second
     return {
         (who.machine_id, who.gpu): interval.listed_microusd_hour(8)
@@ -99,7 +99,7 @@ def test_a_history_that_is_cut_off_knows_nothing_of_later(
 @fresh_each_time
 @given(story=st.lists(a_poll(), min_size=1, max_size=12))
 def test_the_lows_of_the_hours_are_those_of_the_history(sqlite_database: Database, story: list[Poll]) -> None:
-    """One GPU is reported of, by sweeps: a look at one beside another counts for both on a history."""
+    """Only one GPU is selected, by sweeps: in a history, a poll of one beside another counts for both."""
     emptied(sqlite_database)
     sweeps = [Poll(one.wait_s, "sweep", one.gpu, one.market, Completeness.COMPLETE, None, one.restart) for one in story]
     last = [second for second, _ in reported(sqlite_database, sweeps)][-1]

@@ -1,4 +1,4 @@
-"""An unclaimed instance stops renting for every process on this database, until the owner settles it."""
+"""An unclaimed instance blocks renting for every process on this database, until the owner settles it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_approval_stays_open(world: World) -> None:
 
 
 def test_the_last_check_before_the_order_sees_it(world: World) -> None:
-    """It was listed after the reservation, by another process."""
+    """Another process listed it after the reservation."""
     launch = world.reserve()
     assert not isinstance(launch, LaunchRefusal)
     assert world.repository.may_send(launch, NOON) is None

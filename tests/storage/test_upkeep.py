@@ -26,7 +26,7 @@ HOUR_S = 3600
 
 
 def a_long_story(database: Database) -> None:
-    """Ten days, a sweep every two hours; one machine stands, one reprices, one comes and goes."""
+    """Ten days, a sweep every two hours; one machine stays, one is repriced, one comes and goes."""
     history = SqlHistoryRecorder(database)
     for step in range(120):
         offers = [an_offer("stands"), an_offer("moves", 1.0 + step % 5)]

@@ -1,4 +1,4 @@
-"""Samples of GPU use: kept over a restart, unknown kept as unknown, forgotten after a while."""
+"""Samples of GPU use: kept over a restart, unknown values stay unknown, old ones are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rename moves every row that a watch's name keys, once, and nothing else."""
+"""A rename changes every row with the watch's name as its key, once, and nothing else."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_rename_moves_what_the_name_keys(database: Database, identities: SqlWa
 
 
 def test_where_both_names_have_a_row_the_new_name_s_stays(database: Database, identities: SqlWatchIdentities) -> None:
-    """The watch was renamed without `renamed_from` first, and `renamed_from` followed when both had rented."""
+    """The watch was first renamed without `renamed_from`, which followed after both had rented."""
     identities.settle([renting("old")], NOON)
     first = rented(database, renting("old"), 1)
     identities.settle([renting("new", "")], NOON)

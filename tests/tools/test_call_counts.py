@@ -1,4 +1,4 @@
-"""The gate on call counts: what it lets through, and what it refuses."""
+"""The gate on call counts: what passes, and what fails."""
 
 from __future__ import annotations
 

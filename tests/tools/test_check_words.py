@@ -1,4 +1,4 @@
-"""The word check: what it refuses, and what it leaves alone."""
+"""The word check: what it rejects, and what it ignores."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_reason_may_stand_in_the_line_above() -> None:
 
 
 def test_each_tracked_file_is_read_and_named_but_data_is_not(tmp_path: Path) -> None:
-    """That the project itself is clean, `make check` says, which `make test` runs too."""
+    """`make check`, which `make test` also runs, checks the project itself."""
     for name in ("gpuwatch/a.py", "docs/b.md", "tests/recorded/c.py", "d.txt", "untracked.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("# the owner is told of it\n", encoding="utf-8")

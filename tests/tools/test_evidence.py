@@ -1,4 +1,4 @@
-"""What `make evidence` finds: each figure is what an independent count says, and a false claim does not pass."""
+"""The figures of `make evidence` equal those of an independent count, and a false claim fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_where_nights_are_cheap_a_statement_by_day_saves_what_a_night_is_cheaper
 
 
 def test_a_statement_knows_nothing_of_what_came_after_it() -> None:
-    """Prices that fall to a tenth after the date split change what is paid, not what is stated."""
+    """Prices that fall to a tenth after the date split change the paid prices, not the forecasts."""
     split = int(len(NIGHTS) * 0.6)
     fallen = [*NIGHTS[:split], *(low // 10 for low in NIGHTS[split:])]
     first, then = (next(iter(statements(a_part(list(lows)), 24, 1))) for lows in (NIGHTS, fallen))

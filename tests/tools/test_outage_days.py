@@ -1,4 +1,4 @@
-"""Channels fail in turn and together: no alert about money is lost, late or doubled (`benchmarks.outage_days`)."""
+"""Channels fail one by one and together: no alert about money is lost, late or doubled (`benchmarks.outage_days`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the planner says of real jobs, against what was published of them."""
+"""The planner's estimates for real jobs, compared with published values."""
 
 from __future__ import annotations
 

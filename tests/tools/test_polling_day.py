@@ -1,4 +1,4 @@
-"""Hours of polling on the virtual clock: what the daemon asks of a marketplace with vast.ai's spacing and quota."""
+"""Hours of polling on the virtual clock: the daemon's queries at a marketplace with vast.ai's spacing and quota."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Lived = Callable[[Scenario], Day]
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """What a scenario brought; each is simulated once."""
+    """The results of a scenario; each is simulated once."""
     known: dict[str, Day] = {}
 
     def live(scenario: Scenario) -> Day:
@@ -104,7 +104,7 @@ def test_no_search_is_sent_before_a_refusals_retry_after_is_over(lived: Lived) -
 
 @pytest.mark.parametrize("scenario", [BUSY, CROWDED], ids=["quota", "refusals"])
 def test_no_watch_starves_among_twenty(lived: Lived, scenario: Scenario) -> None:
-    """A round is two minutes, two and a half beside a sweep; a busy marketplace holds everything for two more."""
+    """A round takes two minutes, two and a half beside a sweep; a busy marketplace adds two more."""
     day = lived(scenario)
     assert max(longest_unasked_s(day, gpu) for gpu in day.watched) < (5 if scenario is BUSY else 8) * 60
 

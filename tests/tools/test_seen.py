@@ -1,4 +1,4 @@
-"""A hundred watches on twenty GPUs, on the virtual clock: seen in time, within turns and rows."""
+"""A hundred watches on twenty GPUs, on the virtual clock: offers are seen in time, within turns and rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOURS = 3.0
 
 @pytest.mark.slow
 def test_a_hundred_watches_see_within_four_times_what_one_needs_at_the_most(tmp_path: Path) -> None:
-    """One watch is asked for every 30 s: it sees within 15 s in the mean, 30 s at the most, and an answer's time."""
+    """One watch is polled every 30 s: it sees within 15 s on average, at most 30 s, plus the time of an answer."""
     day = simulate(scenario(100, HOURS, 20_000), 1, tmp_path)
     found, missed = waits_s(day)
     assert len(found) >= 20

@@ -1,4 +1,4 @@
-"""Debian's Chromium by Playwright, as a person uses it; without a browser these tests skip with a line."""
+"""Debian's Chromium through Playwright, like a person's browser; without one these tests are skipped with a message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ needs_browser = pytest.mark.skipif(chromium() is None, reason="there is no Chrom
 
 @contextmanager
 def started() -> Iterator[Browser]:
-    """A browser without a window."""
+    """A headless browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -38,10 +38,10 @@ def started() -> Iterator[Browser]:
 
 @contextmanager
 def page_at(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **wanted: Any) -> Iterator[Page]:
-    """An empty page whose addresses begin with `url`; what the console reports as an error fails the test.
+    """An empty page whose addresses begin with `url`; console errors fail the test.
 
     Args:
-        wanted: of the browser's context: `color_scheme="dark"`, `java_script_enabled=False`.
+        wanted: options of the browser's context: `color_scheme="dark"`, `java_script_enabled=False`.
     """
     context = browser.new_context(base_url=url, viewport={"width": size[0], "height": size[1]}, **wanted)
     context.set_default_timeout(60_000)
@@ -56,7 +56,7 @@ def page_at(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **wante
 
 
 def serious_findings(page: Page) -> list[str]:
-    """What axe-core finds of consequence: rule, and the elements that break it."""
+    """Return axe-core's serious findings: rule, and the elements that break it."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
@@ -68,5 +68,5 @@ def serious_findings(page: Page) -> list[str]:
 
 
 def overflow(page: Page) -> int:
-    """By how many CSS pixels the page is wider than its window."""
+    """Return by how many CSS pixels the page is wider than its window."""
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))

@@ -19,14 +19,14 @@ _WEB = '[web]\nenabled = true\nlisten = "127.0.0.1:0"\n[record]\ngpu = ["H100"]\
 
 
 class LiveDaemon(NamedTuple):
-    """A running `gpuwatch run` whose watch asks first; an H100 is under its limit."""
+    """A running `gpuwatch run` whose watch requests approvals; an H100 is under its limit."""
 
     home: Home
     market: Marketplace
     url: str
 
     def code(self) -> str:
-        """The newest one-time code that it printed."""
+        """Return the newest one-time code that it printed."""
         return re.findall(r"one-time code: ([a-z0-9-]+)", self.home.log())[-1]
 
 
@@ -46,6 +46,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for a module: while it is there, no other event loop can run in this thread."""
+    """One browser per module: while it exists, no other event loop can run in this thread."""
     with started() as found:
         yield found

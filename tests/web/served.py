@@ -1,4 +1,4 @@
-"""The web server in this process, over settings and a store of their own, and a client for it."""
+"""The web server in this process, with its own settings and store, and a client for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Served:
         self.client = httpx.Client(base_url=self.url, timeout=60.0)
 
     def log_in(self, **given: str) -> str:
-        """By the code or what is given; returns the CSRF token."""
+        """Log in with the code or the given credential; return the CSRF token."""
         answer = self.client.post("/api/v1/session", json=given or {"code": self.codes[-1]})
         assert answer.status_code == 200, answer.text
         return str(answer.json()["csrf_token"])
@@ -57,7 +57,7 @@ def settings_in(
 
 @contextmanager
 def served(folder: Path, web: str = "", more: str = WATCH, *, has_store: bool = True) -> Iterator[Served]:
-    """The server with these lines of `[web]`."""
+    """Run the server with these lines of `[web]`."""
     settings = settings_in(folder, f'[web]\nlisten = "127.0.0.1:0"\n{web}\n{more}', has_store=has_store)
     with serving_settings(settings, folder) as found:
         yield found
@@ -65,7 +65,7 @@ def served(folder: Path, web: str = "", more: str = WATCH, *, has_store: bool = 
 
 @contextmanager
 def serving_settings(settings: Settings, folder: Path, recent_log: RecentLog | None = None) -> Iterator[Served]:
-    """The server over these settings."""
+    """Run the server over these settings."""
     codes: list[str] = []
     reloads: list[int] = []
     owner = ServingProcess(

@@ -1,4 +1,4 @@
-"""The API as a client sees it: shapes, pages, ETag, errors, idempotent actions, events."""
+"""The API for a client: formats, pages, ETag, errors, idempotent actions, events."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_without_a_store_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_form_is_taken_too(web: Served) -> None:
-    """A client without JSON posts the fields, the CSRF token among them."""
+    """A client without JSON posts form fields, including the CSRF token."""
     csrf = web.log_in()
     answer = web.client.post("/api/v1/pause", data={"csrf_token": csrf, "watch": "cheap"})
     assert (answer.status_code, answer.json()["items"][0]["watch"]) == (200, "cheap")

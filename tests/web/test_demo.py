@@ -1,4 +1,4 @@
-"""`gpuwatch demo --web`: after its story the daemon goes on, with a page that can approve."""
+"""`gpuwatch demo --web`: after the demo the daemon continues, with a page that can approve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's page does: cancel and retry, its log as it grows, results as files; against the running server."""
+"""The actions of a job's page: cancel and retry, its growing log, results as files; with the running server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of jobs: the queue, a job's timeline, log and results; what a host wrote stays text."""
+"""The pages of jobs: the queue, a job's timeline, log and results; a host's output stays text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's page on a phone, in a real browser: charts, a log that follows, cancel and retry after a question."""
+"""A job's page on a phone, in a real browser: charts, a live log, cancel and retry with confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/metrics` beside the page: what Prometheus reads, with the daemon's tasks."""
+"""`/metrics` beside the page: the metrics for Prometheus, including the daemon's tasks."""
 
 from __future__ import annotations
 

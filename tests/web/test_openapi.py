@@ -1,4 +1,4 @@
-"""The API keeps what its OpenAPI document says, judged from outside by schemathesis."""
+"""The API obeys its OpenAPI document, checked from outside by schemathesis."""
 
 from __future__ import annotations
 

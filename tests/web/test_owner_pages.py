@@ -1,4 +1,4 @@
-"""Watches, Costs, Settings and Log: what they show, and what the form of a watch may write."""
+"""Watches, Costs, Settings and Log: their contents, and what the form of a watch may write."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_the_log_is_that_of_the_daemon_in_this_process(tmp_path: Path, web: Serv
 
 
 def test_a_plan_becomes_a_watch(web: Served) -> None:
-    """From the market that the store holds; the watch only alerts, and its owner is asked first."""
+    """From the market in the store; the watch only alerts, and its owner confirms first."""
     store, now = open_database(web.context.settings.database_url), real_now()
     for gpu, family, usd in _ON_SALE:
         offer = an_offer(

@@ -1,4 +1,4 @@
-"""Every page in a real browser, on a desktop and on a phone: it shows what it is for, and axe-core finds nothing."""
+"""Every page in a real browser, on a desktop and on a phone: it shows its contents, and axe-core finds nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_LOAD_MAX = 150_000  # bytes
 
 
 def addresses(live: LiveDaemon) -> list[str]:
-    """Every page that exists now."""
+    """Return every existing page."""
     asked = wait_for(lambda: httpx.get(f"{live.url}/api/v1/approvals", timeout=60).json()["items"])
     launches = httpx.get(f"{live.url}/api/v1/launches", timeout=60).json()["items"]
     found = [page.path for page in nav()]
@@ -105,7 +105,7 @@ def test_the_first_load_is_small_and_from_here_alone(live: LiveDaemon, browser: 
 
 
 def loaded(browser: Browser, url: str, address: str) -> dict[str, int]:
-    """What a first visit fetches: address and bytes."""
+    """Return the downloads of a first visit: address and bytes."""
     sizes: dict[str, int] = {}
     with page_at(browser, url) as page:
         page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))

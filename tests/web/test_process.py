@@ -50,7 +50,7 @@ def open_approvals(url: str, **headers: str) -> list[dict[str, object]]:
 
 
 def test_the_page_log_shows_what_the_daemon_logs_but_not_the_one_time_code(market: Marketplace, tmp_path: Path) -> None:
-    """Reading is open to every user of this machine; changing is for who can read gpuwatch's own log."""
+    """Every user of this machine may read; changes need the code in gpuwatch's own log."""
     home = Home(tmp_path, market.url, extra='[web]\nenabled = true\nlisten = "127.0.0.1:0"\n')
     with home.daemon() as child, closing(httpx.Client(base_url=address(home), timeout=60)) as client:
         code = str(wait_for(lambda: re.search(r"one-time code: ([a-z0-9-]+)", home.log()))[1])

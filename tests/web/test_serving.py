@@ -1,4 +1,4 @@
-"""What the page costs: nothing before it is started, and no numpy before somebody asks for prices of the past."""
+"""The cost of the page: nothing before it is started, and no numpy before past prices are requested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_server_loads_no_numpy_before_somebody_asks() -> None:
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
-    """Its licence lies beside it."""
+    """Its licence is beside it."""
     folder = STATIC / "vendor" / "uplot"
     for line in (folder / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()

@@ -1,4 +1,4 @@
-"""The API over stores that are not a fresh SQLite file: PostgreSQL, an older schema, none at all."""
+"""The API with other stores than a new SQLite file: PostgreSQL, an older schema, none at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def over(folder: Path, database_url: str) -> Iterator[Served]:
 
 
 def older(database_url: str, schema: str) -> str:
-    """Make it; its schema as the database itself says."""
+    """Create it; return its schema according to the database itself."""
     store = open_database(database_url)
     with store.write() as connection:
         command.upgrade(config(connection), schema)

@@ -1,6 +1,6 @@
-"""The walk of a new owner: `gpuwatch demo --web` in a real browser on a phone, from the first page to costs.
+"""The first steps of a new owner: `gpuwatch demo --web` in a real browser on a phone, from the first page to costs.
 
-Every step is asserted. With `GPUWATCH_WALK=FOLDER` each leaves a picture there:
+Every step is asserted. With `GPUWATCH_WALK=FOLDER` each step stores a picture there:
 
     GPUWATCH_WALK=/tmp/walk pytest tests/web/test_walk.py
 """
@@ -39,7 +39,7 @@ class DemoRun:
             self.child = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=out)
 
     def said(self, pattern: str) -> str:
-        """The newest thing of this form that it printed."""
+        """Return the newest output of this form."""
         found = wait_for(lambda: re.findall(pattern, self._log.read_text()), within_s=200)
         return str(found[-1])
 
@@ -59,14 +59,14 @@ def demo(folder: Path) -> Iterator[DemoRun]:
 
 
 class Walk:
-    """Steps on one page: each fits the phone, and its heading can be read."""
+    """Steps on one page: each fits the phone, and its heading is readable."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self._number = 0
 
     def step(self, name: str, *texts: str) -> None:
-        """The page shows these texts; it is no wider than the phone."""
+        """Check that the page shows these texts, and is no wider than the phone."""
         self._number += 1
         main = self.page.get_by_role("main")
         for text in texts:
@@ -77,7 +77,7 @@ class Walk:
             self.page.screenshot(path=f"{folder}/{self._number:02d}-{name}.png", full_page=True)
 
     def go(self, name: str) -> None:
-        """By the page's own link."""
+        """Follow the page's own link."""
         self.page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
         self.page.get_by_role("heading", level=1, name=name).wait_for()
 
@@ -125,7 +125,7 @@ def log_in(walk: Walk, code: str) -> None:
 
 
 def approve(walk: Walk) -> str:
-    """The alert's quote, asked about once more; the launch that comes of it, when it runs."""
+    """Confirm the alert's quote; return its launch once it runs."""
     page = walk.page
     page.get_by_role("link", name="Approve").first.click()
     walk.step("quote", "a100-ask")

@@ -1,4 +1,4 @@
-"""Waits, start by start, written from the definition in docs/backtest.md alone: plain loops, no arrays."""
+"""Waits, start by start, implemented from docs/backtest.md alone: plain loops, no arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Poll(NamedTuple):
-    """What one poll saw. None: nothing on offer."""
+    """The result of one poll. None: no offers."""
 
     at_s: float
     offered: float | None
@@ -15,7 +15,7 @@ class Poll(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one start."""
+    """The outcome of one start."""
 
     kind: str  # "bought", "missed", "unknown"
     paid: float | None
@@ -38,7 +38,7 @@ def outcome(polls: Sequence[Poll], start: int, deadline_s: float, lasts_s: float
 
 
 def next_offer(polls: Sequence[Poll], from_s: float) -> float | None:
-    """The first price from a moment on, or the highest there ever was."""
+    """Return the first price from a moment on, or the highest price ever."""
     for poll in polls:
         if poll.at_s >= from_s and poll.offered is not None:
             return poll.offered
@@ -46,7 +46,7 @@ def next_offer(polls: Sequence[Poll], from_s: float) -> float | None:
 
 
 def mean_paid(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
-    """The mean paid and the mean at once, of the known outcomes; None: there are none with a price."""
+    """Return the mean paid and the mean at once, over the known outcomes; None: none has a price."""
     known = [one for one in outcomes if one.paid is not None and one.at_once is not None]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""Effects that are there are found with their size; none is found where there is none, whatever the noise is like."""
+"""Real effects are found with their size; no effect is found where there is none, whatever the noise."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ ALL_HOURS = np.ones(168, bool)
 
 
 def series_from(usd: NDArray[np.float64], first_hour: int = MONDAY) -> PriceSeries:
-    """NaN: nobody looked."""
+    """NaN: no poll."""
     lows = [None if math.isnan(one) else round(one * 1e6) for one in usd]
     return PriceSeries(first_hour=first_hour, lows=lows, polled=[low is not None for low in lows], source="a test")
 
 
 def inside(part: WeekPart, hours: int, first_hour: int = MONDAY, zone: tzinfo = UTC) -> NDArray[np.bool_]:
-    """Which hours lie in a part, asked of the window itself."""
+    """Return which hours are in a part, according to the window itself."""
     window = parse_window(part.window)
     local = [datetime.fromtimestamp((first_hour + at) * 3600, UTC).astimezone(zone) for at in range(hours)]
     return np.array([window.holds(one.weekday(), one.hour * 60) for one in local])
@@ -98,7 +98,7 @@ def test_the_guides_table_comes_out_as_it_says(by_day: float, at_night: float, p
 def test_a_table_of_peak_against_nights_and_weekends_comes_out_as_it_says(
     peak: float, off_peak: float, percent: float
 ) -> None:
-    """Six weeks: cheap at night and at weekends. Nights count weekday nights alone, weekends their days alone."""
+    """Six weeks: cheap at night and at weekends. Nights count only weekday nights, weekends only their days."""
     hours = 42 * 24
     cheap = inside(NIGHT, hours) | inside(WEEKEND, hours)
     found = calendar_of(series_from(np.where(cheap, off_peak, peak)), UTC, default_parts())
@@ -196,7 +196,7 @@ def test_a_weekend_does_not_make_nights_and_nights_make_no_weekend() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [plateaus, wandering, falling, dips])
 def test_where_there_is_nothing_nothing_is_found(noise: Callable[..., Logs]) -> None:
-    """The whole answer is "no effect" 19 times in 20; benchmarks/calendar_accuracy.py counts more runs and noises."""
+    """The whole answer is "no effect" 19 times in 20; benchmarks/calendar_accuracy.py checks more runs and noises."""
     quiet, runs = 0, 25
     for run in range(runs):
         rng = np.random.default_rng(run)

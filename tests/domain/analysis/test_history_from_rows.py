@@ -60,7 +60,7 @@ def looks_of_each_gpu(market_history: MarketHistory) -> dict[PollScope, set[Comp
 
 
 def polled(market_history: MarketHistory) -> set[tuple[int, str, bool, bool]]:
-    """What each poll says of the GPUs that there are: one at all of them speaks of each."""
+    """The statement of each poll about the GPUs on offer: a poll of all GPUs covers each one."""
     gpus = {listing.identity.gpu for listing in market_history.listings}
     return {
         (poll.at_s, gpu, poll.spot, poll.answered)

@@ -1,4 +1,4 @@
-"""The waiting rule: right where the answer is known, honest where there is nothing to gain, no look into the future."""
+"""The waiting rule: correct for known answers, honest if waiting gains nothing, and without knowledge of the future."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def independent(count: int, seed: int = 1) -> list[float]:
 
 
 def plateaus(count: int, mean_h: float, seed: int) -> list[float]:
-    """Prices that stay for hours or days, then are another."""
+    """Prices that stay for hours or days, then change."""
     random, prices = np.random.default_rng(seed), []
     while len(prices) < count:
         prices += [float(2 * np.exp(0.15 * random.normal()))] * int(random.exponential(mean_h) + 1)
@@ -58,7 +58,7 @@ def plateaus(count: int, mean_h: float, seed: int) -> list[float]:
 
 
 def test_of_independent_prices_it_finds_the_textbook_s_limits() -> None:
-    """With uniform prices the limit with k draws left is the mean of what the rule for k - 1 draws costs."""
+    """With uniform prices, the limit with k draws left is the expected cost of the rule for k - 1 draws."""
     prices = path(independent(20_000))
     limits = optimal_stopping.fit_limits(prices, prices.prices, 5, miss=3.0)
     value, known = 2.0, []
@@ -100,7 +100,7 @@ def walked(prices: Sequence[float | None], start: int, limits: Sequence[float]) 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 99), st.integers(0, 300))
 def test_what_comes_later_changes_nothing_before_it(seed: int, cut: int) -> None:
-    """The level of an hour, and what a rule does then, know of no later hour."""
+    """The level of an hour, and a rule's decision then, do not depend on later hours."""
     prices = plateaus(400, 20, seed)
     level = optimal_stopping.level_of(path(prices))
     assert np.array_equal(level[: cut + 1], optimal_stopping.level_of(path(prices[: cut + 1])), equal_nan=True)
@@ -127,7 +127,7 @@ def test_it_waits_for_the_nightly_fall_and_saves_it() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_where_the_market_moved_up_it_does_not_wait_for_what_is_gone(seed: int) -> None:
-    """A step up of a half: what the way out of the wrong yardstick costs is little."""
+    """A step up by half: correcting a wrong yardstick costs little."""
     noise = np.random.default_rng(seed).uniform(-0.02, 0.02, 1000)
     prices = np.where(np.arange(1000) < 500, 1.0, 1.5) * (1 + noise)
     found = optimal_stopping.best_stopping_rule(path(list(prices)), 48, miss=2.0)
@@ -136,7 +136,7 @@ def test_where_the_market_moved_up_it_does_not_wait_for_what_is_gone(seed: int) 
 
 
 def test_a_price_that_has_just_come_up_is_not_taken_for_one_that_stays() -> None:
-    """Until it was watched for as long as the deadline is away; then it is the price there is."""
+    """Until it has been watched for as long as the deadline is away; then it accepts any price."""
     limits = {
         hours: optimal_stopping.fit_limits(found := path([1.0] * 300 + [1.5] * hours), found.prices, HOURS, miss=1.5)[
             HOURS
@@ -156,7 +156,7 @@ def test_nothing_is_bought_above_the_cap() -> None:
 
 
 def test_where_waiting_costs_more_than_buying_at_once_it_says_so() -> None:
-    """Rising hour by hour: every wait costs."""
+    """Prices rise hour by hour: every wait costs."""
     advice = advise(series(list(np.linspace(1, 2, 600))), HOURS)
     assert advice.verdict is BuyVerdict.BUY_NOW
     assert set(advice.limits_usd) == {None}
@@ -181,7 +181,7 @@ def test_on_days_it_never_saw_it_is_cheaper_than_buying_at_once(mean_h: float) -
 
 @pytest.mark.slow
 def test_where_nothing_can_be_gained_the_interval_seldom_says_otherwise() -> None:
-    """Random walks over two months: what comes is on average what is. 2.5 % may look like a gain by chance."""
+    """Random walks over two months: on average prices do not change. By chance 2.5 % may look like a gain."""
     wrong = 0
     for seed in range(50):
         walk = 2 * np.exp(np.cumsum(np.random.default_rng(seed).normal(0, 0.01, 1500)))
@@ -285,7 +285,7 @@ def public() -> dict[tuple[str, int], PriceSeries]:
 def test_out_of_sample_the_rule_that_is_followed_never_costs_more_than_the_fixed_median(
     public: dict[tuple[str, int], PriceSeries], hours: int
 ) -> None:
-    """Fitted on the first 60 % of each series, anew every other day, from every hour whose deadline somebody saw."""
+    """Fitted on the first 60 % of each series, again every other day, from every hour with a covered deadline."""
     against_median = []
     for found in public.values():
         begin = int(len(found.lows) * 0.6)
@@ -321,7 +321,7 @@ def followed(whole: optimal_stopping.PricePath, begin: int, hours: int) -> np.nd
 def test_an_hourly_wait_comes_to_what_the_reference_says(
     prices: list[float | None], polled: list[bool], hours: int
 ) -> None:
-    """Each hour with a poll is one poll of the reference, which counts for an hour."""
+    """Each hour with a poll is one poll of the reference, valid for an hour."""
     prices = [price if seen else None for price, seen in zip(prices, polled, strict=False)]
     whole = optimal_stopping.price_path_of(series(prices, polled[: len(prices)]))
     limits = [np.inf, *[1.0] * hours]
@@ -338,7 +338,7 @@ def test_an_hourly_wait_comes_to_what_the_reference_says(
 
 
 def test_what_is_said_of_a_wait_is_about_starts_at_prices_like_the_one_now() -> None:
-    """Half of the time it stands at 1, and never falls; half of the time at 2, and falls to 1.8 in a third of days."""
+    """Half of the time it is 1 and never falls; half of the time it is 2 and falls to 1.8 on a third of the days."""
     low, high = [1.0] * 24, [2.0] * 20 + [1.8] * 4
     prices = [price for day in range(60) for price in (low if day < 30 else high if day % 3 == 0 else [2.0] * 24)]
     advice = advise(series(prices), 12)
@@ -356,7 +356,7 @@ def test_a_single_wait_varies_more_than_the_mean_of_many() -> None:
 
 
 def test_few_independent_waits_ask_for_the_extremes_seen() -> None:
-    """Ten waits of a day, in one of which an hour or five cost twice as much: the range holds that cost."""
+    """Ten waits of a day, of which one has an hour or five at twice the price: the range contains that cost."""
     once, costs = np.full(240, 1.0), np.full(240, 0.9)
     costs[100:105] = 2.0
     rule = optimal_stopping.StoppingRule(limits=(np.inf, 1.0), relative=False)

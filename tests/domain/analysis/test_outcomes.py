@@ -1,4 +1,4 @@
-"""What came of waits, compared with a reference that follows each of them poll by poll."""
+"""Outcomes of waits, compared with a reference that follows each of them poll by poll."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_miss_after_which_nothing_came_costs_the_highest_price() -> None:
 
 
 def test_a_threshold_that_was_never_met_saves_nothing_by_starts_left_out() -> None:
-    """Cheap when a wait starts, nothing on offer a day later, dear when offers return: only the lucky ones remained."""
+    """Cheap when a wait starts, nothing a day later, expensive when offers return: only lucky starts remained."""
     week = [2.0] * 12 + [None] * 24 + [4.0] * 12
     found = outcomes_of(hourly(week * 4, limit=1.0), 24 * HOUR)
     paid, once = found.paid[found.counted], found.at_once[found.counted]

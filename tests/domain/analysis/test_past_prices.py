@@ -1,4 +1,4 @@
-"""What `new_low` and `drop_by` compare with, and when there is too little to compare with."""
+"""The prices that `new_low` and `drop_by` compare with, and when there are too few of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_is_older_than_the_span_does_not_count() -> None:
 
 @pytest.mark.parametrize(("hours", "fires"), [(216, False), (217, True)])
 def test_less_history_than_a_third_of_the_span_says_so_and_does_not_fire(hours: int, fires: bool) -> None:
-    """Of thirty days ten must be known, and a day is known once it was looked at."""
+    """Of thirty days ten must be known, and a day is known after one poll."""
     found = low(a_series(*[2_000_000] * hours))
     assert (found.microusd_gpu_hour is not None) is fires
     assert fires or found.basis == "too little history: 9d of 30d is known, 10d required"
@@ -60,7 +60,7 @@ def test_a_price_a_day_is_a_history_and_one_price_of_long_ago_is_none() -> None:
 
 
 def only_looked_then(series: PriceSeries) -> PriceSeries:
-    """A poll only where there is a price."""
+    """Polls only where there is a price."""
     polled = [one is not None for one in series.lows]
     return PriceSeries(first_hour=series.first_hour, lows=series.lows, polled=polled, source="test")
 
@@ -128,7 +128,7 @@ def test_a_part_of_less_than_an_hour_is_rounded_up() -> None:
 
 @pytest.mark.parametrize(("hours", "percent", "fires"), [(50, 5, False), (52, 5, True), (99, 1, False), (100, 1, True)])
 def test_a_percentile_of_too_little_says_so_and_does_not_fire(hours: int, percent: float, fires: bool) -> None:
-    """A third of the span, and as many hours as one of them is that percentile."""
+    """A third of the span must be known, and that percentile must cover as many hours."""
     found = percentile(a_series(*[2_000_000] * hours), percent)
     assert (found.microusd_gpu_hour is not None) is fires
     assert fires or (found.basis.startswith("too little history: ") and "require" in found.basis)

@@ -1,4 +1,4 @@
-"""Sightings become runs: against a model that goes from moment to moment."""
+"""Observations become runs: compared with a model that goes from moment to moment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def of_offer(runs: PriceRuns, number: int) -> list[PriceRun]:
 
 
 def model(points: dict[int, int], looks: set[CompletePoll]) -> list[PriceRun]:
-    """Moment by moment: a price stands until another one is seen, or a poll that would have shown it does not."""
+    """Moment by moment: a price lasts until another one is seen, or a poll lacks it that would have shown it."""
     made: list[PriceRun] = []
     standing = None
     for at_s in range(21):

@@ -1,4 +1,4 @@
-"""A statement of prices is judged by the prices that came, and by nothing else."""
+"""A forecast is scored by the prices that followed, and by nothing else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_at_the_deadline_it_takes_what_there_is() -> None:
 
 
 def test_a_series_that_begins_after_the_statement_does_not_move_its_deadline() -> None:
-    """Nobody looked in the first two hours: the third hour's price is at the deadline, and no later one."""
+    """The first two hours have no polls: the third hour's price is at the deadline, and later prices do not count."""
     later = PriceSeries(first_hour=FIRST_HOUR + 2, lows=[4_000_000, 1_000_000], polled=[True, True], source="a test")
     found = score(stated(2.0, 2.0, None), later, LATE)
     assert found is not None
@@ -70,7 +70,7 @@ def test_a_series_that_begins_after_the_statement_does_not_move_its_deadline() -
 
 
 def test_on_a_slow_market_the_deadline_is_a_step() -> None:
-    """A poll a day, a deadline of two days: what each poll saw is what the day offered."""
+    """One poll a day, a deadline of two days: each poll represents its day."""
     prices: list[float | None] = [None] * 72
     polled = [hour % 24 in {10, 11, 12} for hour in range(72)]
     for hour, known in enumerate(polled):

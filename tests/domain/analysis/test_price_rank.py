@@ -1,4 +1,4 @@
-"""The place of a price in its history, as an alert states it."""
+"""The rank of a price in its history, as an alert states it."""
 
 from __future__ import annotations
 

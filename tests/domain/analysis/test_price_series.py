@@ -1,4 +1,4 @@
-"""Prices over time in few figures, against the plainest model: what was on offer in each minute."""
+"""Summaries of prices over time, compared with the simplest model: the offers of each minute."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def a_history(looks: Looks) -> MarketHistory:
 
 
 def by_minute(looks: Looks) -> list[dict[int, int] | None]:
-    """What was on offer in each minute; None: no look vouches for it."""
+    """The offers of each minute; None: no poll covers it."""
     found: list[dict[int, int] | None] = []
     for minute in range(looks[-1][0] + LASTS_MIN):
         at, prices = next((at, prices) for at, prices in reversed(looks) if at <= minute)

@@ -1,4 +1,4 @@
-"""Slow markets are judged by the day or by the week, and nothing is made up for the hours between two polls."""
+"""Slow markets are judged by the day or the week, and the hours between two polls are not invented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = 24
 
 
 def a_series(prices: list[float | None], every_h: int, *, lasts_h: int = 3, more_h: int = 0) -> PriceSeries:
-    """A poll every so many hours, each valid for three; then some hours to now. None: nothing was on offer."""
+    """A poll every few hours, each valid for three; then some hours to now. None: no offers."""
     hours = (len(prices) - 1) * every_h + 1 + more_h
     lows, polled = [None] * hours, [False] * hours
     for number, price in enumerate(prices):
@@ -41,7 +41,7 @@ def test_a_poll_a_month_is_too_seldom_for_any_step() -> None:
 
 
 def test_a_poll_a_day_has_an_answer_by_the_day() -> None:
-    """It fell on every third day: by the hour nothing could be said, seven of eight hours being unknown."""
+    """The price fell on every third day: by the hour nothing was known, as seven of eight hours lack a poll."""
     hourly = a_series([2.0 if day % 3 == 0 else 3.0 for day in range(60)], DAY)
     assert why_too_little_data(hourly, 48) is not None
     found = advise(on_own_step(hourly), 4 * DAY)

@@ -1,4 +1,4 @@
-"""Tests and intervals against scipy, against counting all cases by hand, and on data whose answer is known."""
+"""Tests and intervals, compared with scipy, with enumerated cases, and with data whose answer is known."""
 
 from __future__ import annotations
 

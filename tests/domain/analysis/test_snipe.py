@@ -1,4 +1,4 @@
-"""Snipe odds: the chance that a poll at every so many seconds sees an offer before it is gone."""
+"""Snipe odds: the chance that polls at some interval see an offer before it is gone."""
 
 from __future__ import annotations
 

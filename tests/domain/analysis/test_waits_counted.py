@@ -1,4 +1,4 @@
-"""How many waits are behind a mean of `advise`, and what came of them."""
+"""How many waits a mean of `advise` covers, and their outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.domain.analysis.test_optimal_stopping import series
 def test_the_waits_behind_a_mean_are_bought_or_missed_or_unknown_as_the_reference_says(
     prices: list[float | None], polled: list[bool], hours: int
 ) -> None:
-    """Under its own limits of each stretch, a median that is never met but by the 2.0 at the beginning."""
+    """Below its limits only at times; its median is met only by the 2.0 at the beginning."""
     flags = [True] * 24 + [seen or at % 3 == 0 for at, seen in enumerate(polled, 24)]
     lows = [2.0] * 24 + [price if seen else None for price, seen in zip(prices, flags[24:], strict=False)]
     whole = optimal_stopping.price_path_of(series(lows, flags[: len(lows)]))
@@ -35,7 +35,7 @@ def test_the_waits_behind_a_mean_are_bought_or_missed_or_unknown_as_the_referenc
 
 
 def test_a_saving_says_how_many_waits_are_behind_it() -> None:
-    """At 3.0 from noon on, 2.0 in the morning, nothing on offer at night, nobody looked on every fifth day."""
+    """3.0 from noon on, 2.0 in the morning, no offers at night, no polls on every fifth day."""
     day = [2.0] * 6 + [3.0] * 12 + [None] * 6
     lows = [None if (at // 24) % 5 == 4 else low for at, low in enumerate(day * 40 + [2.0] * 6 + [3.0] * 2)]
     flags = [(at // 24) % 5 != 4 for at in range(len(lows))]

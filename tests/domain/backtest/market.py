@@ -1,4 +1,4 @@
-"""Market histories for tests: given poll by poll, and random ones."""
+"""Market histories for tests: explicit polls, and random ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Prices = Mapping[str, float]  # machine → dollars an hour, listed
 def history_of(
     looks: Sequence[tuple[float, Prices | None]], gpu: str = "H100 SXM", spot: bool = False, provider: str = "vastai"
 ) -> MarketHistory:
-    """One GPU at one provider. `looks`: (seconds after noon, what was on offer; None: no answer)."""
+    """One GPU at one provider. `looks`: (seconds after noon, offers; None: no answer)."""
     machines = sorted({machine for _, prices in looks for machine in prices or ()})
     listings = tuple(
         ListedOffer(
@@ -73,31 +73,31 @@ def _spells(number: int, machine: str, seen: Sequence[tuple[int, Prices | None]]
 
 
 def a_rule(max_price: float = 2.0, **changes: Any) -> Watch:
-    """H100 SXM, alerting, reported once."""
+    """A watch for H100 SXM that alerts once."""
     plain = {"gpu_names": ("H100 SXM",), "max_price_usd_gpu_hour": Decimal(str(max_price)), "repeat_every_s": None}
     return a_watch(**(plain | changes))
 
 
 def a_renting_rule(max_price: float = 2.0, hours: float = 1.0, **changes: Any) -> Watch:
-    """The same, but it rents: one at a time, as often as it can."""
+    """The same, but it rents: one at a time, as often as possible."""
     spec = LaunchSpec(max_active=1, max_total=0, max_runtime_s=hours * 3600)
     return a_rule(max_price, **({"action": Action.LAUNCH, "launch": spec} | changes))
 
 
 def a_setting(**changes: Any) -> ReplaySettings:
-    """Without commissions: what is listed is what is paid."""
+    """Without commissions: the paid price is the listed one."""
     return ReplaySettings(**({"commissions": {}, "max_age": timedelta(hours=3)} | changes))
 
 
 def played(market_history: MarketHistory, *watches: Watch, **setting: Any) -> list[WatchReplay]:
-    """What becomes of these watches."""
+    """Replay these watches."""
     rules = a_setting(**setting)
     found = [(watch, find_candidates(watch, market_history, rules.commissions, 0.0)) for watch in watches]
     return replay(found, market_history, rules)[0]
 
 
 def reported(watch_replay: WatchReplay) -> list[tuple[float, str, str | None, float | None, int]]:
-    """(seconds after noon, reason, machine, dollars per GPU-hour, launches begun) of each turn."""
+    """Return (seconds after noon, reason, machine, dollars per GPU-hour, started launches) of each turn."""
     return [
         (
             (turn.at - NOON).total_seconds(),
@@ -111,7 +111,7 @@ def reported(watch_replay: WatchReplay) -> list[tuple[float, str, str | None, fl
 
 
 def a_story(most: int = 25) -> st.SearchStrategy[list[tuple[float, Prices | None]]]:
-    """Looks at three machines whose prices come, go and change, seconds to hours apart; some fail."""
+    """Polls of three machines whose prices appear, disappear and change, seconds to hours apart; some fail."""
     prices = st.dictionaries(st.sampled_from("abc"), st.sampled_from([1.0, 1.5, 1.9, 2.0, 2.1, 3.0]), max_size=3)
     step = st.tuples(st.sampled_from([1, 30, 300, 3600, 4 * 3600]), st.one_of(prices, prices, prices, st.none()))
 

@@ -1,6 +1,6 @@
-"""A daemon's run over a random market, kept in a real store as it always is, replays to the very same decisions.
+"""A daemon's run over a random market, recorded in a real store, replays to exactly the same decisions.
 
-The live side is what `gpuwatch run` is made of: hunts, sweeps, `Evaluator`, the desk and the ledger over SQLite.
+The live side consists of the parts of `gpuwatch run`: hunts, sweeps, `Evaluator`, unit of work and launches on SQLite.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ WATCHES = (ALERTS, HELD, RENTS)
 
 
 class Market:
-    """Six machines whose prices come, go and change; it fails now and then."""
+    """Six machines whose prices appear, disappear and change; searches sometimes fail."""
 
     def __init__(self, seed: int) -> None:
         self.name = "vastai"
@@ -77,7 +77,7 @@ class Market:
         self.passes: Callable[[datetime], None] = lambda now: None  # time does
 
     def step(self, now: datetime) -> None:
-        """What changes from round to round."""
+        """Change the market between rounds."""
         self.now = now
         self._is_down = self._random.random() < 0.05
         for machine, gpu, spot in itertools.product("abc", GPUS, (False, True)):
@@ -87,7 +87,7 @@ class Market:
                     self._prices[machine, gpu, spot] = self._random.choice([1.5, 1.7, 1.75, 1.8, 2.0, 2.4, 3.0])
 
     def search(self, query: Query) -> Answer:
-        """As a marketplace answers: filtered by what is asked."""
+        """Answer like a marketplace: filtered by the query."""
         self.now += timedelta(seconds=1)  # no two answers come at once
         self.passes(self.now)
         if self._is_down:
@@ -124,7 +124,7 @@ class Market:
 
 
 class NotingEvaluator(Evaluator):
-    """Notes what is decided."""
+    """Records decisions."""
 
     def __init__(self, *parts: object) -> None:
         super().__init__(*parts)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ class NotingEvaluator(Evaluator):
 
 
 class Daemon:
-    """One provider's hunts and sweeps, and launches that run at once and to their end."""
+    """One provider's hunts and sweeps, and launches that run at once until their end."""
 
     def __init__(self, database: Database, market: Market) -> None:
         self.market = market
@@ -166,7 +166,7 @@ class Daemon:
         self.hunter = Hunter(market, WATCHES, TWENTY, self.evaluator, self._keep_hunt, threading.Event())
 
     def round(self, now: datetime) -> None:
-        """A sweep, then the hunts."""
+        """Run a sweep, then the hunts."""
         self.market.step(now)
         for gpu, spot in itertools.product(GPUS, (False, True)):
             self._sweep(gpu, spot)
@@ -208,7 +208,7 @@ class Daemon:
 
 
 def live(daemon: Daemon, watch: Watch) -> list[Reported]:
-    """What was decided, where it was another decision than the one before, or something was rented."""
+    """Return decisions that differ from the previous one, or that rented something."""
     found: list[Reported] = []
     for decision, begun in daemon.evaluator.decided:
         if decision.watch == watch.name:
@@ -217,7 +217,7 @@ def live(daemon: Daemon, watch: Watch) -> list[Reported]:
 
 
 def replayed(database: Database, setting: ReplaySettings, until: datetime) -> Mapping[str, list[Reported]]:
-    """The same out of what the store holds."""
+    """Return the same from the store's data."""
     market_history = read_market_history(database, MarketFilter(gpus=GPUS), NOON - timedelta(days=1), until)
     players = [
         (watch, find_candidates(watch, market_history, setting.commissions, REFERENCE_DISK_GB)) for watch in WATCHES

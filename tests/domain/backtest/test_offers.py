@@ -1,4 +1,4 @@
-"""What the history holds, as offers; and what it cannot judge."""
+"""The history's data as offers, and clauses that it cannot judge."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_compares_with_the_history_is_left_out_and_named() -> None:
 
 
 def test_a_condition_on_what_nobody_recorded_is_left_out_and_named() -> None:
-    """It would be unknown for every offer, and the replay would say that it never fires."""
+    """It would be unknown for every offer, and the replay would report that it never fires."""
     watch = a_rule(when="reliability >= 0.98", any_of=("gpu_count == 1", "verified"), max_usd_gib_hour=Decimal("0.04"))
     judged, ignored = without_unrecorded_clauses(watch, [LISTING])
     assert ignored == ("usd_per_gib_hour", "when", "any")

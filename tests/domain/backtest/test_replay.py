@@ -1,4 +1,4 @@
-"""The replay: the daemon's decisions, look by look, and nothing of what came later."""
+"""The replay: the daemon's decisions, poll by poll, without any knowledge of the future."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay comes to, on figures worked out by hand."""
+"""The results of a replay, for figures computed by hand."""
 
 from __future__ import annotations
 

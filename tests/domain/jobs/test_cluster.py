@@ -1,4 +1,4 @@
-"""A job on several machines: its limits hold for all of them together."""
+"""A multi-node job: its limits hold for all machines together."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_budget_counts_machines() -> None:
 
 
 def test_the_same_launch_has_the_same_task() -> None:
-    """What is submitted again after a lost answer must change nothing at dstack."""
+    """A repeated submission after a lost answer must change nothing at dstack."""
     job = a_cluster(gpu=("A100",), gpu_names=("A100 SXM 80GB", "A100 PCIe 80GB"), spot=SpotPolicy.ANY, disk_gb=99.5)
     launch = launched(job)
     task = dstack_task(job, launch)

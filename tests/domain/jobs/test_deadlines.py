@@ -1,4 +1,4 @@
-"""When a job must be done, as people say it."""
+"""Deadlines of jobs, as people write them."""
 
 from __future__ import annotations
 

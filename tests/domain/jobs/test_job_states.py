@@ -1,4 +1,4 @@
-"""The states of a job: what follows from what."""
+"""The states of a job and their transitions."""
 
 from __future__ import annotations
 

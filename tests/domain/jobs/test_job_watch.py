@@ -1,4 +1,4 @@
-"""A job as a watch: what its limits allow, and for how long."""
+"""A job as a watch: the price and the time that its limits allow."""
 
 from __future__ import annotations
 

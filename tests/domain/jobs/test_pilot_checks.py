@@ -1,4 +1,4 @@
-"""What a pilot says of required items: passed, failed, or not measured."""
+"""The verdict of a pilot on required items: passed, failed, or not measured."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_is_not_measured_is_waited_for_a_bounded_time() -> None:
 
 
 def test_a_job_with_a_pilot_rents_before_its_pilot_has_measured() -> None:
-    """What only its owner knows still holds it back; and everything does without a pilot."""
+    """Items that only the owner can judge still block it; without a pilot, all items do."""
     job = _job(pilot=PilotSpec(share=0.01), resources=a_watch(require=("amp", "util_70", "my own")))
     limit = job.definition.resources.max_price_usd_gpu_hour
     assert watch_of(job, limit, NOW).require == ("amp", "my own")

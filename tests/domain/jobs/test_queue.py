@@ -1,4 +1,4 @@
-"""The queue's policy: who goes first, at which limit, who waits, what could share an instance."""
+"""The queue's policy: the order, the limits, who waits, who could share an instance."""
 
 from __future__ import annotations
 

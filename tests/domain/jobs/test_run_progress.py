@@ -1,4 +1,4 @@
-"""Progress by what a command prints or keeps, and what follows from it."""
+"""Progress from a command's output or files, and its consequences."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tests.builders_jobs import a_job
     ],
 )
 def test_a_log_is_read(log: str, fraction: float | None, speed: float | None, loss: float | None) -> None:
-    """The newest figure counts; one that cannot be is none."""
+    """The newest figure counts; an impossible one is ignored."""
     found = parse_progress(log)
     assert (found.fraction, found.tokens_per_s, found.loss) == (fraction, speed, loss)
 
 
 def test_a_record_comes_before_the_log() -> None:
-    """metrics.jsonl says it in so many words; its first line may be torn."""
+    """metrics.jsonl states it explicitly; its first line may be torn."""
     metrics = b'ep": 3}\n{"step": 40, "total_steps": 80, "loss": 1.5}\n{"step": 60, "tokens_per_s": 1e4}\n'
     found = parse_progress("step 1/100", metrics)
     assert (found.fraction, found.tokens_per_s, found.loss) == (0.75, 10_000.0, 1.5)
 
 
 def test_the_state_of_a_trainer_is_read_from_its_end() -> None:
-    """Its beginning may be cut off."""
+    """Its beginning may be missing."""
     state = b'ry": [{"loss": 2.25, "step": 400}, {"loss": 2.0, "step": 500}], "max_steps": 1000, "num"'
     found = parse_progress("", state)
     assert (found.fraction, found.loss) == (0.5, 2.0)
@@ -55,7 +55,7 @@ def test_no_text_is_an_error(log: str, metrics: bytes) -> None:
 
 
 def test_a_forecast_goes_on_at_the_speed_so_far() -> None:
-    """A run that resumed at half, and did a tenth in an hour, needs four more."""
+    """A run that resumed at half, and did a tenth in an hour, needs four more hours."""
     ahead = forecast(NOON, 0.6, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0)
     assert ahead is not None
     assert ahead.usd.low < 18.0 < ahead.usd.high
@@ -77,7 +77,7 @@ def test_a_forecast_goes_on_at_the_speed_so_far() -> None:
     ],
 )
 def test_what_an_idle_gpu_waits_for_is_named(gpu: float | None, more: dict[str, float], begins: str | None) -> None:
-    """Under 70 %, by what the machine shows."""
+    """Below 70 %, according to the machine."""
     found = bottleneck(gpu, **more)  # type: ignore[arg-type]
     assert found is None if begins is None else (found or "").startswith(begins)
 
@@ -90,7 +90,7 @@ def test_one_busy_processor_and_an_empty_gpu_memory_name_both() -> None:
 
 @pytest.mark.parametrize(("noted", "usd"), [(0, 2.0), (1_990_000, 2.0), (7_000_000, 7.0)])
 def test_what_a_run_costs_is_counted_once(noted: int, usd: float) -> None:
-    """It was added to what the queue had noted of the same launch: a pilot stopped a job that just fitted."""
+    """It was added to the queue's figure for the same launch, so a pilot stopped a job that just fitted."""
     span = PriceSpan(since=NOON - timedelta(hours=1), listed_microusd_hour=2_000_000, price_microusd_hour=2_000_000)
     changes = {"state": LaunchState.RUNNING, "requested_at": span.since, "running_at": span.since, "spans": (span,)}
     intent = Intent(watch=a_watch(), match=a_match(), launch_id="a" * 12, dry_run=False)

@@ -1,4 +1,4 @@
-"""What a sample of a run says to a person."""
+"""A sample of a run as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine reports may hold anything."""
+"""A machine's report may contain anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPORT = b"gpuwatch-runner=1\nrun=2\nstarted=1\nphase=ended\nreason=exit\nexit=3
 
 
 def test_a_report_is_read() -> None:
-    """Header, log and what follows it."""
+    """Header, log and the rest."""
     status = parse_status(REPORT)
     assert status is not None
     assert (status.phase, status.exit_code, status.up_s, status.log) == (RunPhase.ENDED, 3, 50, b"abc")
@@ -20,7 +20,7 @@ def test_a_report_is_read() -> None:
 
 
 def test_odd_figures_are_unknown() -> None:
-    """An exit code that none can be, a word for a number, a phase of tomorrow."""
+    """An impossible exit code, a word instead of a number, a phase of the future."""
     said = REPORT.replace(b"exit=3", b"exit=300").replace(b"up=50", b"up=soon").replace(b"=ended", b"=sleeping")
     status = parse_status(said)
     assert status is not None
@@ -29,13 +29,13 @@ def test_odd_figures_are_unknown() -> None:
 
 @given(st.binary(max_size=500))
 def test_nothing_that_a_machine_says_is_an_error(noise: bytes) -> None:
-    """It is a report, or none."""
+    """It is a valid report, or none."""
     assert parse_status(noise) is None
     assert parse_status(b"gpuwatch-runner=1\n" + noise) is not None
 
 
 def test_files_outside_are_left_out() -> None:
-    """A path cannot lead elsewhere."""
+    """A path cannot leave the folder."""
     sha = "a" * 64
     names = ["out/a.bin", "../b", "/etc/passwd", "c/../../d", "./e f", "g\\h"]
     said = "\n".join([*(f"5 {sha} 1 {name}" for name in names), f"x {sha} 1 no", f"5 {sha[:-1]} 1 short"])
@@ -44,7 +44,7 @@ def test_files_outside_are_left_out() -> None:
 
 @given(st.text(max_size=50))
 def test_a_safe_path_stays_below(path: str) -> None:
-    """Whatever it is made of."""
+    """Whatever it consists of."""
     if is_safe_path(path):
         assert ".." not in path.split("/")
         assert not path.startswith("/")

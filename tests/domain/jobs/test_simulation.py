@@ -1,4 +1,4 @@
-"""A queue on recorded prices, by hand-made series whose outcome can be computed by head."""
+"""A queue on recorded prices, with hand-made series whose outcome can be computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches for the guard's rules: one H100 for 4 $/h, all in."""
+"""Launches for the guard's rules: one H100 for 4 $/h in total."""
 
 from __future__ import annotations
 

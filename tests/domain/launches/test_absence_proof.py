@@ -1,4 +1,4 @@
-"""What proves that an instance does not exist, and what never does."""
+"""What proves that an instance does not exist, and what does not."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_lists_alone_prove_nothing_about_a_known_instance_and_it_is_reported() -
 
 
 def test_what_was_never_seen_is_not_proven_gone_quickly() -> None:
-    """A new instance may be unknown to lists and to its id alike."""
+    """Neither lists nor lookups may know a new instance yet."""
     one = Case()
     assert one.look(LISTS, LOOKUP, times=100) is LOOKING
 

@@ -1,4 +1,4 @@
-"""What may stand between a decision and a launch is asked before a slot is taken."""
+"""Everything that can block a launch is checked before a slot is taken."""
 
 from __future__ import annotations
 

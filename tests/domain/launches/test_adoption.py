@@ -1,4 +1,4 @@
-"""An instance that was there before its launch."""
+"""An instance that existed before its launch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.builders import NOON, a_watch
 @pytest.mark.parametrize("state", [InstanceState.STOPPED, InstanceState.OFFLINE, InstanceState.UNKNOWN])
 @pytest.mark.parametrize("spot", [True, False])
 def test_what_stands_still_when_it_is_adopted_is_not_ended_for_that(state: InstanceState, spot: bool) -> None:
-    """A new launch that does not come to life is ended; this one has lived, and its disk is wanted."""
+    """A new launch that does not start is ended; this one has run, and its disk is needed."""
     instance = Instance(
         instance_id="7", label="gpuwatch-aaaaaaaaaaab", state=state, status="", spot=spot, listed_usd_hour=2.0,
         stopped_usd_hour=0.02,

@@ -1,4 +1,4 @@
-"""What a balance says about an instance that no list shows."""
+"""A balance as evidence about an unlisted instance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_balance_that_falls_as_if_it_existed_speaks_against_its_absence() -> N
 
 @pytest.mark.parametrize(("after", "says"), [(49.0, True), (47.5, False), (50.0, None)])
 def test_what_the_others_cost_is_known(after: float, says: bool | None) -> None:
-    """They cost 1 $ in that half hour; a balance that did not move for them is not up to date."""
+    """They cost 1 $ in that half hour; a balance that did not change is not up to date."""
     assert unpaid(50.0, after, an_instance()) is says
 
 

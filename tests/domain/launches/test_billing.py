@@ -1,4 +1,4 @@
-"""What the provider bills at least, or in whole steps, is in the cost, and in what budgets are admitted on."""
+"""A provider's minimum billing and billing steps are part of the cost, and of what budgets count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commission fits the charges: named when there is enough to go by, never by rounding, traffic apart."""
+"""The commission that fits the charges: named only with enough data, never because of rounding, without traffic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.domain.launches.test_costs import DAY, a_row, a_run
 
 
 def charged_with(factor: float, hours: float = 10.0, several: int = 4, noise: int = 0) -> Any:
-    """Cells of launches of different size, charged at so many times the listed price."""
+    """Invoice lines of launches of different size, charged at a multiple of the listed price."""
     launches = [
         a_run(hours=hours, launch_id=letter * 12, instance_id=letter, listed_microusd_hour=(n + 1) * 1_000_000)
         for n, letter in enumerate("bcdefgh"[:several])

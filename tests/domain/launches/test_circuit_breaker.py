@@ -1,4 +1,4 @@
-"""When a watch whose launches fail is stopped, tried again, and let go on."""
+"""When a watch with failing launches is stopped, tried again, and resumed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ OPEN = CircuitBreaker(watch="h100", at=NOON, until=NOON + OPEN_FOR, why="3 launc
 
 
 def a_launch(at: float = 0, **changes: Any) -> Launch:
-    """Begun so many minutes after noon."""
+    """A launch that began some minutes after noon."""
     intent = Intent(watch=WATCH, match=a_match(), launch_id="a" * 12, dry_run=False)
     return changed(new_launch(intent, 0, NOON + at * MINUTE), **changes)  # type: ignore[no-any-return]
 
 
 def failed(at: float, took: float = 0, end: EndReason = EndReason.BROKEN) -> Launch:
-    """Over at so many minutes after noon."""
+    """A launch that ended some minutes after noon."""
     return a_launch(at - took, state=LaunchState.FAILED, ended_at=NOON + at * MINUTE, end_reason=end.text("its words"))
 
 
 def finished(at: float, ran: float, **changes: Any) -> Launch:
-    """Ended by itself so many minutes after noon, after it had run for so many."""
+    """A launch that ended by itself some minutes after noon, after running for some minutes."""
     times = {"running_at": NOON + (at - ran) * MINUTE, "ended_at": NOON + at * MINUTE}
     plain = {"state": LaunchState.ENDED, "end_reason": EndReason.FINISHED.text("exited")}
     return a_launch(at - ran - 1, **(plain | times | changes))
@@ -56,7 +56,7 @@ def test_short_work_that_says_it_is_done_is_no_failure() -> None:
 
 @pytest.mark.parametrize(("code", "opens"), [(1, True), (137, True), (0, False)])
 def test_what_crashes_after_hours_is_a_failure_and_counts_as_rented(code: int, opens: bool) -> None:
-    """The code is what says so, and not how long it ran."""
+    """The exit code decides, not the duration."""
     end, state = (EndReason.CRASHED, LaunchState.FAILED) if code else (EndReason.FINISHED, LaunchState.ENDED)
     words = end.text(f"exited: Exited ({code}) 5 seconds ago")
     ends = [finished(500 * n, ran=400, end_reason=words, state=state) for n in (1, 2, 3)]
@@ -94,7 +94,7 @@ def test_three_failures_over_half_an_hour_do_not() -> None:
 
 
 def test_what_the_attempts_took_themselves_does_not_spread_them_out() -> None:
-    """Three machines in a row that are not ready within 15 minutes: over 45 minutes, and no minute between them."""
+    """Three consecutive machines that are not ready within 15 minutes: over 45 minutes, without any pause."""
     row = [failed(16, took=15.5), failed(32, took=15.5), failed(48, took=15.5)]
     assert judged(*row) is not None
 

@@ -1,4 +1,4 @@
-"""What launches cost by our own computation, beside what was charged; where the month is heading."""
+"""The computed costs of launches, compared with charges; the forecast of the month."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ SECONDS = st.floats(0, 200_000)
 
 @st.composite
 def lives(draw: st.DrawFn) -> Launch:
-    """Any life: waiting, running, price changes, stops; with any disk, commission and traffic."""
+    """Any course: waiting, running, price changes, stops; with any disk, commission and traffic."""
     disk, commission = draw(st.integers(0, 500_000)), Decimal(draw(st.integers(0, 50))) / 100
     at, spans = NOON + timedelta(seconds=draw(SECONDS)), []
     for _ in range(draw(st.integers(0, 5))):
@@ -329,7 +329,7 @@ def test_a_mean_of_fewer_than_three_days_is_not_enough() -> None:
 
 
 def test_the_mean_of_the_days_so_far_goes_on() -> None:
-    """From the day of the first launch on: 3.60 in four days, and six days are left of November."""
+    """From the day of the first launch on: 3.60 in four days, with six days of November left."""
     found = forecast([a_run()], midnight(TODAY) + 4 * DAY)
     assert found.sample_days == 4.0
     assert found.mean_effective == round(3_600_000 * (1 + Decimal(6) / 4))

@@ -1,4 +1,4 @@
-"""What was promised, against what is there."""
+"""An instance compared with its offer."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_slow_is_under_70_percent_of_what_is_wanted() -> None:
 
 
 def test_a_gpu_whose_memory_the_list_does_not_say_is_not_taken_for_its_larger_sister() -> None:
-    """The list calls both "A100 SXM4"; without a memory that resolves to the common one."""
+    """The list calls both "A100 SXM4"; without the memory that means the common one."""
     small = a_running_launch(gpu="A100 SXM 40GB", promised=Promise(gpu_memory_gib=40.0))
     unreported_failures = listed(gpu="A100 SXM 80GB", gpu_memory_gib=None)
     assert listing_mismatch(small, unreported_failures) is None

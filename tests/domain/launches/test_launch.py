@@ -1,4 +1,4 @@
-"""What a launch is, what it costs, whether it may begin, and when its absence is believed. Values only."""
+"""A launch: its properties, its cost, its admission, and when it counts as absent. Values only."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def a_failed(end: EndReason, at: datetime = NOON, **changes: Any) -> Launch:
 
 
 def test_what_is_over_is_never_ordered_again() -> None:
-    """It is only reopened, when its instance is listed."""
+    """It is only reopened if its instance is listed."""
     reopened = frozenset({S.STARTING, S.RUNNING, S.STOPPING})
     assert all(ALLOWED_TRANSITIONS[state] == reopened for state in FINAL_STATES)
 
@@ -107,7 +107,7 @@ def test_the_listed_cost_is_without_the_commission() -> None:
 
 @given(st.integers(-100, 10_000), st.integers(0, 10_000))
 def test_a_cost_is_never_negative_and_parts_add_up(hours: int, part: int) -> None:
-    """Also when the clock stepped back behind the start."""
+    """Even if the clock stepped back behind the start."""
     now, middle = NOON + hours * HOUR, NOON + part * HOUR
     whole = cost_microusd(a_running(), now)
     later = cost_microusd(a_running(), now, since=middle)
@@ -123,7 +123,7 @@ def test_the_lowest_free_slot_is_taken() -> None:
 
 
 def test_fewer_slots_than_alive_refuse() -> None:
-    """The owner lowered max_active while more were alive: the slots that are left do not count."""
+    """The owner lowered max_active below the number of active launches: free slots do not count."""
     got = free_slot(LaunchSpec(max_active=2, max_total=0), "w", [a_launch(slot=5), a_launch(slot=6)], 2)
     assert isinstance(got, LaunchRefusal)
 
@@ -142,7 +142,7 @@ def test_max_total_zero_is_no_limit() -> None:
     ],
 )
 def test_a_budget_counts_what_runs_and_this_one(budget: Budget, reason: RefusalReason) -> None:
-    """Two of 3.60 an hour, for ten hours at most."""
+    """Two launches at 3.60 an hour, for at most ten hours."""
     got = budget_refusal(a_launch(), [a_running()], [], budget, NOON)
     assert got is not None
     assert got.reason is reason

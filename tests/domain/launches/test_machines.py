@@ -1,4 +1,4 @@
-"""Which machines are left alone: by what failed on them, and by the owner's decision. What an outbid launch counts."""
+"""Which machines are avoided: by their failures, and by the owner's decision. The effect of an outbid launch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def over(end: EndReason, launch_id: str = "a" * 12, watch: str = "h100", **chang
 
 
 def word(verdict: MachineVerdict, at: float = 1, hours: float | None = None) -> MachineNote:
-    """Said so many hours after noon."""
+    """A note made some hours after noon."""
     until = None if hours is None else NOON + (at + hours) * HOUR
     return MachineNote(provider="vastai", machine_id="77", verdict=verdict, at=NOON + at * HOUR, until=until)
 
@@ -86,7 +86,7 @@ def test_forgiven_failures_leave_the_record_and_later_ones_count() -> None:
     ],
 )
 def test_of_stock_only_what_another_machine_would_repeat_is_avoided(end: EndReason, is_avoided: bool) -> None:
-    """A list price that the bill does not keep would be rented again and again, and billed each time."""
+    """A list price that the bill exceeds would be rented again and again, and billed each time."""
     avoided = find_avoided_machines([over(end)], (), NOON + HOUR)
     stock = an_offer(provider="vastai", machine_id="77", terms=OfferTerms(fungible=True))
     assert (offer_machine_refusal(avoided, stock) is not None) is is_avoided

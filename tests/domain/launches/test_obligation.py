@@ -1,4 +1,4 @@
-"""What the keeper reads of its file, whatever happened to it."""
+"""How the keeper reads its file, whatever happened to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instances that belong to nobody may be what a lost order created."""
+"""Which unaccounted instances a lost order may have created."""
 
 from __future__ import annotations
 

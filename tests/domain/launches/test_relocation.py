@@ -1,4 +1,4 @@
-"""Would moving pay? By what the rest costs, with a second set-up and everything that is billed anyway."""
+"""Whether moving pays: by the remaining cost, with a second set-up and everything billed anyway."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ AFTER_2H = NOON + timedelta(hours=2)
 
 
 def launch(**changes: Any) -> Launch:
-    """At 4 $/h since noon, ordered six minutes before; ten hours are left at two o'clock."""
+    """At 4 $/h since noon, ordered six minutes before; at two o'clock ten hours are left."""
     return a_running_launch(
         **{"max_runtime_s": 12 * 3600.0, "requested_at": NOON - timedelta(minutes=6), "offer_id": "1"} | changes
     )
 
 
 def quote(usd_hour: float, **changes: Any) -> Match:
-    """What it costs all in; no disk, no commission."""
+    """An offer with its total cost; no disk, no commission."""
     offer = an_offer(
         **{"offer_id": "2", "machine_id": "2", "quoted_usd_hour": usd_hour, "provider": "runpod"} | changes
     )
@@ -51,7 +51,7 @@ def test_it_pays_from_min_saving_on(usd_hour: float, pays: bool) -> None:
 
 
 def test_a_started_hour_is_paid_here_and_a_minimum_there() -> None:
-    """Half an hour is left of a begun hour: staying costs nothing more, whatever is for sale."""
+    """Half of a started hour is left: staying costs nothing more, whatever is on offer."""
     begun = launch(max_runtime_s=3 * 3600.0, promised=Promise(billing_step_s=3 * 3600.0))
     assert relocation(begun, WATCH, [quote(0.5)], AFTER_2H) is None
     dear = changed(quote(2.0), price=changed(quote(2.0).price, min_billing_s=24 * 3600.0))

@@ -1,4 +1,4 @@
-"""What comes upon a launch by the clock or by its host."""
+"""Events of a launch that the clock or its host causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets against what was really spent."""
+"""Budgets compared with real spending."""
 
 from __future__ import annotations
 

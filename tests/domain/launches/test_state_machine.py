@@ -1,4 +1,4 @@
-"""The life of a launch as a pure function: whatever is observed, in whatever order, some things stay true."""
+"""The life of a launch as a pure function: invariants that hold for any events in any order."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_answer_that_comes_after_the_owner_ended_it_ends_what_was_made() -> N
 
 @pytest.mark.parametrize(("spot", "end"), [(True, EndReason.BID_LOST), (False, EndReason.BROKEN)])
 def test_a_contract_that_stands_still_from_the_start_ends_at_once(spot: bool, end: EndReason) -> None:
-    """Found by its label after its answer was lost: it will not run, and its disk is billed."""
+    """Found by its label after a lost answer: it will not run, and its disk is billed."""
     ending = after(
         alive(S.STARTING, spot=spot),
         transition(alive(S.STARTING, spot=spot), InstanceListed(instance(I.STOPPED)), at()),
@@ -240,7 +240,7 @@ def test_what_was_approved_is_held_to_the_price_that_was_approved(action: Action
 
 
 def test_what_is_billed_from_the_start_is_held_to_what_was_rented_not_to_the_cap_of_an_auto_price() -> None:
-    """A host that lists at 3.60 under the limit and bills 8.00 is under the cap, and yet not what was rented."""
+    """A host that lists 3.60 below the limit and bills 8.00 is under the cap, but is not what was rented."""
     auto = AutoPrice(cap_usd_gpu_hour=Decimal(9), deadline_s=3600.0)
     watch = a_watch(max_price_usd_gpu_hour=Decimal(9), auto=auto)
     assert watch_terms(watch, alive(S.STARTING)).ceiling_microusd == 3_600_000
@@ -275,7 +275,7 @@ _SEEN: st.SearchStrategy[LifecycleEvent] = st.one_of(
 
 
 class Life(RuleBasedStateMachine):
-    """One launch, and a world that says anything at any time."""
+    """One launch, and a world that may report anything at any time."""
 
     @initialize(spot=st.booleans(), relaunch=st.booleans(), policy=st.sampled_from(list(PriceIncreasePolicy)))
     def begin(self, spot: bool, relaunch: bool, policy: PriceIncreasePolicy) -> None:

@@ -1,4 +1,4 @@
-"""What a watch said when it rented is kept with the launch, without secrets."""
+"""The terms of a watch at the time of a rent are stored with the launch, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle and wasted: what samples say, with gaps, with looks that told nothing."""
+"""Idle and wasted time from samples, with gaps and unknown values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_unknown_is_not_zero() -> None:
 
 
 def test_where_nobody_looked_for_the_whole_span_the_count_begins_anew() -> None:
-    """It may have worked all the while that gpuwatch was down."""
+    """It may have worked while gpuwatch was down."""
     assert after(7210, at(0, 3.0), at(7200, 3.0), at(7210, 3.0)) is None
     assert after(1210, at(0, 3.0), at(1200, 3.0), at(1210, 3.0)) is EndReason.IDLE
 

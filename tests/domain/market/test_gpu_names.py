@@ -1,4 +1,4 @@
-"""GPU names: any spelling to one canonical name, and an owner's words to names."""
+"""GPU names: any spelling becomes one canonical name, and an owner's text becomes names."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_size_in_a_spelling_counts() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(MARKET_NAMES) - KNOWINGLY_UNKNOWN))
 def test_an_owner_may_name_whatever_the_marketplace_spells(name: str) -> None:
-    """On a fresh install nothing has been seen yet: what a provider is known to spell must not be a fault."""
+    """A new installation has seen nothing yet: a provider's known spelling must be accepted."""
     assert catalog().resolve(name).name in catalog().wanted(name)
 
 
@@ -130,7 +130,7 @@ def test_the_seed_scripts_h100_80gb_wants_all_three_h100() -> None:
     ],
 )
 def test_an_owners_words_stand_for_these_gpus(text: str, names: tuple[str, ...]) -> None:
-    """A family means its members, a GPU's own name that GPU, a size narrows."""
+    """A family means its members, a GPU's own name that GPU; a size narrows it."""
     assert catalog().wanted(text) == names
 
 
@@ -175,7 +175,7 @@ def test_control_characters_become_blanks() -> None:
 
 @pytest.mark.parametrize("lookalike", ["L40Š", "RТX 4090", "Η100", "H100 SXΜ"])
 def test_a_name_that_only_looks_like_another_is_not_that_one(lookalike: str) -> None:
-    """Letters of other alphabets are not dropped: "L40Š" is no L40."""
+    """Letters of other alphabets are not dropped: "L40Š" is not an L40."""
     assert not catalog().resolve(lookalike).known
 
 
@@ -192,7 +192,7 @@ def test_no_text_and_no_memory_breaks_a_look(text: str, memory_gib: float | None
 
 
 def test_spellings_that_are_remembered_are_bounded() -> None:
-    """An answer full of invented names does not fill the memory, nor displace what is right."""
+    """An answer full of invented names neither fills the memory nor displaces correct entries."""
     few = GpuCatalog(catalog().gpus())
     for number in range(12_000):
         few.resolve(f"Made up {number}")
@@ -219,7 +219,7 @@ def test_every_alias_means_a_gpu_of_its_own_family(gpu: CatalogGpu) -> None:
 
 
 def test_only_a_bare_rtx_6000_is_shared_between_families() -> None:
-    """Without the memory nobody can tell which; every other alias needs none to name its family."""
+    """Without the memory it is ambiguous; every other alias needs none to name its family."""
     shared = {
         fold(spelling)
         for gpu in catalog().gpus()
@@ -250,7 +250,7 @@ def test_memory_as_sold_is_the_label_of_a_whole_card(gpu: str, reported_mib: int
 
 
 def test_reading_the_catalogue_costs_little() -> None:
-    """It is read at every start of `check`. Counted in calls, 17,400 today: a clock would judge the machine's load."""
+    """Every start of `check` reads it. Counted in calls, 17,400 today: times would depend on the machine's load."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:

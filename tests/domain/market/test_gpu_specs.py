@@ -1,4 +1,4 @@
-"""What the data sheets say: which GPUs have matrix units for half precision."""
+"""Data sheet values: which GPUs have matrix units for half precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every spelling that the providers' documents list: which card it means, which it leaves open, why it is refused."""
+"""Every spelling in the providers' documents: the card that it means, ambiguous ones, and rejected ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_memory_as_sold_of_a_card_that_is_open_is_that_of_the_nearest(
 
 
 def test_a_poll_of_ten_thousand_rows_is_named_in_a_moment() -> None:
-    """The hot path: what has been seen is remembered, open names and refused ones too."""
+    """The hot path: known spellings are cached, including ambiguous and rejected ones."""
     few = GpuCatalog(catalog().gpus())
     rows = [(row["spelling"], float(row["memory_gib"] or 0)) for row in ROWS] * 40
     for spelling, memory in rows[: len(ROWS)]:

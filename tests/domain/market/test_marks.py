@@ -1,4 +1,4 @@
-"""What sets an offer apart, in a word or two."""
+"""Short marks for the special properties of an offer."""
 
 from __future__ import annotations
 

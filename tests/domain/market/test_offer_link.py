@@ -1,4 +1,4 @@
-"""What an offer says of the link between its GPUs."""
+"""The link between an offer's GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where offers stand: countries, their groups, and words of a region, as owners and providers write them."""
+"""Locations of offers: countries, their groups, and regions, as owners and providers write them."""
 
 from __future__ import annotations
 

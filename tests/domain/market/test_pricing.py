@@ -38,7 +38,7 @@ def _exactly(number: float) -> Fraction:
 
 
 def _listed(quoted: float, disk_gb: float | None, held_gb: float, disk_rate: float | None) -> Fraction:
-    """Exact dollars, by the rule as it is written."""
+    """Exact dollars, by the written rule."""
     if disk_gb is None or not disk_rate:
         return _exactly(quoted)
     return _exactly(quoted) + _exactly(disk_rate) * (_exactly(disk_gb) - _exactly(held_gb)) / 720
@@ -130,7 +130,7 @@ def test_disk_that_is_not_priced_apart_costs_nothing_more() -> None:
 def test_no_hostile_quote_makes_a_price_of_nothing(
     quoted: float, held_gb: float, disk_rate: float, disk_gb: float
 ) -> None:
-    """A disk said to cost more than the whole quote is not credited: money is never paid out for renting."""
+    """A disk that supposedly costs more than the whole quote is not credited: renting never earns money."""
     offer = an_offer(quoted_usd_hour=quoted, quoted_disk_gb=held_gb, disk_usd_gb_month=disk_rate)
     assert price_of(offer, disk_gb, TWENTY).price_microusd_hour >= 0
     if disk_gb < held_gb and disk_rate * (held_gb - disk_gb) / 720 > quoted * 1.01:
@@ -193,7 +193,7 @@ def test_the_listed_ceiling_cuts_off_no_offer_that_fits(
 
 @given(listed=st.decimals("0.01", "100", places=6), rate=st.decimals("0", "2", places=3), gpus=st.integers(1, 8))
 def test_the_listed_ceiling_of_an_offers_own_price_lets_it_in(listed: Decimal, rate: Decimal, gpus: int) -> None:
-    """The nearest case: the threshold is exactly what the offer costs."""
+    """The boundary: the threshold equals the price of the offer."""
     commission = Commission(str(rate))
     price = price_of(an_offer(quoted_usd_hour=float(listed)), None, commission)
     most = usd(price.price_microusd_hour) / gpus

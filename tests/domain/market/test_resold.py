@@ -1,4 +1,4 @@
-"""The same stock from its owner and from resellers is shown once, and nothing else is."""
+"""The same stock from its owner and from resellers is shown once; nothing else is merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices: what names a part of a GPU, and what must never be taken for one."""
+"""Slices: which names mean a part of a GPU, and which do not."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_names_no_slice_is_whole(text: str) -> None:
 
 
 def test_no_card_is_ever_a_slice() -> None:
-    """Every spelling of every card in the catalogue, machines that hold whole cards among them."""
+    """Every spelling of every card in the catalogue, including machines with whole cards."""
     slices = [text for gpu in catalog().gpus() for text in gpu.spellings if gpu_fraction(text) < WHOLE]
     assert slices == []
 
@@ -116,6 +116,6 @@ def test_an_ec2_plan_with_a_part_of_a_gpu(plan: str, share: float) -> None:
     ],
 )  # fmt: skip
 def test_a_vgpu_counts_by_its_share_of_the_cards_memory(card: str, gib: int) -> None:
-    """Profiles as NVIDIA names them: the largest of each card is the whole card."""
+    """Profiles with NVIDIA's names: the largest of each card is the whole card."""
     assert gpu_fraction(f"{card}-{gib}Q") == WHOLE
     assert gpu_fraction(f"{card}-{gib - 1}Q") == pytest.approx((gib - 1) / gib)

@@ -1,4 +1,4 @@
-"""Right-sizing: what fits a task, and what is cheapest by which measure."""
+"""Right-sizing: which GPUs are enough for a task, and which is cheapest by which measure."""
 
 from __future__ import annotations
 

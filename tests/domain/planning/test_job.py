@@ -1,4 +1,4 @@
-"""What a job costs: the sources' figures exactly, and the mean of what a simulation pays."""
+"""The cost of a job: the sources' exact figures, and the mean of simulated costs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_hyperscalers_price() -> None:
 
 
 def test_a_load_costs_1_33_to_1_87_and_the_sources_2_33_is_at_another_price() -> None:
-    """The text says 4.00 a card and prints 2.33 for 7 minutes, and 23.30 for ten: that is 5.00 a card."""
+    """The text states 4.00 a card and prints 2.33 for 7 minutes, and 23.30 for ten: that is 5.00 a card."""
     low, high = load_usd(4, 4.00, FigureRange(300, 420))
     assert (round(low, 2), round(high, 2)) == (1.33, 1.87)
     assert (round(10 * low, 2), round(10 * high, 2)) == (13.33, 18.67)
@@ -155,7 +155,7 @@ def test_interruptions_only_ever_add(work_h: float, checkpoint_h: float, per_day
 
 
 def simulated_h(rng: random.Random, work_h: float, stretch_h: float, start_h: float, per_hour: float) -> float:
-    """One run, interrupted at random while it starts and works; checkpoints cost nothing."""
+    """One run with random interruptions while it starts and works; checkpoints are free."""
     passed, done, left_h, starting = 0.0, 0.0, rng.expovariate(per_hour), True
     first = True
     while done < work_h:
@@ -295,7 +295,7 @@ def test_a_candidate_may_have_a_range_of_hours() -> None:
 
 
 def test_offers_are_ranked_by_the_job_and_not_by_the_hour() -> None:
-    """H100 at 3.50 against A100 at 1.20: dearer an hour, and cheaper for what is three times as fast there."""
+    """H100 at 3.50 against A100 at 1.20: a higher hourly price, but cheaper for work that is three times as fast."""
     offers = [
         an_offer(offer_id="a", gpu="A100 SXM 80GB", gpu_count=4, quoted_usd_hour=4.8),
         an_offer(offer_id="h", gpu="H100 SXM", gpu_count=4, quoted_usd_hour=14.0),

@@ -1,4 +1,4 @@
-"""How long a job takes on given hardware: from hours, speed-ups, rates and data sheets."""
+"""The duration of a job on given hardware: from hours, speed-ups, rates and data sheets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a model wants: the sources' figures, published ones, and what follows from them."""
+"""The memory that a model needs: the sources' figures, published ones, and their consequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models by name and by config.json: what is computed from a shape, against what was published."""
+"""Models by name and by config.json: values computed from a shape, compared with published ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways compared: the source's totals, and what a file may not say."""
+"""Compared alternatives: the source's totals, and what a file must not contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speeds by published measurements: the nearest row, carried over by the roofline, with an honest range."""
+"""Speeds from published measurements: the nearest row, scaled by the roofline model, with an honest range."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_job_that_was_measured_has_the_range_that_was_measured() -> None:
 
 
 def test_no_row_estimates_itself() -> None:
-    """The articles' 70B on two H100 is far slower than others measured: left out, it is not found."""
+    """The articles' 70B on two H100 is far slower than others measured: without it, it cannot be estimated."""
     (left_out,) = [one for one in leave_one_out(TABLE) if one.row.tokens_per_s == (350, 500)]
     assert left_out.ratio > 3
 

@@ -1,4 +1,4 @@
-"""Which of the accepted offers comes first: ties, and what a watch prefers."""
+"""Which of the accepted offers comes first: ties, and a watch's preferences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def order(watch: Watch, *found: Match) -> list[str]:
 
 
 def test_a_range_of_counts_rents_the_smaller_machine_for_a_fraction_of_a_percent() -> None:
-    """Eight GPUs at 18.31 $/h were rented instead of one at 2.293, 0.2 % cheaper for each GPU."""
+    """Eight GPUs at 18.31 $/h were rented instead of one at 2.293, 0.2 % cheaper per GPU."""
     eight, one = offer("eight", 18.31, 8), offer("one", 2.293)
     assert order(RENTS, eight, one) == ["one", "eight"]
     assert order(msgspec.structs.replace(RENTS, tie=0.0), eight, one) == ["eight", "one"]

@@ -1,4 +1,4 @@
-"""The words of a command: as many as the owner wrote, whatever a host wrote."""
+"""The arguments of a command: as many as the owner wrote, whatever a host wrote."""
 
 from __future__ import annotations
 

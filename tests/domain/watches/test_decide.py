@@ -1,4 +1,4 @@
-"""Does a watch fire? All reasons, and what a watch remembers."""
+"""Whether a watch fires: all reasons, and a watch's memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPORTED = WatchMemory(fired_at=NOON - HOUR, fired_microusd_gpu_hour=3_600_000.0
 
 
 def a_look(*listed: float, **changes: Any) -> Observation:
-    """A complete look with an H100 at each of these listed prices."""
+    """A complete poll with an H100 at each of these listed prices."""
     found = tuple(a_match(an_offer(quoted_usd_hour=price)) for price in sorted(listed))
     plain: dict[str, Any] = {"matches": found, "known": True, "near": bool(found), "observed_at": NOON}
     return Observation(**(plain | changes))
@@ -42,7 +42,7 @@ def reason(look: Observation, memory: WatchMemory, now: datetime = NOON, **watch
 
 
 class Player:
-    """A watch over time: one watch another, its memory kept as the store keeps it."""
+    """A watch over time, with its memory stored like in the store."""
 
     def __init__(self, **watch: Any) -> None:
         self.watch: Watch = a_watch(**watch)
@@ -163,7 +163,7 @@ def test_misses_with_a_match_between_do_not() -> None:
 
 
 def test_with_rearm_above_one_a_near_offer_keeps_it_from_arming() -> None:
-    """A price that flutters around the threshold is reported once."""
+    """A price that fluctuates around the threshold is reported once."""
     watch = Player(rearm=1.1)
     assert watch.sees(3.0) is DecisionReason.FIRST_MATCH
     for _ in range(3):
@@ -185,7 +185,7 @@ def test_no_data_changes_nothing_that_is_remembered() -> None:
 
 
 def test_a_match_is_a_match_although_the_rest_is_not_known() -> None:
-    """A truncated answer that holds a fitting offer proves that there is one."""
+    """A truncated answer with a matching offer proves that there is one."""
     assert reason(a_look(3.0, known=False), WatchMemory()) is DecisionReason.FIRST_MATCH
 
 
@@ -230,7 +230,7 @@ def test_windows_are_read_in_the_zone_that_is_given() -> None:
 
 
 def test_a_clock_that_steps_back_neither_silences_for_long_nor_fires_at_once() -> None:
-    """Told "in a year": the waiting for the next reminder begins now."""
+    """Alerted "in a year": the wait for the next reminder begins now."""
     future = WatchMemory(fired_at=NOON + 9_000 * HOUR, fired_microusd_gpu_hour=3_600_000.0, under_since=NOON + HOUR)
     first = decide(a_watch(repeat_every_s=3600.0), a_look(3.0), future, NOON)
     assert first.reason is DecisionReason.NOTHING_NEW
@@ -277,7 +277,7 @@ STEPS = st.tuples(
 def test_whatever_is_seen_a_watch_speaks_only_when_it_may(  # noqa: C901 one rule a branch
     steps: list[tuple[str, float, int]], repeat_every_s: float | None, improve_by: float, hold_for_s: float
 ) -> None:
-    """Between two FIRST_MATCH lie two complete misses in a row; CHEAPER and REPEAT_DUE keep their distances."""
+    """Between two FIRST_MATCH are two consecutive complete misses; CHEAPER and REPEAT_DUE keep their distances."""
     watch = Player(repeat_every_s=repeat_every_s, improve_by=improve_by, hold_for_s=hold_for_s, rearm=1.1)
     misses, armed, reported_at, reported_price, under_since = 0, True, None, Decimal(0), None
     for kind, listed, seconds in steps:

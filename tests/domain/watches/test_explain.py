@@ -1,4 +1,4 @@
-"""Why not: the offers that came nearest."""
+"""Why a watch does not match: the nearest offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions as text: what they mean, what makes them unknown, and how a wrong one is reported."""
+"""Conditions as text: their meaning, when they are unknown, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_any_text_is_a_condition_or_one_line_of_error(text: str) -> None:
 
 @given(st.decimals("0.000001", "400", places=6), st.integers(1, 16))
 def test_a_price_at_the_figure_holds(listed: Decimal, count: int) -> None:
-    """At or under it, as with max_price."""
+    """At or under it, like max_price."""
     offer, price = priced(gpu_count=count, quoted_usd_hour=float(listed))
     figure = Decimal(price.price_microusd_hour) / 1_000_000
     assert holds(parse(f"price <= {figure:f}"), offer, price) is True

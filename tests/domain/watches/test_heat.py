@@ -1,4 +1,4 @@
-"""What makes a watch hot."""
+"""What makes a query urgent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_near_its_limit_short_of_time_or_at_its_hour(
 
 
 def lows(days: int, cheap_at: int) -> HourlyLows:
-    """So many days of hours: cheap at one hour of the day, dear at the others."""
+    """Days of hourly prices: cheap at one hour of the day, expensive at the others."""
     by_hour = {hour: 1_000_000 if hour % 24 == cheap_at else 2_000_000 for hour in range(24 * days)}
     return HourlyLows(lows=sorted(by_hour.values()), days=days, by_hour=by_hour)
 

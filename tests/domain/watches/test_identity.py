@@ -1,4 +1,4 @@
-"""Which watch of the settings is which in the store."""
+"""Which watch of the settings corresponds to which one in the store."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_what_is_gone_is_gone_and_may_come_back() -> None:
 
 
 def test_two_offers_of_one_id_are_both_seen() -> None:
-    """An ask that is sold on demand and as a bid bears one id."""
+    """An offer sold both on demand and by bid has one id."""
     watches = [a_watch(spot=SpotPolicy.ANY)]
     both = [an_offer(), an_offer(spot=True, quoted_usd_hour=1.0)]
     index = WatchIndex(watches, COMMISSIONS)
@@ -155,7 +155,7 @@ def test_made_up_gpus_and_counts_do_not_fill_the_memory() -> None:
 
 
 def test_an_offer_is_found_whose_price_is_low_enough_with_a_smaller_disk() -> None:
-    """Quoted with 2,000 GB of disk it is over the ceiling, with the 10 GB of the watch at half of it."""
+    """Quoted with 2,000 GB of disk it is over the ceiling; with the watch's 10 GB it is at half of it."""
     small = a_watch(disk_gb=10.0, max_price_usd_gpu_hour=Decimal("3.60"))
     offer = an_offer(quoted_usd_hour=4.3, quoted_disk_gb=2_000.0, disk_usd_gb_month=1.0)
     assert len(WatchIndex([small], COMMISSIONS).update([offer], NOON)[small.name]) == 1

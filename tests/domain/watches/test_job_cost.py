@@ -1,4 +1,4 @@
-"""A watch that goes by what its whole job costs: what it accepts, in what order, when it fires."""
+"""A watch by the cost of its whole job: what it accepts, in which order, when it fires."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_it_is_reported_again_when_the_job_gets_cheaper_and_not_the_hour() -> No
 
 
 def test_the_question_to_the_market_is_bounded_by_what_could_be_worth_it() -> None:
-    """The H100 may cost 350 ÷ (24 h × 4) a GPU; that bounds the list, with the commission taken off."""
+    """The H100 may cost 350 ÷ (24 h × 4) per GPU, which limits the list price, without the commission."""
     watch = a_job_watch("350", gpu_count_min=4, gpu_count_max=4)
     (query,) = queries_for(watch, Commission("0.20"))
     assert query.max_listed_usd_hour == pytest.approx(350 / 24 / 1.2, rel=1e-6)
@@ -175,7 +175,7 @@ def test_a_running_instance_may_cost_what_its_own_gpu_is_worth() -> None:
 
 
 def test_a_raised_price_is_held_against_all_hours_of_the_job_not_its_work_alone() -> None:
-    """With 36 h of getting ready, and as a spot machine with what is done twice, less is left for each hour."""
+    """With 36 h of preparation, and repeated work on a spot machine, less is left for each hour."""
     job = changed(JOB, setup_s=exactly(36 * 3600.0), interruptions_per_day=2.0, checkpoint_s=3600.0)
     watch = a_job_watch("345.60", job)
     assert ceiling_microusd(watch, "A100 SXM 80GB", 4) == 3_200_000
@@ -238,7 +238,7 @@ WATCHES = st.builds(
 @settings(max_examples=150)
 @given(WATCHES, OFFERS)
 def test_the_ceiling_never_keeps_out_what_is_worth_it(watch: Watch, offer: Offer) -> None:
-    """Without the bound by price the very same offers are accepted."""
+    """Without the price limit exactly the same offers are accepted."""
     unbounded = changed(watch, max_price_usd_gpu_hour=Decimal(10**6))
     price = price_for(watch, offer, VAST)
     assert accepts(watch, offer, price, NOON) == accepts(unbounded, offer, price, NOON)

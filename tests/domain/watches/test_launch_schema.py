@@ -1,4 +1,4 @@
-"""What an owner may write in `[watch.launch]`, `[watch.budget]` and `[budget]`."""
+"""Valid and invalid `[watch.launch]`, `[watch.budget]` and `[budget]`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from gpuwatch.domain.watches.watch import (
 
 
 def launch(toml: str) -> LaunchSpec:
-    """The launch that this TOML stands for."""
+    """Return the launch that this TOML defines."""
     return LaunchTable.model_validate(tomllib.loads(toml, parse_float=Decimal)).value()
 
 
 def refused(toml: str) -> str:
-    """What pydantic says of a wrong one."""
+    """Return pydantic's errors for an invalid one."""
     with pytest.raises(ValidationError) as caught:
         launch(toml)
     return str(caught.value)

@@ -19,7 +19,7 @@ VAST = {"vastai": Commission("0.20")}
 
 
 def refusals(watch: Watch, **offer: Any) -> list[str]:
-    """Why an offer is refused: the texts."""
+    """Return the texts of why an offer is rejected."""
     seen = an_offer(**offer)
     price = price_for(watch, seen, VAST)
     found = failures(watch, seen, price, NOON)
@@ -190,7 +190,7 @@ def test_own_disk_is_not_limited_where_a_provider_names_no_limit() -> None:
 
 
 def test_minimum_memory_is_meant_in_a_buyers_sense() -> None:
-    """An "80 GB" card reports 79.6 GiB, a 48 GB card with ECC 45; nobody means to refuse them all."""
+    """An "80 GB" card reports 79.6 GiB, a 48 GB card with ECC 45; a filter must not reject all of them."""
     assert refusals(a_watch(min_vram_gib=80.0), gpu_memory_gib=81559 / 1024) == []
     l40s = a_watch(gpu=("L40S",), gpu_names=("L40S",), min_vram_gib=48.0)
     assert refusals(l40s, gpu="L40S", gpu_memory_gib=46068 / 1024) == []

@@ -1,4 +1,4 @@
-"""Which queries make up a watch's cycle."""
+"""Which queries belong to a watch's poll cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that watches share: within turns and rows, nobody forgotten, nobody starved. Properties, then examples."""
+"""Shared queries: within turns and rows, none forgotten, none starved. Properties, then examples."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_every_demand_is_covered_by_one_question_that_shows_all_it_asks_for(
 
 
 def shown(market: Mapping[tuple[str, bool], Sequence[SalePrice]], query: Query) -> set[tuple[str, int]]:
-    """What a marketplace would show to a query, page or no page."""
+    """Return what a marketplace would answer to a query, with or without pages."""
     disk_gb = 8.0 if query.disk_gb is None else query.disk_gb
     return {
         (gpu, number)
@@ -135,7 +135,7 @@ def test_only_what_is_known_is_joined_and_only_under_half_a_page(
 def test_nobody_starves_because_others_are_hot(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], interval_s: float
 ) -> None:
-    """Without a row quota: an even share of the turns, and twice as long at most; what is known, under five times."""
+    """Without a row quota: an even share of the turns, at most twice as long; known queries, at most five times."""
     limits = PollingLimits(poll_every_s=1.0, search_interval_s=interval_s)
     for question in plan_queries(demands, rows_of(market), limits).questions:
         even_s = max(limits.poll_every_s, len(demands) * interval_s)

@@ -1,4 +1,4 @@
-"""`min_reputation`: the reliability that a poll shows, corrected by your own launches on that machine."""
+"""`min_reputation`: the reliability of a poll, corrected by the results of your own launches on that machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an owner may write in `[[watch]]`; `test_launch_schema` goes on with `[watch.launch]`."""
+"""Valid and invalid `[[watch]]`; `test_launch_schema` tests `[watch.launch]`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LEAST = 'name = "w"\ngpu = "H100"\nmax_price = 3.60\n'
 
 
 def watch(toml: str = "", least: str = LEAST) -> Watch:
-    """The watch that this TOML stands for."""
+    """Return the watch that this TOML defines."""
     return WatchTable.model_validate(tomllib.loads(least + toml, parse_float=Decimal)).value()
 
 
 def refused(toml: str = "", least: str = LEAST) -> str:
-    """What pydantic says of a wrong watch."""
+    """Return pydantic's errors for an invalid watch."""
     with pytest.raises(ValidationError) as caught:
         watch(toml, least)
     return str(caught.value)
@@ -167,7 +167,7 @@ def test_every_clause_arrives_in_its_unit() -> None:
 
 @pytest.mark.parametrize("table", [WatchTable, LaunchTable, BudgetTable])
 def test_every_field_of_the_values_can_be_written(table: Any) -> None:
-    """A clause that exists in the engine and not in the schema could never be set."""
+    """A clause that exists only in the engine could never be set."""
     struct = {WatchTable: Watch, LaunchTable: LaunchSpec, BudgetTable: Budget}[table]
     written = set(table.model_fields)
     own = {"gpu_names": "gpu", "max_price_usd_gpu_hour": "max_price"}

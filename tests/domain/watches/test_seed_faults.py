@@ -1,7 +1,7 @@
-"""The faults of the loop that gpuwatch replaces, each as a rule that holds now.
+"""The faults of the script that gpuwatch replaces, each as a rule that holds now.
 
-That loop asked for "H100 80GB", took the first row of the first page, compared the whole offer's price, forgot its own
-memory clause, mailed every five minutes, and kept no record of what it had seen.
+That script searched for "H100 80GB", took the first row of the first page, compared the whole offer's price, ignored
+its own memory clause, mailed every five minutes, and recorded nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _look(watch: Watch, *offers: Offer, complete: bool = True) -> Observation:
 
 
 def test_a_name_that_no_market_uses_finds_the_gpus_that_are_meant() -> None:
-    """No offer is spelled "H100 80GB": the loop's search was empty for ever."""
+    """No offer is spelled "H100 80GB": the script's search was always empty."""
     names = catalog().wanted("H100 80GB")
     watch = a_watch(gpu=("H100 80GB",), gpu_names=names)
     spelled = [catalog().resolve(name, 79.6) for name in ("H100 SXM", "H100 PCIE")] + [
@@ -45,7 +45,7 @@ def test_a_name_that_nobody_knows_is_a_fault_with_a_suggestion() -> None:
 
 
 def test_a_truncated_page_without_a_match_is_no_data() -> None:
-    """It proves nothing: neither "no offers" nor a step towards firing anew."""
+    """It proves nothing: neither "no offers" nor a step towards rearming."""
     reported = WatchMemory(fired_at=NOON, fired_microusd_gpu_hour=3_600_000.0, misses=1)
     decision = decide(a_watch(), _look(a_watch(), complete=False), reported, NOON)
     assert decision.reason is DecisionReason.NO_DATA
@@ -61,7 +61,7 @@ def test_the_cheapest_is_taken_not_the_first() -> None:
 
 
 def test_the_price_of_one_gpu_is_compared_not_that_of_the_offer() -> None:
-    """Eight GPUs for 16 $ are cheap; the loop saw 16 > 3.60."""
+    """Eight GPUs for 16 $ are cheap; the script compared 16 with 3.60."""
     watch = a_watch(gpu_count_max=8)
     eight = an_offer(gpu_count=8, quoted_usd_hour=16.0)
     assert decide(watch, _look(watch, eight), WatchMemory(), NOON).reason is DecisionReason.FIRST_MATCH
@@ -69,7 +69,7 @@ def test_the_price_of_one_gpu_is_compared_not_that_of_the_offer() -> None:
 
 
 def test_nothing_is_said_again_every_five_minutes() -> None:
-    """Twelve hours at the same price: reported at the start and, by the default, once every six hours."""
+    """Twelve hours at the same price: reported at the start and, by default, every six hours."""
     memory, reported = WatchMemory(), []
     for step in range(12 * 12 + 1):
         now = NOON + step * FIVE_MINUTES
@@ -83,7 +83,7 @@ def test_nothing_is_said_again_every_five_minutes() -> None:
 
 
 def test_the_memory_that_is_asked_for_is_asked_for() -> None:
-    """The loop had min_gpu_memory = 80 and never looked at it."""
+    """The script had min_gpu_memory = 80 and never used it."""
     small = catalog().resolve("A100 SXM4", 40.0)
     watch = a_watch(gpu=("A100",), gpu_names=catalog().wanted("A100"), min_vram_gib=80.0)
     offer = an_offer(gpu=small.name, gpu_memory_gib=40.0, quoted_usd_hour=0.8)
@@ -94,7 +94,7 @@ def test_the_memory_that_is_asked_for_is_asked_for() -> None:
 
 
 def test_every_look_leaves_something_to_be_kept() -> None:
-    """Whatever the reason: when, why, at what prices, and a memory that survives a restart."""
+    """Whatever the reason: when, why, at which prices, and a memory that survives a restart."""
     fired = decide(a_watch(), _look(a_watch(), an_offer()), WatchMemory(), NOON)
     record = msgspec.json.decode(msgspec.json.encode(fired))
     assert (record["watch"], record["reason"], record["decided_at"]) == ("h100", "first_match", "2026-11-21T12:00:00Z")

@@ -1,4 +1,4 @@
-"""Windows of local time, right across midnight and the days when the clock is changed."""
+"""Windows of local time, correct across midnight and on days when the clocks change."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
 def test_minute_by_minute_a_window_is_what_a_naive_model_says(
     start: int, length: int, days: set[int], zone: str, begin: int
 ) -> None:
-    """The model: a window that holds this minute opened on this day or the day before."""
+    """The model: a window that contains this minute and opened on this day or the day before."""
     end = (start + length) % 1440
     text = (
         f"{','.join(DAYS[day] for day in sorted(days))} {start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02}"

@@ -1,4 +1,4 @@
-"""An EC2 on loopback and adapters that ask it, for the tests of this folder."""
+"""An EC2 on loopback and its adapters, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asking(
     timeout_s: float = 5.0,
     **options: Any,
 ) -> Iterator[providers.Adapter]:
-    """The adapter; `options` beside the defaults."""
+    """Return the adapter; `options` in addition to the defaults."""
     clock = clock or Clock()
     given = {spec.name: spec.default for spec in providers.info("aws").options} | {"regions": BOTH} | options
     settings = ProviderSettings(

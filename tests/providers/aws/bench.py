@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the AWS adapter. Its key is in the settings: nobody's own is looked for."""
+"""What the conformance suites need to test the AWS adapter. Its key is in the settings: no real one is searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An EC2 for each test, and a launcher that asks it."""
+"""An EC2 for each test, and a launcher for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the AWS adapter makes of every recorded answer. botocore reads the XML, as it does on the wire."""
+"""The AWS adapter's results for every recorded answer. botocore parses the XML, as in reality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement scores and capacity blocks: shown where AWS gives them, never needed, never rented by themselves."""
+"""Placement scores and capacity blocks: shown if AWS provides them, never required, never rented automatically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EC2's XML with hostile values in it: offers and instances stay sound, or the answer is refused."""
+"""EC2's XML with hostile values: offers and instances stay valid, or the answer is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instance type has which GPUs: the table, compared with EC2's own type data, and types that it lacks."""
+"""The GPUs of each instance type: the table, compared with EC2's type data, and types that it lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.providers.aws.instance_types import parse_instance_type, table
 
 
 def _rows_with_gpu() -> list[dict[str, Any]]:
-    """What EC2 answers to DescribeInstanceTypes, as moto carries it; moto itself is not loaded for that."""
+    """EC2's answer to DescribeInstanceTypes, from moto's data, without loading moto."""
     found = find_spec("moto")
     assert found is not None
     assert found.origin is not None

@@ -1,4 +1,4 @@
-"""What runs and what ends, asked of an EC2 on loopback."""
+"""Running and ending instances, with an EC2 on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One order, one machine: what is sent to an EC2 on loopback, and what its refusals mean."""
+"""One order, one machine: the requests to an EC2 on loopback, and the meaning of its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search side, asked of an EC2 on loopback."""
+"""The search side, with an EC2 on loopback."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_a_wrong_key_is_reported(place: Ec2, key: str) -> None:
 
 @pytest.fixture
 def chain(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> pytest.MonkeyPatch:
-    """A chain that holds nothing, and asks no machine around."""
+    """An empty chain of credentials that queries no other machine."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

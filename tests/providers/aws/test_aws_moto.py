@@ -1,6 +1,6 @@
-"""The same launcher against moto's EC2: written by others, so it shares no mistake with our emulator.
+"""The same launcher with moto's EC2: written by others, so it shares no error with our emulator.
 
-moto answers inside boto3: nothing leaves the process. It knows no prices that make sense, and no Pricing API.
+moto answers inside boto3: nothing leaves the process. It has no realistic prices, and no Pricing API.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`[providers.aws.options]`: what is wrong is said when the settings are read, not by AWS at the first rent."""
+"""`[providers.aws.options]`: errors are reported when the settings are read, not by AWS at the first rent."""
 
 from __future__ import annotations
 

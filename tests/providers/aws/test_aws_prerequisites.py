@@ -1,4 +1,4 @@
-"""What an account lacks is found before the first rent, each thing by its own question, with the mend."""
+"""Missing prerequisites of an account are found before the first rent, each by its own query, with the fix."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ CLOSED: list[tuple[Callable[[Ec2Account], Any], RefusalScope, str]] = [
 def test_where_nobody_gets_in_nothing_is_ordered_and_elsewhere_it_is(
     strict: Ec2, lack: Callable[[Ec2Account], Any], scope: RefusalScope, words: str
 ) -> None:
-    """EC2 would rent it: a machine that is paid for in vain."""
+    """EC2 would rent it: a machine that costs money in vain."""
     lack(strict.account)
     west = (f"us-west-2={SSH_GROUP}",) if scope is RefusalScope.ZONE else ()
     groups = (f"us-east-1={SSH_GROUP}", *west)

@@ -1,4 +1,4 @@
-"""List prices and spot prices: what is believed of AWS's answers."""
+"""List prices and spot prices: which of AWS's answers count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AWS's prices without an account, from a stand-in for the files behind its price pages."""
+"""AWS's prices without an account, from a stand-in for the files of its price pages."""
 
 from __future__ import annotations
 

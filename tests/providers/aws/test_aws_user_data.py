@@ -1,4 +1,4 @@
-"""What a new machine runs at its first boot; the parts that can be run here are run by a real shell."""
+"""The script of a new machine's first boot; a real shell runs the parts that can run here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NASTY = 'it\'s $HOME `id` \\ "quoted" \n second line; ü'
 
 
 def _run(script: str, tmp_path: Path) -> str:
-    """Run it with its files below a folder of the test's."""
+    """Run it with its files in a folder of the test."""
     for path in ("/etc", "/var"):
         script = script.replace(f" >{path}/", f" >{tmp_path}{path}/").replace(f"{path}/lib", f"{tmp_path}{path}/lib")
     script = script.replace(f"{tmp_path}{tmp_path}", str(tmp_path)).replace(

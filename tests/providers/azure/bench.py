@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Azure adapter."""
+"""What the conformance suites need to test the Azure adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Azure adapter makes of every recorded page."""
+"""The Azure adapter's results for every recorded page."""
 
 from __future__ import annotations
 

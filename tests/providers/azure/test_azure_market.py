@@ -1,4 +1,4 @@
-"""How Azure's price list is walked: pages, families, what is kept, what a part is."""
+"""How Azure's price list is read: pages, families, what is cached, partial answers."""
 
 from __future__ import annotations
 

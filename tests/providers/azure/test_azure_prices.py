@@ -1,4 +1,4 @@
-"""Which rows of Azure's price list are offers, and what is in a machine."""
+"""Which rows of Azure's price list are offers, and the hardware of a machine."""
 
 from __future__ import annotations
 

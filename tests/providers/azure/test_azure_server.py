@@ -1,4 +1,4 @@
-"""The price list on loopback keeps to the ways of the real one."""
+"""The price list on loopback behaves like the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Google Cloud adapter."""
+"""What the conformance suites need to test the Google Cloud adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded Google Cloud price lists, and what the adapter makes of them."""
+"""Recorded Google Cloud price lists, and the adapter's results for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECORDED = Path(__file__).parents[2] / "recorded" / "gcp"
 
 
 def replay() -> Mapping[str, Any]:
-    """Golden file → offers and skips, as seen a day after the file was made."""
+    """Return golden file → offers and skips, as seen a day after the file was made."""
     weekly = read_weekly((_RECORDED / "pricing-2025-03-06-excerpt.yml").read_bytes())
     seen = ParseResult()
     offers = parse_weekly(weekly, seen, datetime(2025, 3, 7, tzinfo=UTC))

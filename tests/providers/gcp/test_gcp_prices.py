@@ -1,4 +1,4 @@
-"""Google Cloud's prices: parts make machines, nothing is priced without its GPUs, and each source says what it is."""
+"""Google Cloud's prices: parts form machines, none is priced without its GPUs, and each source is named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 @contextmanager
 def asked(place: GooglePrices, key: str | None = "demo-key", **options: Any) -> Iterator[Any]:
-    """The adapter's search side, asking this place."""
+    """Return the adapter's search side for this stand-in."""
     bench = Bench(name="gcp", place=GooglePrices, gpu="L4", options=options)
     with place, bench.pointed_at(place.url, key) as adapter:
         yield adapter.market
@@ -42,7 +42,7 @@ def found(skus: list[dict[str, Any]] | None = None, spot: bool = False, **query:
 
 
 def test_the_parts_of_a_machine_make_the_price_that_google_lists() -> None:
-    """3.673385 USD is what Google lists for it in Iowa since 2022."""
+    """Google has listed it in Iowa at 3.673385 USD since 2022."""
     offer = found()["a2-highgpu-1g/us-central1"]
     assert offer.quoted_usd_hour == pytest.approx(3.673385, abs=1e-9)
     assert (offer.gpu, offer.gpu_count, offer.gpu_memory_gib) == ("A100 SXM 40GB", 1, 40)
@@ -172,7 +172,7 @@ def test_a_file_of_last_month_is_history() -> None:
 
 
 def test_a_machine_that_was_computed_without_its_gpus_is_no_bargain() -> None:
-    """A public feed had an 8 × H100 for 10 USD for a week of 2024."""
+    """A public feed listed an 8 × H100 at 10 USD for a week of 2024."""
     place = GooglePrices()
     place.weekly |= {("a3-megagpu-8g", region): (10.2, 4.1) for region in ("us-central1", "us-east4")}
     with asked(place, None) as asking:

@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the gpuhunt adapter."""
+"""What the conformance suites need to test the gpuhunt adapter."""
 
 from __future__ import annotations
 

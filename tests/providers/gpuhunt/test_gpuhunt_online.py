@@ -1,4 +1,4 @@
-"""Clouds that the library asks itself: time-boxed, without its words, and no more than a part of the answer."""
+"""Clouds that the library queries itself: with a time limit, without its log, and as no more than a partial answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ H100 = {
 
 
 class Droplets(ProviderServer):
-    """DigitalOcean's sizes, as its document lists them."""
+    """DigitalOcean's sizes, as documented."""
 
     ROUTES = (("GET", r"/v2/sizes", "sizes"),)
 

@@ -1,4 +1,4 @@
-"""What gpuhunt's catalogs become: list prices, stamped with their version, and never more than they say."""
+"""Results of gpuhunt's catalogs: list prices with their version, and no other claims."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from tests.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, market, row
 
 @contextmanager
 def asked(place: GpuhuntCatalogs, **options: Any) -> Iterator[Any]:
-    """The adapter's search side, asking this place."""
+    """Return the adapter's search side for this stand-in."""
     bench = Bench(name="gpuhunt", place=GpuhuntCatalogs, gpu="H100 SXM", options=options)
     with place, bench.pointed_at(place.url) as adapter:
         yield adapter.market
 
 
 def found(rows: dict[str, list[dict[str, Any]]] | None = None, spot: bool = False, **options: Any) -> Answer:
-    """One answer of a place with these rows."""
+    """Return one answer of a stand-in with these rows."""
     with asked(GpuhuntCatalogs(rows), **options) as asking:
         answer: Answer = asking.search(Query(spot=spot))
         return answer
 
 
 def only(*rows: dict[str, Any], version: str = "20261121-7", seller: str = "verda") -> Offer:
-    """The one offer that these rows of one seller make."""
+    """Return the one offer of these rows of one seller."""
     with asked(GpuhuntCatalogs({seller: list(rows)}, version), sellers=(seller,)) as asking:
         (offer,) = asking.search(Query()).offers
         assert isinstance(offer, Offer)

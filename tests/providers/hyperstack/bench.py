@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Hyperstack adapter."""
+"""What the conformance suites need to test the Hyperstack adapter."""
 
 from __future__ import annotations
 

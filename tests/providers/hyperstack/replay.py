@@ -1,4 +1,4 @@
-"""What the Hyperstack adapter makes of every recorded answer."""
+"""The Hyperstack adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

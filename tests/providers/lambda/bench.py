@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Lambda adapter."""
+"""What the conformance suites need to test the Lambda adapter."""
 
 from __future__ import annotations
 

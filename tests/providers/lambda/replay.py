@@ -1,4 +1,4 @@
-"""What the Lambda adapter makes of every recorded answer."""
+"""The Lambda adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lambda's renting side, against its emulator."""
+"""Lambda's launcher, with its emulator."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launc
 
 
 def test_the_limits_are_kept_over_everything_that_is_asked(clock: Clock) -> None:
-    """The emulator answers 429 to whatever comes sooner than the vendor allows."""
+    """The emulator answers 429 to requests faster than the vendor allows."""
     with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
         assert adapter.launcher is not None
         began = clock()

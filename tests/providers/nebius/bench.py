@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Nebius adapter."""
+"""What the conformance suites need to test the Nebius adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nebius's renting side against its emulator: what the conformance suites do not know about."""
+"""Nebius's launcher with its emulator: what the conformance suites do not cover."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_without_a_public_key_nothing_is_sent(place: Nebius, key: str | None) ->
 
 
 def _lacking(place: Nebius, **options: Any) -> dict[str, str]:
-    """What blocks renting: name → mend."""
+    """Return what blocks renting: name → fix."""
     bench = msgspec.structs.replace(BENCH, options={"ssh_key": SSH_KEY} | options)
     with bench.pointed_at(place.url) as adapter:
         found = launcher(adapter).prerequisites([order()])

@@ -1,4 +1,4 @@
-"""Nebius's offers against its emulator, which answers in real gRPC, and the emulator against another reader of it."""
+"""Nebius's offers with its emulator, which uses real gRPC, and the emulator with another client of the API."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_without_credentials_it_says_what_to_set(place: Nebius) -> None:
 def test_another_reader_of_nebius_finds_the_same_list_prices(
     place: Nebius, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """gpuhunt asks for platforms and estimates with requests of its own: neither it nor they are ours."""
+    """gpuhunt queries platforms and estimates with its own requests: neither it nor they are ours."""
     from gpuhunt.providers import nebius as judge
     from nebius.base.options import INSECURE
     from nebius.base.resolver import Constant

@@ -1,4 +1,4 @@
-"""What gRPC can do to the Nebius adapter: statuses, lost connections, bytes that are no message."""
+"""gRPC faults at the Nebius adapter: statuses, lost connections, invalid messages."""
 
 from __future__ import annotations
 

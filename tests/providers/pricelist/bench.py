@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the adapter of public price lists."""
+"""What the conformance suites need to test the adapter of public price lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the declarations of public price lists make of every recorded answer."""
+"""Results of the public price lists' declarations for every recorded answer."""
 
 from __future__ import annotations
 

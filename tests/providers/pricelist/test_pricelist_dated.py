@@ -1,4 +1,4 @@
-"""Prices that were read off a page: each says when and where, and an old one warns."""
+"""Prices copied from a page: each states when and where, and an old one causes a warning."""
 
 from __future__ import annotations
 

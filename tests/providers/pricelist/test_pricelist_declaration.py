@@ -1,4 +1,4 @@
-"""Declarations: those that ship are sound, and a wrong one is reported in one line, as a fault of the settings."""
+"""Declarations: the shipped ones are valid, and a faulty one is reported in one line, as an error of the settings."""
 
 from __future__ import annotations
 

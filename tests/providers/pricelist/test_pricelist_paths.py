@@ -1,4 +1,4 @@
-"""Paths into a stranger's JSON."""
+"""Paths into foreign JSON."""
 
 from __future__ import annotations
 

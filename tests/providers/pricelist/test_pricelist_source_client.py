@@ -1,4 +1,4 @@
-"""How the sources are asked: each alone, at its own pace; one that fails never hides the others."""
+"""How sources are queried: separately, each at its own pace; one that fails never hides the others."""
 
 from __future__ import annotations
 

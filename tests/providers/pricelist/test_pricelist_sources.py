@@ -1,4 +1,4 @@
-"""What each declaration makes of its source's ways: units, currencies, parts of GPUs, stock."""
+"""How each declaration interprets its source: units, currencies, parts of GPUs, stock."""
 
 from __future__ import annotations
 

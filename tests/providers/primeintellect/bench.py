@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Prime Intellect adapter."""
+"""What the conformance suites need to test the Prime Intellect adapter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.clouds.primeintellect import PrimeIntellectServer
 
 
 def place() -> PrimeIntellectServer:
-    """Two pods on a page, and only what can be rented from here: nothing prepaid, nothing in euros."""
+    """Two pods per page, and only rentable offers: none prepaid, none in euros."""
     made = PrimeIntellectServer()
     made.rows = [one for one in made.rows if one["prepaidTime"] is None and one["prices"]["currency"] == "USD"]
     made.pod_page_rows = 2

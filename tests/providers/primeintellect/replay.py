@@ -1,4 +1,4 @@
-"""What the Prime Intellect adapter makes of every recorded answer."""
+"""The Prime Intellect adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

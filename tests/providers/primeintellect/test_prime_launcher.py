@@ -1,4 +1,4 @@
-"""Prime Intellect's renting side, against its emulator: the price guard, and what is refused before it."""
+"""Prime Intellect's launcher, with its emulator: the price guard, and earlier refusals."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_pod_runs_when_it_is_active_and_installed(place: PrimeIntellectServer,
 def test_the_end_may_stand_on_any_page_of_the_history_as_a_time_or_as_a_status(
     place: PrimeIntellectServer, adapter: Adapter, end: dict[str, str]
 ) -> None:
-    """A pod whose end is not recognised would be stopping for ever."""
+    """A pod whose end is not recognised would be stopping forever."""
     others = [{"id": f"other{number}", "terminatedAt": "2026-11-20T13:00:00Z"} for number in range(2)]
     rows = [*others, {"id": "pod-that-ended", "status": "DELETING", "terminatedAt": None} | end]
     for start in range(len(rows)):

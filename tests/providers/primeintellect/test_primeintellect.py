@@ -1,4 +1,4 @@
-"""One list over many clouds: what a price holds, whose it is, and whether the list is whole."""
+"""One list over many clouds: the parts of a price, the seller, and whether the list is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract suites need to try the RunPod adapter."""
+"""What the conformance suites need to test the RunPod adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the RunPod adapter makes of every recorded answer."""
+"""The RunPod adapter's results for every recorded answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _offers(value: Any, cloud: str) -> ParseResult:
 
 
 def _keyless(value: Any) -> ParseResult:
-    """It was recorded with other fields than we ask for, so nothing in it can be believed."""
+    """It was recorded with other fields than we request, so none of it counts."""
     return parse_keyless(value, CatalogueRequest("SECURE", 1, 0.0, NOW))
 
 
@@ -88,7 +88,7 @@ def _quota(headers: dict[str, str]) -> Any:
 
 
 def _series(value: Any) -> Any:
-    """The states of a pod whose container starts again and again, look by look."""
+    """The states of a pod whose container restarts repeatedly, poll by poll."""
     restarts, states = RestartDetector(), []
     row = json.loads((RECORDED / "v2-pod-get-200.json").read_bytes())
     for at_s, uptime, *_rest in value["rows"]:

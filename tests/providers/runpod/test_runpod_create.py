@@ -1,4 +1,4 @@
-"""What an order becomes at RunPod, and what is refused before anything is sent."""
+"""The request of an order at RunPod, and refusals before anything is sent."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_pod_whose_status_is_no_word_was_made(status: str) -> None:
 
 
 def test_a_job_gets_an_ssh_server_where_the_image_starts_none(tmp_path: Path) -> None:
-    """Only then: a watch of the owner runs as it is."""
+    """Only then: an owner's watch runs unchanged."""
     assert "sshd" not in body(onstart="echo ours")["cmd"][2]
     script = body(onstart="echo ours", needs_ssh=True)["cmd"][2].replace("exec sleep infinity", "")
     for path in ("/start.sh", "/usr/sbin/sshd", "/run/sshd"):

@@ -1,4 +1,4 @@
-"""Our create request beside that of the newest published client of REST v2, by a dated list of its fields."""
+"""Our create request, compared with that of the newest published REST v2 client, by a dated list of its fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "providers" / "runpod.md"
 
 
 def largest() -> dict[str, Any]:
-    """An order that uses everything that we can say."""
+    """An order with every feature that we support."""
     order = Order(
         offer_id="NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1", label="gpuwatch-a", image="pytorch/pytorch", disk_gb=50.0,
         onstart="python train.py", env={"A": "b"}, ports=("8000",), runtype="jupyter", template="t1",

@@ -1,4 +1,4 @@
-"""RunPod's renting side against its emulator: refusals distinguished, lost answers, quotas."""
+"""RunPod's launcher with its emulator: refusals distinguished, lost answers, quotas."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_quota_that_is_long_used_up_refuses_the_order_unsent(place: RunPod, la
     ],
 )
 def test_without_graphql_an_account_has_no_name_and_is_no_outage(place: RunPod, status: int, body: bytes) -> None:
-    """It is to be retired, and REST names no account: a key that lists pods rents."""
+    """It will be retired, and REST names no account: a key that lists pods can rent."""
     with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
         relay.fail("/graphql", status, body)
         assert isinstance(adapter.launcher, AccountLookup)

@@ -1,4 +1,4 @@
-"""RunPod's pods as instances: what runs, what it costs, what is broken."""
+"""RunPod's pods as instances: which run, their cost, which are broken."""
 
 from __future__ import annotations
 

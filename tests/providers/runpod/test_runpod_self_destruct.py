@@ -1,4 +1,4 @@
-"""A pod ends itself at its deadline with what RunPod put into it, run by a real shell with commands of ours."""
+"""A pod ends itself at its deadline with RunPod's own tools in it; a real shell runs our stand-ins for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "pod-t0k3n"
 
 
 class Pod:
-    """A container's inside: only these commands are there, and what they were given is written down."""
+    """The inside of a container: only these commands exist, and their arguments are recorded."""
 
     def __init__(self, folder: Path) -> None:
         self._bin, self._done, self._log = folder / "bin", folder / "done", folder / "log"
@@ -40,7 +40,7 @@ class Pod:
         path.chmod(0o755)
 
     def has(self, name: str, refuses: str = "*") -> None:
-        """A command that writes down its words, and fails for those of a pattern."""
+        """Add a command that records its arguments, and fails for those that match a pattern."""
         self.command(name, f'echo "{name} $*" >>{self._log}; case "$*" in {refuses}) exit 1;; esac')
 
     def lacks(self, tool: str) -> None:
@@ -52,7 +52,7 @@ class Pod:
         return subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=20, check=False)
 
     def asked(self, count: int) -> list[str]:
-        """The first commands, once there are as many."""
+        """Return the first commands, once there are this many."""
         wait_for(lambda: len(self._log.read_text().splitlines()) >= count)
         return self._log.read_text().splitlines()[:count]
 
@@ -126,7 +126,7 @@ def test_neither_a_slow_clock_nor_a_restart_puts_the_end_off(pod: Pod, at: datet
 
 
 def test_before_its_moment_nothing_is_asked(pod: Pod) -> None:
-    """The sleeps are counted: three looks at the clock passed, and the fourth command is still a sleep."""
+    """The sleeps are counted: three checks of the clock passed, and the fourth command is still a sleep."""
     pod.has("runpodctl")
     pod.command("sleep", f'echo "sleep $*" >>{pod._log}; [ $(wc -l <{pod._log}) -lt 4 ] || kill -9 $PPID')
     pod.start(_lines(NOW.replace(year=2100), timedelta(days=3650)))

@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Shadeform adapter."""
+"""What the conformance suites need to test the Shadeform adapter."""
 
 from __future__ import annotations
 

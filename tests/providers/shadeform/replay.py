@@ -1,4 +1,4 @@
-"""What the Shadeform adapter makes of every recorded answer."""
+"""The Shadeform adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shadeform's renting side, against its emulator."""
+"""Shadeform's launcher, with its emulator."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_orphan_is_deleted_by_its_date(place: Shadeform, launcher: Launcher, 
 
 
 def test_its_date_is_the_end_of_its_contract(place: Shadeform, launcher: Launcher) -> None:
-    """It is in the answer about the one instance alone; no later end of gpuwatch's own moves it."""
+    """Only the answer about the single instance states it; no later end of gpuwatch's changes it."""
     created = launcher.create(an_order(deadline=NOW + timedelta(hours=4)))
     assert [one.ends_at for one in launcher.list_instances()] == [None]
     ends = ContractEnds({"shadeform": launcher})
@@ -146,7 +146,7 @@ def test_start_commands_are_a_script_and_variables_are_not_in_it(place: Shadefor
 
 
 def test_an_image_runs_with_its_own_entrypoint(place: Shadeform, launcher: Launcher) -> None:
-    """As `components/schemas/DockerConfiguration` of shadeform/docs 8d086fb (2026-03-05) has it."""
+    """As in `components/schemas/DockerConfiguration` of shadeform/docs 8d086fb (2026-03-05)."""
     launcher.create(
         an_order(
             runtype="args", image="ghcr.io/me/vllm:1", onstart="--model a/b", env={"HF_TOKEN": "s3cret"},
@@ -235,7 +235,7 @@ def test_deleted_instances_of_a_list_are_gone(clock: Clock) -> None:
 
 
 def test_a_404_is_no_word_about_an_instance(place: Shadeform, launcher: Launcher) -> None:
-    """None is documented: what is asked for may live, and what should end may not have."""
+    """None is documented: a requested instance may exist, and one that should end may not have ended."""
     made = launcher.create(an_order())
     assert isinstance(launcher, InstanceLookup)
     for body in ({"error": "Instance not found"}, {"error": "Not found"}):

@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the TensorDock adapter."""
+"""What the conformance suites need to test the TensorDock adapter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUXyTUuLlOwYJjQoQ0Zk0dSTy0o3FQvF
 
 
 def sell_out(place: Any, offer_id: str) -> None:
-    """Nothing is there any more, though all is still listed."""
+    """Nothing is available any more, although all is still listed."""
     place.false_stock = 1_000_000
 
 

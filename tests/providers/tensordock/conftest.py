@@ -1,4 +1,4 @@
-"""A TensorDock for each test, and an adapter that asks it."""
+"""A TensorDock for each test, and an adapter for it."""
 
 from __future__ import annotations
 

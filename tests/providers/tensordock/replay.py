@@ -1,4 +1,4 @@
-"""What the TensorDock adapter makes of every recorded answer."""
+"""The TensorDock adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of renting at TensorDock share."""
+"""Shared by the tests of renting at TensorDock."""
 
 from __future__ import annotations
 

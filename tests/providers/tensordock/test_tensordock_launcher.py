@@ -1,4 +1,4 @@
-"""Renting at TensorDock: what is sent, and what its many kinds of refusal mean."""
+"""Renting at TensorDock: the requests, and the meaning of its many kinds of refusal."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, plac
 def test_the_machine_shuts_itself_down_at_its_deadline_before_anything_of_the_owner_runs(
     adapter: Adapter, place: TensorDock, tmp_path: Path, booted: str, asked: list[str]
 ) -> None:
-    """Also if its first boot comes later: a timer whose moment is past never fires."""
+    """Even if its first boot is later: a timer for a past moment never fires."""
     rented(adapter, onstart="exec sleep infinity", self_destruct_at=datetime(2026, 11, 22, 7, 30, tzinfo=UTC))
     _, timer, boot = place.orders[0]["cloud_init"]["runcmd"]
     assert "\n" not in timer

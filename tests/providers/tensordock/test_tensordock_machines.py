@@ -1,4 +1,4 @@
-"""What TensorDock's machines say of themselves, their list, and their end."""
+"""TensorDock's machines: their state, their list, and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From locations and hosts to offers: what a price there is made of, and what is no price."""
+"""From locations and hosts to offers: the parts of a price, and values that are not prices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def locations() -> Any:
 
 
 def changed(**fields: Any) -> Any:
-    """The documented answer with the H100 alone, changed."""
+    """The documented answer with only the H100, changed."""
     value = deepcopy(locations())
     place = value["data"]["locations"][0]
     place["gpus"] = [place["gpus"][0] | fields]

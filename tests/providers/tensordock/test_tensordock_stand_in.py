@@ -1,4 +1,4 @@
-"""The stand-in refuses what TensorDock refuses, and gpuwatch's settings leave the provider off unless it is wanted."""
+"""The stand-in refuses what TensorDock refuses, and gpuwatch's settings leave the provider disabled by default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.providers.tensordock.stand_in import BENCH, HOSTS, rented
 
 
 class TestHostnodes(MarketSuite):
-    """Single hosts keep to the same rules as locations."""
+    """Single hosts obey the same rules as locations."""
 
     bench = HOSTS
 

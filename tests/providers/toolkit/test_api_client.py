@@ -1,4 +1,4 @@
-"""Asking over HTTP: what reads is repeated within its time, what changes something is sent once."""
+"""Requests over HTTP: reads are retried within their time, changes are sent once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = "a-key-of-acme-4711"
 
 
 class World:
-    """A clock that passes only while somebody waits."""
+    """A clock that advances only while somebody waits."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -66,7 +66,7 @@ def rest(url: str, world: World | None = None, key: str | None = KEY, **options:
 
 @contextmanager
 def answering(*statuses: int, body: object = None, headers: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Answers with one status after the other; the last repeats."""
+    """Answers with one status after the other; the last one repeats."""
     left = list(statuses)
 
     def answer(_: ReceivedRequest, wire: ReplyWriter) -> None:

@@ -1,4 +1,4 @@
-"""What all launchers share: what a provider does not have, orders that are not sent, answers that are odd."""
+"""Shared by all launchers: missing features of a provider, orders that are not sent, odd answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalogue that comes whole: fetched once for all watches of a moment, by what `INFO` declares."""
+"""A complete catalogue: fetched once for all watches of a moment, as `INFO` declares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 class Shop:
-    """A provider that counts how often its catalogue is fetched; its clock is set by hand."""
+    """A provider that counts how often its catalogue is fetched; the test sets its clock."""
 
     def __init__(self, *, key: str | None = "a-key", **declared: object) -> None:
         self.fetched, self.now_s = 0, 0.0

@@ -39,7 +39,7 @@ def file(day: str = "2026-11-20", usd: str = "1.1500") -> bytes:
 
 
 class _Bank:
-    """Serves the file on loopback; the clock is the test's."""
+    """Serves the file on loopback; the test sets the clock."""
 
     def __init__(self) -> None:
         self.body, self.status, self.now_s = file(), 200, 0.0

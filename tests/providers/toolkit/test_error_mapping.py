@@ -1,4 +1,4 @@
-"""What an answer other than "as asked" means, by its status and its words."""
+"""The meaning of error responses, by status and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several places at once: all answers in order, one failure hides no other, and a stop does not wait."""
+"""Several places in parallel: all answers in order, one failure hides no other, and a stop does not wait."""
 
 from __future__ import annotations
 

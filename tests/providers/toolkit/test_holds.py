@@ -36,7 +36,7 @@ class MemoryHolds:
 
 
 class Post:
-    """A provider's client on clocks that pass only while somebody waits; `answers` are what it gets, in order."""
+    """A provider's client with clocks that advance only while somebody waits; `answers` are its responses, in order."""
 
     def __init__(self, holds: MemoryHolds | None = None, interval_s: float = 6.0) -> None:
         self.wall, self.seconds = NOON, 100.0
@@ -82,7 +82,7 @@ class Post:
 
 
 class ClosingHttp(PooledHttpClient):
-    """Closed by its stack."""
+    """The stack closes it."""
 
     def __init__(self) -> None:
         super().__init__(secrets=[])
@@ -130,7 +130,7 @@ def test_another_class_is_not_held(post: Post) -> None:
 
 
 def test_a_short_wait_is_waited_for_by_all(post: Post) -> None:
-    """The request of another watch, on another thread, after the refusal."""
+    """Send the request of another watch, on another thread, after the refusal."""
     post.answers = [limited(20.0)()]
     other: list[float] = []
     plain_wait = post.wait

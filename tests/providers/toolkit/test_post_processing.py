@@ -1,4 +1,4 @@
-"""From an adapter's offers to its answer: only what was asked for, cheapest first, no identity twice."""
+"""From an adapter's offers to its answer: only matching ones, cheapest first, no duplicate identity."""
 
 from __future__ import annotations
 

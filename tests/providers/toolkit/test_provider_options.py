@@ -1,4 +1,4 @@
-"""Options, judged by what is declared of them."""
+"""Options, validated by their declarations."""
 
 from __future__ import annotations
 

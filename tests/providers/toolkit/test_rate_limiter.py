@@ -1,4 +1,4 @@
-"""Turns are handed out one at a time, the urgent first."""
+"""Turns are given one at a time, urgent ones first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _real(intervals: dict[str, float], stop: threading.Event | None = None) -> R
 
 
 class _Clock:
-    """Time that only sleeping moves."""
+    """Time that advances only by sleeping."""
 
     def __init__(self, intervals: dict[str, float]) -> None:
         self.now = 0.0
@@ -44,7 +44,7 @@ def test_classes_do_not_hold_each_other_back() -> None:
 
 
 def test_threads_get_turns_one_interval_apart() -> None:
-    """By the real clock. A thread may be late with its turn, never early, so only the last one can be judged."""
+    """By the real clock. A thread may get its turn late, never early, so only the last one can be judged."""
     pace = _real({"search": 0.05})
     threads = [threading.Thread(target=pace.wait, args=("search",)) for _ in range(5)]
     began = time.monotonic()
@@ -76,7 +76,7 @@ def test_a_stop_ends_the_wait_and_leaves_the_turn_to_others() -> None:
 
 
 class _Lanes:
-    """Hunts and a sweep that ask for turns on a clock that passes only while all of them wait."""
+    """Hunts and a sweep that request turns, on a clock that advances only while all of them wait."""
 
     def __init__(self, interval_s: float = 6.0, answer_s: float = 0.5) -> None:
         self.clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))

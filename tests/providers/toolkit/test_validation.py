@@ -1,4 +1,4 @@
-"""What a stranger says becomes a value of ours or None, whatever it is."""
+"""Any foreign value becomes a value of ours or None."""
 
 from __future__ import annotations
 

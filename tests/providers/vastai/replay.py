@@ -1,4 +1,4 @@
-"""What the vast.ai adapter makes of every recorded answer."""
+"""The vast.ai adapter's results for every recorded answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _read(path: Path) -> Any:
 
 
 def reply_of(case: Mapping[str, Any]) -> HttpReply:
-    """A recorded answer as the network would give it."""
+    """Return a recorded answer as the network would."""
     headers = {name.lower(): value for name, value in case.get("headers", {}).items()}
     body = case["body_text"].encode() if "body_text" in case else json.dumps(case["body"]).encode()
     return HttpReply(case["http_status"], headers, body)

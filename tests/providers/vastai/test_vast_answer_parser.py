@@ -1,4 +1,4 @@
-"""One bad row is lost alone; nothing that a body holds crashes, or passes for an offer when it is none."""
+"""One bad row is dropped alone; no body crashes the parser, or becomes an offer wrongly."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_row_with_another_price_of_the_same_hash_is_built_anew(field: str) -> 
 
 
 def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
-    """To forget everything would build a whole market anew."""
+    """Forgetting everything would build a whole market again."""
     offer = _parse(_body(GOOD)).offers[0]
     known: KnownRows = {
         number: KnownRow(0, (1, 0.5, None, None, None), changed(offer, observed_at=NOW - timedelta(seconds=number)))
@@ -228,7 +228,7 @@ def test_a_bid_that_cannot_be_is_not_reported(bid: float) -> None:
 
 @pytest.mark.parametrize("odd", [" ", "", "x" * 65, 0])
 def test_an_identifier_that_is_none_is_not_kept(odd: Any) -> None:
-    """The store keeps 64 characters of it."""
+    """The store has 64 characters for it."""
     [found] = _parse(_body(a_row(machine_id=odd, host_id=odd))).offers
     assert (found.machine_id, found.host_id) == (None, None)
     parsed = _parse(_body(a_row(id=odd), GOOD))
@@ -344,7 +344,7 @@ def test_odd_rows_give_a_typed_error_or_valid_offers(rows: list[Any], chunk: int
 @given(st.lists(ODD_ROW, min_size=1, max_size=7))
 @example([*(a_row(id=n) | {"inner": [{}, {}, {}], f"field {n}": n} for n in range(1, 7)), a_row(id=7)])
 def test_the_names_found_without_reading_every_row_are_those_of_its_ends(rows: list[Any]) -> None:
-    """With blanks between the rows, no cut is guessed and all are read."""
+    """With blanks between the rows, no truncation is assumed, and all are read."""
     with suppress(NoRowUnderstood):
         compact = json.dumps({"offers": rows}, separators=(",", ":")).encode()
         assert _parse(compact).drift == _parse(_body(*rows)).drift

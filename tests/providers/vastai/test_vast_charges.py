@@ -1,4 +1,4 @@
-"""Charges: whose, of which day, for what; and nothing impossible is believed."""
+"""Charges: of which instance, day and kind; impossible ones do not count."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_each_kind_is_distinguished() -> None:
 
 
 def test_two_items_of_a_kind_are_one_charge() -> None:
-    """A price that changed in the course of the day makes two items."""
+    """A price that changed during the day gives two items."""
     assert _charged(_row(_item(amount=2.0), _item(amount=0.5))) == [
         ProviderCharge(instance_id="7", day=DAY, kind="gpu", usd=2.5, final=True)
     ]
@@ -149,7 +149,7 @@ kinds = st.sampled_from(["gpu", "disk", "bwd", "bwu", "sla", "x"])
 
 @given(st.lists(st.tuples(kinds, amounts, st.integers(1, 4)), max_size=6), amounts)
 def test_the_sum_is_what_was_charged(items: list[tuple[str, float, int]], total: float) -> None:
-    """Whatever the items say, the charges of a row come to its amount; rounding is all that may be missing."""
+    """Whatever the items are, the charges of a row add up to its amount, except for rounding."""
     row = _row(*(_item(kind, amount, days) for kind, amount, days in items), amount=total)
     parsed = [ChargeItem(**row | {"items": [ChargeItem(**item) for item in row["items"]]})]
     charged = charges_of(parsed, DAY, date(2026, 11, 30), NOW)

@@ -1,4 +1,4 @@
-"""What is asked again, how long that may take, and what every refusal of a question is called."""
+"""Which requests are retried, how long that may take, and the error of every refused query."""
 
 from __future__ import annotations
 

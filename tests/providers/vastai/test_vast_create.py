@@ -1,4 +1,4 @@
-"""The create request: what each part of an order becomes on the wire, and what is refused before it is sent."""
+"""The create request: how each part of an order is sent, and refusals before it is sent."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_where_the_lines_cannot_stand_the_order_is_refused() -> None:
 
 
 class Box:
-    """A container's inside: a folder for the commands it has, and a marketplace that answers."""
+    """The inside of a container: a folder with its commands, and a marketplace that answers."""
 
     def __init__(self, folder: Path, server: Server, tools: tuple[str, ...]) -> None:
         self._bin, self._done = folder / "bin", folder / "done"
@@ -183,7 +183,7 @@ class Box:
         )
 
     def asked(self, count: int) -> list[ReceivedRequest]:
-        """The first requests, once there are as many."""
+        """Return the first requests, once there are this many."""
         until = time.monotonic() + 15
         while len(self.server.requests) < count and time.monotonic() < until:
             time.sleep(0.02)
@@ -247,7 +247,7 @@ def test_the_owners_script_runs_as_before_and_neither_ends_the_other(
 
 
 def test_it_counts_the_seconds_where_the_hosts_clock_is_slow(box: Callable[..., Box]) -> None:
-    """400 seconds are 20 looks at the clock, which here take a twentieth of a second each."""
+    """400 seconds are 20 checks of the clock, which here take a twentieth of a second each."""
     inside = box("curl")
     began = time.monotonic()
     inside.start(_script("true\n", NOW.replace(year=2100), timedelta(seconds=400)))
@@ -256,7 +256,7 @@ def test_it_counts_the_seconds_where_the_hosts_clock_is_slow(box: Callable[..., 
 
 
 def test_it_goes_by_the_clock_where_it_started_late(box: Callable[..., Box]) -> None:
-    """Started again after its moment: it does not count anew."""
+    """Started again after its moment: it does not count again."""
     inside = box("curl")
     inside.start(_script("true\n", left=timedelta(days=300)))
     assert inside.asked(1)[0].method == "DELETE"
@@ -271,7 +271,7 @@ def test_it_does_nothing_before_its_moment(box: Callable[..., Box]) -> None:
 
 @pytest.mark.skipif(not os.access("/proc/1/environ", os.R_OK), reason="needs to read the environment of process 1")
 def test_without_its_variables_it_looks_at_the_first_process(box: Callable[..., Box]) -> None:
-    """They are not there here, so the request is made without them: what counts is that nothing else is broken."""
+    """They do not exist here, so the request is made without them: only other errors matter."""
     inside = box("curl")
     ended = inside.start(_script("echo mine\n"), CONTAINER_API_KEY="", CONTAINER_ID="")
     assert ended.stdout == "mine\n"

@@ -1,4 +1,4 @@
-"""The guard's rules on what vast.ai's adapter really says, against the emulated marketplace."""
+"""The guard's rules with the real output of vast.ai's adapter, on the emulated marketplace."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def adapter(place: Marketplace) -> Iterator[Adapter]:
 
 
 def rented(adapter: Adapter, offer: Offer) -> tuple[Launch, Instance]:
-    """What was promised, and what the list says once it is rented."""
+    """Return the offer's promises, and the list's values after the rent."""
     assert adapter.launcher is not None
     match = Match(offer, price_of(offer, DISK_GB, Commission("0.20")))
     launch = new_launch(Intent(watch=WATCH, match=match, launch_id="a" * 12, dry_run=False), 0, NOON)
@@ -54,7 +54,7 @@ def rented(adapter: Adapter, offer: Offer) -> tuple[Launch, Instance]:
 
 
 def test_what_an_offer_promises_is_what_its_instance_shows(adapter: Adapter) -> None:
-    """Both go through the adapter: another unit or spelling in one of them would end every launch."""
+    """Both pass through the adapter: another unit or spelling in one of them would end every launch."""
     held = 0
     for offer in [offer for offer in adapter.market.search(Query()).offers if not offer.spot][:50]:
         with suppress(OfferGone):
@@ -65,7 +65,7 @@ def test_what_an_offer_promises_is_what_its_instance_shows(adapter: Adapter) -> 
 
 
 def test_what_an_instance_shows_is_looked_at(adapter: Adapter) -> None:
-    """None of the fields is missing, so each of them can be found wanting."""
+    """None of the fields is missing, so each of them can differ."""
     offer = next(offer for offer in adapter.market.search(Query()).offers if offer.gpu_known and offer.gpu_count > 1)
     launch, instance = rented(adapter, offer)
     more: dict[str, Any] = {"gpu_memory_gib": 1e5, "disk_gb": 1e5, "cuda": 99.0}

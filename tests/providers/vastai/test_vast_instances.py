@@ -1,4 +1,4 @@
-"""What the list says of an instance beyond its state, and how little of it is believed; and price increases."""
+"""The list's fields of an instance besides its state, and which of them count; and price increases."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_why_a_bid_was_not_changed(status: int, body: dict[str, Any], kind: Refu
 
 @pytest.mark.parametrize(("accept", "word"), [(True, "accept"), (False, "reject")])
 def test_an_answer_holds_its_number_and_nothing_else(accept: bool, word: str) -> None:
-    """Any further key is refused by the marketplace."""
+    """The marketplace rejects any further key."""
     handler = replies(httpx.Response(200, json={"success": True, "pending_price_increase_id": 9, "contract_id": 7}))
     _launcher(handler).answer_increase("9", accept)
     [sent] = handler.requests  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Renting: what is sent, and what is known afterwards. Nothing that changes something is ever sent twice."""
+"""Renting: the requests, and what is known afterwards. Nothing that changes something is ever sent twice."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_rent_on_demand_names_no_price() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 409, 410, 429, 500, 202])
 def test_a_refusal_that_names_a_contract_is_none(status: int) -> None:
-    """What it names may run, and be billed: nothing else is rented on the strength of such an answer."""
+    """The named instance may run and be billed: nothing else is rented because of such an answer."""
     handler = replies(httpx.Response(status, json={"success": False, "error": "no_such_ask", "new_contract": 7}))
     with pytest.raises(OutcomeUnknown) as unknown:
         _launcher(handler).create(ORDER)
@@ -66,7 +66,7 @@ def test_a_refusal_that_names_a_contract_is_none(status: int) -> None:
 
 
 def test_a_bid_always_names_its_price() -> None:
-    """Without it the marketplace rents at the full price, and does not say so."""
+    """Without it the marketplace rents at the full price, without saying so."""
     handler = replies(MADE)
     order = Order(offer_id="1", label="l", image="i", disk_gb=10.0, bid_usd_hour=0.45, onstart="run", env={"A": "b"})
     _launcher(handler).create(order)

@@ -1,4 +1,4 @@
-"""What is asked of vast.ai, and how it is known whether the answer is everything."""
+"""The queries to vast.ai, and how complete its answers are."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_name_on_its_list_is_asked_for_by_a_card(name: str) -> None:
 
 
 def test_a_name_that_leaves_open_what_vast_always_tells_is_not_asked_for() -> None:
-    """It spells the socket of every H100, and of no V100; it tells the memory of every card."""
+    """It states the socket of every H100, and of no V100; it states the memory of every card."""
     market = Searches([a_row(gpu_name="H100 SXM")])
     answer = an_adapter(market).market.search(Query(gpus=("H100", "A100", "A100 SXM", "V100", "V100 SXM2 16GB")))
     assert market.asked == []
@@ -156,7 +156,7 @@ def test_a_page_full_of_one_price_is_reported_as_cut() -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_server_that_sends_the_same_full_page_again_is_not_taken_for_everything(in_order: bool) -> None:
-    """It ignores the lowest price of the next page: whether there are more than 64 offers, nobody knows."""
+    """It ignores the minimum price of the next page, so it is unknown whether there are more than 64 offers."""
     prices = [n / 100 if in_order else (n * 37 % 64 + 1) / 100 for n in range(1, 65)]
     rows = [a_row(id=n, dph_total=price) for n, price in enumerate(prices, 1)]
     answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query())
@@ -210,7 +210,7 @@ def test_more_than_the_handful_asked_for_that_is_just_the_cap_is_cut() -> None:
 
 
 def test_a_cut_page_out_of_order_is_not_taken_for_everything() -> None:
-    """Capped and sorted by something else than price: what is missing may be cheaper."""
+    """Truncated and not sorted by price: missing offers may be cheaper."""
 
     def by_score(request: httpx.Request) -> httpx.Response:
         low = json.loads(request.url.params["q"]).get("dph_total", {}).get("gte", 0)

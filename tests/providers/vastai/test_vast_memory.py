@@ -1,4 +1,4 @@
-"""However large an answer is, it is never held whole."""
+"""An answer of any size is never completely in memory."""
 
 from __future__ import annotations
 

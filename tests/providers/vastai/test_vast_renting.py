@@ -1,4 +1,4 @@
-"""What vast.ai's renting side keeps to beyond the suite of all: bids, price increases, charges, credit, page counts."""
+"""vast.ai's launcher beyond the common suite: bids, price increases, charges, credit, page counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A marketplace of a few rows that obeys the query as vast.ai does: filters, order by price, the cap."""
+"""A marketplace of a few rows that obeys the query like vast.ai: filters, order by price, the cap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def a_row(**values: Any) -> dict[str, Any]:
 
 
 class Searches:
-    """Answers `/bundles/` from `rows`; `asked` keeps the query objects."""
+    """Answers `/bundles/` from `rows`; `asked` has the query objects."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], cap: int = 64) -> None:
         self.rows = rows
@@ -58,7 +58,7 @@ def an_adapter(
     now: Callable[[], datetime] = lambda: NOW,
     **settings: Any,
 ) -> providers.Adapter:
-    """The real adapter over a stand-in for the network."""
+    """Return the real adapter over a fake network."""
     defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": KEY, "search_interval_s": 0.0}
     return providers.build(
         ProviderSettings(name="vastai", **(defaults | settings)),
@@ -71,7 +71,7 @@ def an_adapter(
 
 
 def replies(*answers: httpx.Response | Exception) -> Handler:
-    """The answers in turn; the last one for ever. `handler.requests` counts."""
+    """Return the answers in turn, the last one repeatedly. `handler.requests` counts."""
     left = list(answers)
     requests: list[httpx.Request] = []
 

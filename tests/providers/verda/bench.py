@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Verda adapter."""
+"""What the conformance suites need to test the Verda adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Verda adapter makes of every recorded answer."""
+"""The Verda adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verda's renting side, against its emulator: what the conformance suites do not know about."""
+"""Verda's launcher, with its emulator: what the conformance suites do not cover."""
 
 from __future__ import annotations
 

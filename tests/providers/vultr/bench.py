@@ -1,4 +1,4 @@
-"""What the conformance suites need to try the Vultr adapter."""
+"""What the conformance suites need to test the Vultr adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Vultr adapter makes of every recorded answer."""
+"""The Vultr adapter's results for every recorded answer."""
 
 from __future__ import annotations
 

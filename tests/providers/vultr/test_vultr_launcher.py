@@ -1,4 +1,4 @@
-"""Vultr's offers and renting side, against its emulator: what the conformance suites do not know about."""
+"""Vultr's offers and launcher, with its emulator: what the conformance suites do not cover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A URL arrives as it would with httpx, and no error shows more of it than its place."""
+"""A URL is sent as httpx would send it, and errors show only its host."""
 
 from __future__ import annotations
 

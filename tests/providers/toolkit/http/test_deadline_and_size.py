@@ -1,4 +1,4 @@
-"""No server holds gpuwatch longer or makes it larger than it allows."""
+"""No server can block gpuwatch longer, or use more memory, than allowed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _drip(data: bytes, wire: ReplyWriter) -> None:
 
 
 def test_a_body_that_drips_ends_at_the_deadline(http: PooledHttpClient) -> None:
-    """It is whole in the end, so only the deadline makes it none."""
+    """It is complete in the end, so only the deadline rejects it."""
 
     def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
         wire.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n")
@@ -59,7 +59,7 @@ def test_headers_that_drip_end_at_the_deadline(http: PooledHttpClient) -> None:
 
 
 def test_a_slow_reader_of_chunks_is_ended_too(http: PooledHttpClient) -> None:
-    """The deadline is for everything, also while the caller works on what has come."""
+    """The deadline covers everything, including the caller's work between chunks."""
 
     def read_slowly(url: str) -> None:
         with http.stream("GET", url, deadline_s=0.3) as arriving:
@@ -150,7 +150,7 @@ BOMB = """
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize("filling", [b"\0", b"abcdefgh"])
 def test_a_gzip_bomb_of_300_mb_stays_under_60_mb_of_memory(filling: bytes) -> None:
-    """httpx alone inflates a whole chunk of 64 KB, to 64 MB, before anyone can count."""
+    """httpx alone inflates a whole chunk of 64 KB, to 64 MB, before its size can be checked."""
     compressor = zlib.compressobj(9, wbits=31)
     piece = filling * (2**20 // len(filling))
     bomb = b"".join(compressor.compress(piece) for _ in range(300)) + compressor.flush()

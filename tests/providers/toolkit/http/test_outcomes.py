@@ -1,4 +1,4 @@
-"""Of every failure it is known whether the request had left: a rent hangs on that."""
+"""For every failure it is known whether the request was sent: a rent depends on that."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_connection_is_kept(http: PooledHttpClient) -> None:
 
 
 def test_a_request_inside_an_arriving_answer_keeps_both_deadlines(http: PooledHttpClient) -> None:
-    """A hunt rents while the rest of the list is still on its way."""
+    """A hunt rents while the rest of the list is still arriving."""
     answered = serving(lambda request, wire: wire.answer(body=b"x" * 500_000))
     with answered as server, http.stream("GET", server.url + "/list") as arriving:
         first = next(arriving.chunks)
