@@ -219,7 +219,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_watches(found: Backtest, timezone: str) -> None:
-    """What each watch did, and what that was worth."""
+    """The actions of each watch, and their value."""
     from gpuwatch.app.backtest_report import rule_text, summary_lines
 
     zone = ZoneInfo(timezone)

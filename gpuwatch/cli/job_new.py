@@ -142,7 +142,7 @@ def _request(workload: WorkloadRequest, given: dict[str, Any], within_s: float |
 
 
 def _count_of(on: str | None) -> str | None:
-    """Hours known for one GPU do not tell whether the command can use two; --count does."""
+    """Hours for one GPU do not show whether the command can use two; --count does."""
     from gpuwatch.domain.planning.figures import parse_gpu_config
 
     try:

@@ -1,4 +1,4 @@
-"""What a command prints besides tables: JSON on standard output, notes on standard error, in any encoding."""
+"""The output of a command besides tables: JSON on standard output, notes on standard error, in any encoding."""
 
 from __future__ import annotations
 

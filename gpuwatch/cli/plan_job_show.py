@@ -1,4 +1,4 @@
-"""What `gpuwatch plan job` prints: costs on given hardware, or offers ranked by the cost of the job."""
+"""The output of `gpuwatch plan job`: costs on given hardware, or offers ranked by the cost of the job."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Figure(click.ParamType[Any]):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
+        """Parse the value."""
         try:
             return parse_figure(value)
         except ValueError as fault:
@@ -31,7 +31,7 @@ class Figures(click.ParamType[Any]):
     name = "number or range"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FigureRange:
-        """Read it."""
+        """Parse the value."""
         try:
             return value if isinstance(value, FigureRange) else parse_range(value)
         except ValueError as fault:

@@ -26,7 +26,7 @@ class Speed(click.ParamType[Any]):
     name = "speed"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FigureRange:
-        """Read it."""
+        """Parse the value."""
         try:
             return parse_range(str(value).strip().removesuffix("/s").removesuffix("tok").strip())
         except ValueError:

@@ -118,7 +118,7 @@ class _RemainingTables:
 def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
     """The smallest part to remove because of an error; empty: none may be removed.
 
-    Of `[watch.launch]` only the one key: `before_stop` must run even if another secret is missing.
+    For `[watch.launch]` it is only the one key: `before_stop` must run even if another secret is missing.
     """
     if loc[0] == "database_url":
         return ()

@@ -61,7 +61,7 @@ def _mend_headers(lines: list[str]) -> set[int]:
 
 
 def _without(lines: list[str], gone: set[int]) -> str:
-    """Line numbers do not change."""
+    """Blank these lines, so that the line numbers do not change."""
     return "\n".join("" if i in gone else line for i, line in enumerate(lines))
 
 

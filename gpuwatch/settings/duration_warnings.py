@@ -13,7 +13,7 @@ _OBSERVATIONS = 2  # the first shows a state, the second that it persists
 
 
 def duration_warnings(settings: Settings) -> Iterator[str]:
-    """One line each: the key, how often it is observed, and the minimum."""
+    """One line per warning: the key, how often it is observed, and the minimum."""
     rounds_s = {name: _round_s(settings, name) for name in settings.providers}
     for watch in settings.watches:
         for key, span_s, every_s, what in (*_polled(rounds_s, watch), *_listed(watch)):

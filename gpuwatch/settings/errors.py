@@ -1,4 +1,4 @@
-"""One line for each invalid setting: the place, the key, what was expected."""
+"""Error lines for invalid settings: the place, the key, what was expected."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def validation_errors(error: ValidationError, root: type[BaseModel] | None = Non
 def error_line(
     loc: Location, text: str, sources: Sources, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]
 ) -> str:
-    """One finished line."""
+    """A complete error line."""
     return f"{place(loc, sources, origins)}: {key_name(loc, tree)}: {text}"
 
 
@@ -175,7 +175,7 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
 
 
 def _model(loc: Location) -> type[BaseModel]:
-    """The table at a place."""
+    """The schema of the table at a place."""
     if loc[:1] == ("watch",) and len(loc) > 1:
         found: Any = WatchTable
         rest = loc[2:]

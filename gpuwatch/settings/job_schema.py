@@ -300,7 +300,7 @@ class JobFileTable(Table):
 
 
 def _with_launch(watch: Watch, image: str) -> Watch:
-    from msgspec.structs import replace  # noqa: PLC0415 its only use
+    from msgspec.structs import replace  # noqa: PLC0415 - needed only here
 
     return replace(watch, launch=LaunchSpec(image=image, max_active=1, max_total=0), repeat_every_s=None)
 

@@ -37,7 +37,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _limits() -> list[dict[str, Any]]:
-    """Exactly one limit; none is needed for alerts whose condition is a limit by itself."""
+    """Exactly one limit is required; alerts whose condition is itself a limit need none."""
     limited = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
     is_news = [{"required": [key]} for key in WITHOUT_LIMIT]
     return [*limited, {"not": {"anyOf": limited}, "anyOf": is_news, "properties": {"action": {"const": "alert"}}}]
@@ -45,7 +45,7 @@ def _limits() -> list[dict[str, Any]]:
 
 def job_json_schema() -> dict[str, Any]:
     """The schema of a job file, ready for JSON."""
-    from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 the daemon needs neither
+    from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 - the daemon needs neither
 
     found: dict[str, Any] = _tidied(JobFileTable.model_json_schema())
     found["title"] = "gpuwatch job"
@@ -60,7 +60,7 @@ def job_json_schema() -> dict[str, Any]:
 
 
 def _drop_unused(schema: dict[str, Any]) -> None:
-    """Unused definitions."""
+    """Remove unused definitions."""
     while True:
         text = json.dumps(schema)
         unused = [name for name in schema["$defs"] if f'"#/$defs/{name}"' not in text]

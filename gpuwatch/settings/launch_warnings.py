@@ -18,7 +18,7 @@ _HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0} 
 
 
 def launch_warnings(settings: Settings) -> Iterator[str]:
-    """One line each."""
+    """One line per warning."""
     for watch in settings.watches:
         yield from (f'watch "{watch.name}": {text}' for text in _of_watch(settings, watch))
 
@@ -88,7 +88,7 @@ def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
 
 
 def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
-    """For watches that are limited by the cost of the whole job."""
+    """Warnings for watches that are limited by the cost of the whole job."""
     if watch.job is None:
         return
     counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)

@@ -57,7 +57,7 @@ def load_for_stopping(
     Raises:
         SettingsError: the file cannot be read or is not TOML, or the database's address is wrong.
     """
-    from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 for emergencies
+    from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 - only for emergencies
 
     unreadable: UnreadableValues = []
     sources = collect(config, env, cwd, unreadable=unreadable)
@@ -100,7 +100,7 @@ def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None
     return database_url(str(tree.get("database_url") or ""), sources.env, sources.cwd)
 
 
-def from_flags(  # noqa: PLR0913 one argument per flag of the command
+def from_flags(  # noqa: PLR0913 - one argument per flag of the command
     gpu: Sequence[str],
     max_price: str,
     *,
@@ -143,7 +143,7 @@ def _resolve(
             return _with_secrets(kept.settings, resolved, sources, origins)
     tree, origins = merge(parse_file(sources) | extra, sources)
     resolved = resolve(tree, sources)
-    from gpuwatch.settings.validate import validate  # noqa: PLC0415 pydantic, only where something changed
+    from gpuwatch.settings.validate import validate  # noqa: PLC0415 - pydantic, only if something changed
 
     settings = validate(resolved, sources, origins, known_spellings, recorded_places)
     secrets = secrets_in(resolved.tree)

@@ -19,7 +19,7 @@ from gpuwatch.ports.settings import Option
 KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key")
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
 WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
-_TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML reads them as keys of that table
+_TOP_LEVEL = ("timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
 OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
 
@@ -197,7 +197,7 @@ def unknown_key(key: str, known: Collection[str]) -> str:
     """The error message for an unknown key."""
     if key in _TOP_LEVEL:
         return f"unknown key; {key} belongs at the top, above the first [table]"
-    from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for an error
 
     elsewhere = _ELSEWHERE.get(key.lower())
     near = [elsewhere] if elsewhere in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)

@@ -83,7 +83,7 @@ def _parsed(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damage
 
 
 def _without_damaged(tree: dict[str, Any], damaged: _Damaged) -> dict[str, Any]:
-    """A table that lost a line no longer says what its owner wrote, so it is ignored completely."""
+    """A table that lost a line may no longer mean what its owner wrote, so it is ignored completely."""
     for table in damaged:
         if table[:1] == ("providers",):
             tree = switched_off(tree, table)

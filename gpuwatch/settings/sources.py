@@ -48,7 +48,7 @@ class ExternalValue(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Everything that was read; later values of `given` win."""
+    """All values that were read; later values of `given` win."""
 
     file: Path | None
     content: bytes
@@ -118,7 +118,7 @@ def parse_file(sources: Sources) -> dict[str, Any]:
     """
     if not sources.content.strip():
         return {}
-    import tomllib  # noqa: PLC0415 not every start parses the file
+    import tomllib  # noqa: PLC0415 - not every start parses the file
     from decimal import Decimal  # noqa: PLC0415
 
     try:
@@ -308,7 +308,7 @@ def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str
     """A misspelt name would leave a provider without its key; backup files of editors (`…~`, `….bak`) are ignored."""
     if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name):
         return
-    from difflib import get_close_matches  # noqa: PLC0415 for this error alone
+    from difflib import get_close_matches  # noqa: PLC0415 - only for this error
 
     near = get_close_matches(name, [*known, *(variable_of(path).lower() for path in secret_keys())], n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "expected a secret's variable in lower case"
@@ -319,7 +319,7 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
     path = cwd / ".env"
     if not os.path.isfile(path):
         return {}
-    import io  # noqa: PLC0415 most starts have no .env
+    import io  # noqa: PLC0415 - most starts have no .env
 
     from dotenv import dotenv_values  # noqa: PLC0415
 

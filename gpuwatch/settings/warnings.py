@@ -52,7 +52,7 @@ def log_warnings(
         *duration_warnings(settings),
     ]
     if found:
-        import logging  # noqa: PLC0415 a start without warnings needs none
+        import logging  # noqa: PLC0415 - not needed without warnings
 
         for text in found:
             logging.getLogger("gpuwatch.settings").warning("%s", text)
@@ -113,7 +113,7 @@ def _broken_templates(settings: Settings) -> Iterator[str]:
     given = {name: one.options.get("templates") for name, one in settings.channels.items()}
     if not any(given.values()):
         return
-    from gpuwatch.notifiers.toolkit import templates_faults  # noqa: PLC0415 most starts need none
+    from gpuwatch.notifiers.toolkit import templates_faults  # noqa: PLC0415 - most starts do not need it
 
     for name, templates in given.items():
         for kind, fault in templates_faults(templates if isinstance(templates, dict) else None):
@@ -121,7 +121,7 @@ def _broken_templates(settings: Settings) -> Iterator[str]:
 
 
 def _high_commissions(settings: Settings) -> Iterator[str]:
-    """A percentage instead of a fraction: `commission = 5`."""
+    """Warn about a percentage instead of a fraction: `commission = 5`."""
     for name, provider in settings.providers.items():
         rate = Decimal(provider.commission.rate_text)
         if rate >= 1:
@@ -130,7 +130,7 @@ def _high_commissions(settings: Settings) -> Iterator[str]:
 
 
 def _high_prices(settings: Settings) -> Iterator[str]:
-    """The price of a whole machine, or a typo, instead of the price of one GPU: `max_price = 350`."""
+    """Warn about the price of a whole machine, or a typo, instead of the price of one GPU: `max_price = 350`."""
     for watch in settings.watches:
         if watch.max_job_cost_usd is not None or watch.unlimited:
             continue
@@ -145,7 +145,7 @@ def _high_prices(settings: Settings) -> Iterator[str]:
 
 
 def _several_cards(settings: Settings) -> Iterator[str]:
-    """Names of cards of several families with very different prices: "RTX 6000"."""
+    """Warn about names of cards of several families with very different prices: "RTX 6000"."""
     for watch in settings.watches:
         for text in watch.gpu:
             cards = [gpu for name in catalog().wanted(text) if (gpu := catalog().get(name)) and not gpu.members]
@@ -155,7 +155,7 @@ def _several_cards(settings: Settings) -> Iterator[str]:
 
 
 def _choices_without_effect(settings: Settings) -> Iterator[str]:
-    """If the cost of the whole job is limited, other price settings have no effect."""
+    """Warn that other price settings have no effect if the cost of the whole job is limited."""
     for watch in settings.watches:
         if watch.max_job_cost_usd is None:
             continue
@@ -168,7 +168,7 @@ def _choices_without_effect(settings: Settings) -> Iterator[str]:
 
 
 def _is_loopback(url: str) -> bool:
-    from ipaddress import ip_address  # noqa: PLC0415 plain http is rare
+    from ipaddress import ip_address  # noqa: PLC0415 - plain http is rare
     from urllib.parse import urlsplit  # noqa: PLC0415
 
     host = urlsplit(url).hostname or ""

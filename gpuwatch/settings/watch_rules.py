@@ -88,7 +88,7 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
 
 
 def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
-    """The length of the job cannot be computed for any GPU of the watch."""
+    """Report that the length of the job cannot be computed for any GPU of the watch."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
     found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
     reasons = [one for one in found if isinstance(one, str)]
@@ -179,7 +179,7 @@ def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
 
 
 def _self_destruct(launch: LaunchTable) -> Iterator[tuple[str, str]]:
-    """It adds lines before the start script, so there must be a start script."""
+    """The requirements of `self_destruct`, which adds lines before the start script, so it needs one."""
     if launch.max_runtime is None:
         yield "self_destruct", 'requires max_runtime, such as max_runtime = "24h"'
     if launch.runtype == "args":

@@ -1,4 +1,4 @@
-"""`[web]` as the rest of gpuwatch gets it: plain, frozen, already validated."""
+"""The values of `[web]` for the rest of gpuwatch: plain, frozen, already validated."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether a password or a token is configured: then everything but /healthz needs one."""
+        """Whether a password or a token is configured, so that everything but /healthz requires one."""
         return bool(self.password_hash or self.tokens)
 
 
 def split_listen(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:8642`, `localhost:8642` or `[::1]:8642`. Raises ValueError."""
+    """Parse `127.0.0.1:8642`, `localhost:8642` or `[::1]:8642` into host and port. Raises ValueError."""
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        host = ""  # an IPv6 address without its brackets: where does the port begin?
+        host = ""  # an IPv6 address without its brackets: the port is ambiguous
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError('expected an address and a port, such as "127.0.0.1:8642" or "[::1]:8642"')
     return host, int(port)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether only this machine can reach the address."""
     if host.lower() == "localhost":
         return True
-    import ipaddress  # noqa: PLC0415 a start with cached settings asks nothing of the kind
+    import ipaddress  # noqa: PLC0415 - not needed with cached settings
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -71,7 +71,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen_fault(web: WebSettings) -> str | None:
-    """Why it may not listen there; None: it may."""
+    """Why the server may not listen there; None: it may."""
     if is_loopback(split_listen(web.listen)[0]) or web.has_credentials:
         return None
     return (
@@ -81,7 +81,7 @@ def listen_fault(web: WebSettings) -> str | None:
 
 
 def web_tokens(value: Any) -> tuple[WebToken, ...]:
-    """The tokens of a table that the schema accepts."""
+    """The tokens of a table that the schema has accepted."""
     found = plain_json(value) if isinstance(value, EnvText) else value
     return tuple(_token(one) for one in found or ())
 

@@ -18,7 +18,7 @@ _LEAST_TOKEN = 16  # characters: fewer can be guessed
 
 def _listen(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("expected text in quotes")  # noqa: TRY004 pydantic turns ValueErrors into faults
+        raise ValueError("expected text in quotes")  # noqa: TRY004 - pydantic turns ValueErrors into faults
     split_listen(value)
     return value.strip()
 
