@@ -26,7 +26,7 @@ _LATE = timedelta(minutes=10)  # an event may be committed this long after its t
 
 
 def event_filter(since_s: float, kinds: Sequence[str] = (), severity: str = Severity.INFO) -> EventFilter:
-    """Which events: of the last so many seconds. `kinds` empty: all; `severity`: at least this one."""
+    """Events of the last `since_s` seconds. `kinds` empty: all; `severity`: at least this one."""
     since = real_now() - timedelta(seconds=since_s)
     return EventFilter(since=since, kinds=tuple(map(AlertKind, kinds)), severity=Severity(severity))
 

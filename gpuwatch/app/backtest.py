@@ -80,45 +80,45 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: timedelta
 
 
-def backtested_watches(asked: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
+def backtested_watches(request: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
     """The settings, and the watches of the request.
 
     Raises:
         UsageError: the request is contradictory, or a watch is unknown.
         SettingsError: the settings are invalid.
     """
-    if asked.gpu:
-        return _with_rule(asked, config)
+    if request.gpu:
+        return _with_rule(request, config)
     of_rule = {
-        "--max-price": asked.max_price,
-        "--action": asked.action,
-        "--max-runtime": asked.max_runtime_s,
-        "--count": asked.count,
-        "--spot": asked.spot,
+        "--max-price": request.max_price,
+        "--action": request.action,
+        "--max-runtime": request.max_runtime_s,
+        "--count": request.count,
+        "--spot": request.spot,
     }
     if used := [name for name, value in of_rule.items() if value is not None]:
         raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own settings")
     settings = load_settings(config)
-    watches = select_watches(settings, asked.names)
-    if asked.thresholds and len(watches) > 1:
+    watches = select_watches(settings, request.names)
+    if request.thresholds and len(watches) > 1:
         raise UsageError(f"--sweep requires one watch: {', '.join(watch.name for watch in watches)}")
     return settings, watches
 
 
-def _with_rule(asked: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
-    if asked.names:
+def _with_rule(request: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
+    if request.names:
         raise UsageError("use either a watch name or --gpu")
-    max_price = asked.max_price or (str(max(asked.thresholds)) if asked.thresholds else None)
+    max_price = request.max_price or (str(max(request.thresholds)) if request.thresholds else None)
     if max_price is None:
         raise UsageError(GPU_AND_PRICE)
     settings = settings_with_rule(
-        asked.gpu,
+        request.gpu,
         max_price,
-        count=asked.count,
-        spot=asked.spot,
+        count=request.count,
+        spot=request.spot,
         config=config,
-        action=asked.action,
-        max_runtime_s=asked.max_runtime_s,
+        action=request.action,
+        max_runtime_s=request.max_runtime_s,
     )
     return settings, settings.watches
 
@@ -137,7 +137,7 @@ def _gc_paused() -> Iterator[None]:
 
 @_gc_paused()
 def run_backtest(
-    settings: Settings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
+    settings: Settings, watches: Sequence[Watch], request: BacktestRequest, stage: ReportProgress
 ) -> Backtest:
     """What these watches would have done together; with thresholds, what one watch would have done at each of them.
 
@@ -145,16 +145,16 @@ def run_backtest(
         UsageError: the file cannot be used, or `strict` is set and a clause cannot be evaluated.
         StoreError: the store cannot be read.
     """
-    history = _history(settings, watches, asked, stage)
-    known = [(watch, *_judged(watch, history, asked)) for watch in watches]
-    run = _replayed_thresholds if asked.thresholds else _replayed
+    history = _history(settings, watches, request, stage)
+    known = [(watch, *_judged(watch, history, request)) for watch in watches]
+    run = _replayed_thresholds if request.thresholds else _replayed
     return Backtest(
-        results=run(settings, [(watch, judged) for watch, judged, _ in known], history, asked, stage),
+        results=run(settings, [(watch, judged) for watch, judged, _ in known], history, request, stage),
         ignored={watch.name: ignored for watch, _, ignored in known},
         source=clean(history.source),
         intervals=len(history.intervals),
         looks=len({poll.at_s for poll in history.polls}),
-        deadline=asked.deadline,
+        deadline=request.deadline,
     )
 
 
@@ -162,15 +162,15 @@ def _replayed(
     settings: Settings,
     watches: Sequence[tuple[Watch, Watch]],
     history: MarketHistory,
-    asked: BacktestRequest,
+    request: BacktestRequest,
     stage: ReportProgress,
 ) -> list[tuple[Watch, BacktestResult | None]]:
     """Run all watches together, each with and without the clauses that the history cannot evaluate."""
-    setting = _with_limits(settings, _setting(settings, asked), [watch for watch, _ in watches], asked, stage)
+    setting = _with_limits(settings, _setting(settings, request), [watch for watch, _ in watches], request, stage)
     players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
     replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))
     return [
-        (watch, result_of(one, simulated, asked.deadline)) for (watch, _), one in zip(watches, replayed, strict=True)
+        (watch, result_of(one, simulated, request.deadline)) for (watch, _), one in zip(watches, replayed, strict=True)
     ]
 
 
@@ -178,23 +178,23 @@ def _replayed_thresholds(
     settings: Settings,
     watches: Sequence[tuple[Watch, Watch]],
     history: MarketHistory,
-    asked: BacktestRequest,
+    request: BacktestRequest,
     stage: ReportProgress,
 ) -> list[tuple[Watch, BacktestResult | None]]:
     """Run one watch at many thresholds."""
-    setting, prices = _setting(settings, asked), asked.thresholds
+    setting, prices = _setting(settings, request), request.thresholds
     ((watch, judged),) = watches
     found = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
     results: list[tuple[Watch, BacktestResult | None]] = []
-    for price, result in sweep_thresholds(judged, found, history, setting, prices, asked.deadline):
+    for price, result in sweep_thresholds(judged, found, history, setting, prices, request.deadline):
         stage("replaying", len(results), len(prices))
         results.append((with_threshold(watch, price), result))
     return results
 
 
-def _judged(watch: Watch, market_history: MarketHistory, asked: BacktestRequest) -> tuple[Watch, tuple[str, ...]]:
+def _judged(watch: Watch, market_history: MarketHistory, request: BacktestRequest) -> tuple[Watch, tuple[str, ...]]:
     judged, ignored = without_unrecorded_clauses(watch, market_history.listings)
-    if ignored and asked.strict and market_history.listings:
+    if ignored and request.strict and market_history.listings:
         raise UsageError(f"watch {watch.name!r}: the history cannot evaluate {', '.join(ignored)} (--strict)")
     return judged, ignored
 
@@ -210,15 +210,15 @@ def _candidates(
 
 
 def _history(
-    settings: Settings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
+    settings: Settings, watches: Sequence[Watch], request: BacktestRequest, stage: ReportProgress
 ) -> MarketHistory:
     """Live prices, and list prices if a watch accepts them."""
     stage("reading", 0, 1)
     gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
-    scopes = [MarketFilter(gpus=gpus, provider=asked.provider)]
-    if asked.data is None and asked.provider is None:
+    scopes = [MarketFilter(gpus=gpus, provider=request.provider)]
+    if request.data is None and request.provider is None:
         scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in _listing(settings, watches)]
-    return _joined([load_prices(settings, scope, asked.since, asked.until, asked.data) for scope in scopes])
+    return _joined([load_prices(settings, scope, request.since, request.until, request.data) for scope in scopes])
 
 
 def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
@@ -243,7 +243,7 @@ def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
     return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source=first.source)
 
 
-def _setting(settings: Settings, asked: BacktestRequest) -> ReplaySettings:
+def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
     least = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
     cannot = unrentable(settings)
     return ReplaySettings(
@@ -252,19 +252,25 @@ def _setting(settings: Settings, asked: BacktestRequest) -> ReplaySettings:
         max_ages={name: max(age, least) for name, age in max_ages(settings, list(settings.providers)).items()},
         budget=settings.budget,
         zone=ZoneInfo(settings.timezone),
-        job=None if asked.job_s is None else timedelta(seconds=asked.job_s),
+        job=None if request.job_s is None else timedelta(seconds=request.job_s),
         reference_disk_gb=REFERENCE_DISK_GB,
         able=lambda found: cannot.able(found, dry_run=True),  # without a key, the result is the same as with one
     )
 
 
 def _with_limits(
-    settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
+    settings: Settings,
+    setting: ReplaySettings,
+    watches: Sequence[Watch],
+    request: BacktestRequest,
+    stage: ReportProgress,
 ) -> ReplaySettings:
     """`max_price = "auto"`: the limits that the daemon would have used, from the data known at each moment."""
     auto = [watch for watch in watches if watch.auto is not None]
     if not auto:
         return setting
-    longer = msgspec.structs.replace(asked, since=asked.since - _AUTO_HISTORY)  # history before the start of the replay
+    longer = msgspec.structs.replace(
+        request, since=request.since - _AUTO_HISTORY
+    )  # history before the start of the replay
     waits = BacktestWaits(_history(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
     return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)

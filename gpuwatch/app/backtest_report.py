@@ -37,7 +37,7 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
     )
     yield _counts(result)
     if result.paid_usd_gpu_hour is not None:
-        yield _worth(watch, result)
+        yield _savings_text(watch, result)
     elif result.at_once_usd_gpu_hour is not None:
         yield (
             f"renting immediately would have cost {result.at_once_usd_gpu_hour:.4f} $/GPU-h; "
@@ -71,14 +71,14 @@ def _counts(result: BacktestResult) -> str:
     return f"{text}; a cheaper offer followed {missed} of {len(events)}" if events else text
 
 
-def _worth(watch: Watch, result: BacktestResult) -> str:
+def _savings_text(watch: Watch, result: BacktestResult) -> str:
     at_once, median = result.saved_against_at_once, result.saved_against_median
     paid = "paid" if watch.action is Action.LAUNCH else "first match"
     parts = []
     if at_once is not None:
-        parts.append(f"{_than(at_once)} at once ({result.at_once_usd_gpu_hour:.4f})")
+        parts.append(f"{_difference_text(at_once)} at once ({result.at_once_usd_gpu_hour:.4f})")
     if median is not None:
-        parts.append(f"{_than(median)} the median ({result.median_usd_gpu_hour:.4f})")
+        parts.append(f"{_difference_text(median)} the median ({result.median_usd_gpu_hour:.4f})")
     return f"{paid} {result.paid_usd_gpu_hour:.4f} $/GPU-h: {', '.join(parts)}"
 
 
@@ -105,7 +105,7 @@ def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
         return
     yield (
         f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} the cheapest offer{_price_of_a_miss(waiting)}): "
-        f"{_than(waiting.saved)} renting immediately ({waiting.at_once_usd_gpu_hour:.4f})"
+        f"{_difference_text(waiting.saved)} renting immediately ({waiting.at_once_usd_gpu_hour:.4f})"
     )
     if waiting.interval is None:
         yield "too few days to estimate the uncertainty"
@@ -140,7 +140,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _than(share: float) -> str:
+def _difference_text(share: float) -> str:
     if round(share, 3) == 0:
         return "the same as"
     return f"{abs(share):.1%} {'less' if share > 0 else 'more'} than"

@@ -58,12 +58,12 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
     found: Calendar
 
 
-def price_calendar(settings: Settings, asked: CalendarRequest) -> PriceCalendar:
+def price_calendar(settings: Settings, request: CalendarRequest) -> PriceCalendar:
     """Compute the calendar. Raises UsageError, StoreError."""
-    scope = msgspec.structs.replace(asked.scope, gpus=known_gpu_names_of(settings, asked.gpu, asked.data))
-    series = load_hourly_lows(settings, scope, asked.since, asked.until, asked.data)
-    calendar = calendar_of(series, ZoneInfo(asked.zone), asked.parts)
-    return PriceCalendar(zone=asked.zone, gpus=scope.gpus, series=series, found=calendar)
+    scope = msgspec.structs.replace(request.scope, gpus=known_gpu_names_of(settings, request.gpu, request.data))
+    series = load_hourly_lows(settings, scope, request.since, request.until, request.data)
+    calendar = calendar_of(series, ZoneInfo(request.zone), request.parts)
+    return PriceCalendar(zone=request.zone, gpus=scope.gpus, series=series, found=calendar)
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

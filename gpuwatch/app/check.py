@@ -139,21 +139,21 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], hol
     from gpuwatch.engine.parallel import run_in_parallel
 
     named = named_providers(settings, only)
-    asked = {name: [watch for watch in watches if is_polled_for(name, watch)] for name in named}
-    asked = {name: mine for name, mine in asked.items() if mine}
-    if not asked:
+    polled = {name: [watch for watch in watches if is_polled_for(name, watch)] for name in named}
+    polled = {name: mine for name, mine in polled.items() if mine}
+    if not polled:
         raise UsageError("these watches use no enabled provider; see: gpuwatch config show")
     with http_client(settings) as http:
 
         def one(name: str) -> ProviderCheck:
             market = build_adapters(settings, http, [name], holds=holds, is_patient=False)[name].market
-            return check_provider(market, asked[name], settings.providers[name].commission, real_now)
+            return check_provider(market, polled[name], settings.providers[name].commission, real_now)
 
         found = {
             outcome.name: outcome.result or not_checked(outcome.name, outcome.error or "")
-            for outcome in run_in_parallel(asked, one)
+            for outcome in run_in_parallel(polled, one)
         }
-    return [found[name] for name in asked]
+    return [found[name] for name in polled]
 
 
 def explain_lines(
@@ -166,7 +166,7 @@ def explain_lines(
     from gpuwatch.engine.explain import comparison_lines, decision_line, explain
 
     try:
-        memories = _memories(settings)
+        memories = _watch_memories(settings)
     except StoreError as error:
         memories = {}
         yield f"without the state of the daemon's watches: {error}"
@@ -186,7 +186,7 @@ def explain_lines(
                     yield from explain(watch, adapter.market, commissions, real_now())
 
 
-def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
+def _watch_memories(settings: Settings) -> Mapping[str, WatchMemory]:
     """The stored state of the daemon's watches; empty without a store. Raises StoreError: it cannot be read."""
     from gpuwatch.storage.unit_of_work import SqlDecisionStore
 

@@ -134,12 +134,12 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
     _check_watch(settings, name)
     with open_store(settings) as store:
         watch = _status(settings, store, name).watch
-        book = SqlChecklistRepository(store)
-        ticked = [one.item for one in book.load(watch.name)]
+        checklist_repository = SqlChecklistRepository(store)
+        ticked = [one.item for one in checklist_repository.load(watch.name)]
         for item in items:
             if item not in ticked:
                 _check_required(watch, item)
-        undone = book.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
+        undone = checklist_repository.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
         return undone, _status(settings, store, name)
 
 
@@ -149,14 +149,18 @@ def held_back(settings: Settings, store: Database | None) -> list[str]:
     Args:
         store: None: there is no store yet, so nothing is ticked.
     """
-    book = None if store is None else SqlChecklistRepository(store)
+    checklist_repository = None if store is None else SqlChecklistRepository(store)
     jobs = [] if store is None else [one for one in _job_statuses(store) if one.holding]
     names = [(f"Job {one.watch.name.removeprefix(WATCH_PREFIX)!r}", one.watch, one.holding) for one in jobs]
     return [
         f"Watch {watch.name!r} does not rent: {refused.text}"
         for watch in settings.watches
         if watch.require and watch.action is not Action.ALERT
-        if (refused := checklist_refusal(watch, {tick.item for tick in (book.load(watch.name) if book else ())}))
+        if (
+            refused := checklist_refusal(
+                watch, {tick.item for tick in (checklist_repository.load(watch.name) if checklist_repository else ())}
+            )
+        )
         is not None
     ] + [f"{name} rents nothing: {checklist_refusal_text(watch, missing)}" for name, watch, missing in names]
 

@@ -92,12 +92,12 @@ def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
     """
     now = real_now()
     with open_store(settings) as store, http_client(settings) as http:
-        repository, book = SqlLaunchRepository(store), SqlInvoiceRepository(store)
+        repository, invoice_repository = SqlLaunchRepository(store), SqlInvoiceRepository(store)
         launches = repository.all()
         problems = (
-            _refreshed(settings, http, name, launches, book, now)
+            _refreshed(settings, http, name, launches, invoice_repository, now)
             for name in _names(settings, launches, only)
-            if open_days((one for one in launches if one.provider == name), book.final(name), now)
+            if open_days((one for one in launches if one.provider == name), invoice_repository.final(name), now)
         )
         return [trouble for trouble in problems if trouble is not None]
 
@@ -159,7 +159,7 @@ def _refreshed(
     http: HttpClient,
     name: str,
     launches: Sequence[Launch],
-    book: SqlInvoiceRepository,
+    invoice_repository: SqlInvoiceRepository,
     now: datetime,
 ) -> str | None:
     """Fetch the charges of one provider. Returns None, or one line with the cause of a failure."""
@@ -170,7 +170,7 @@ def _refreshed(
     if launcher is None:
         return f"{name}: gpuwatch cannot rent there, so its charges were not fetched"
     try:
-        kept = InvoiceCollector(name, launcher, lambda: launches, book, monotonic).collect(now)
+        kept = InvoiceCollector(name, launcher, lambda: launches, invoice_repository, monotonic).collect(now)
     except ProviderError as error:
         return str(error)
     return f"{name} does not report charges" if kept is None else None

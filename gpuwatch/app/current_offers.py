@@ -90,12 +90,14 @@ def _in_store(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> t
     from gpuwatch.storage.market_snapshot import market_at
     from gpuwatch.storage.poll_queries import last_poll
 
-    def is_asked(one: SnapshotOffer) -> bool:
+    def is_requested(one: SnapshotOffer) -> bool:
         name = one.identity.provider
-        return not is_imported_source(name) and _is_asked(wanted, only, name, one.identity.spot, kind_of_source(name))
+        return not is_imported_source(name) and _is_requested(
+            wanted, only, name, one.identity.spot, kind_of_source(name)
+        )
 
     with open_store_read_only(settings) as store:
-        found = [one for one in market_at(store, real_now()).offers if is_asked(one)]
+        found = [one for one in market_at(store, real_now()).offers if is_requested(one)]
         names = {one.identity.provider for one in found}
         polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
     newest = max(polled.values(), default=_BEGINNING)
@@ -121,13 +123,13 @@ def _in_file(
     for interval in history.intervals:
         facts = history.listings[interval.listing]
         is_open = interval.gone_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
-        if is_open and _is_asked(wanted, only, facts.identity.provider, facts.identity.spot, facts.kind):
+        if is_open and _is_requested(wanted, only, facts.identity.provider, facts.identity.spot, facts.kind):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
             offers.append(_offer(facts, interval, facts.kind, facts.gpu_memory_gib, seen_at))
     return offers, datetime.fromtimestamp(ends_s, UTC) if offers else None
 
 
-def _is_asked(wanted: OfferFilter, only: Sequence[str], source: str, spot: bool, kind: OfferKind) -> bool:
+def _is_requested(wanted: OfferFilter, only: Sequence[str], source: str, spot: bool, kind: OfferKind) -> bool:
     shown = kind if kind is OfferKind.LISTED else OfferKind.LIVE
     return spot in wanted.spots and shown in wanted.kinds and (not only or provider_of_source(source) in only)
 

@@ -107,10 +107,10 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, ser
     say("5. results are fetched, and verified by size and SHA-256 on both sides (gpuwatch job results):")
     for one in job_results(settings, job.job_id)[1]:
         say(f"   {_checked(folder / 'results', one)}")
-    _say_the_end(say, market, service, done)
+    _print_outcome(say, market, service, done)
 
 
-def _say_the_end(say: Say, market: Marketplace, service: Service, done: Job) -> None:
+def _print_outcome(say: Say, market: Marketplace, service: Service, done: Job) -> None:
     if market.instances():
         raise DemoFailed("the marketplace still has an instance")
     launch = service.launch_repository.get(done.launch_id or "")

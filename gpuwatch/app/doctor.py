@@ -61,7 +61,7 @@ def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Find
     yield from _store(settings)
     launches = _known_launches(settings)
     yield from _budgets(settings, launches)
-    yield from _extras(settings)
+    yield from _missing_extras(settings)
     yield from _polling(settings)
     yield from _orchestrator(settings)
     with http_client(settings) as http:
@@ -132,7 +132,7 @@ def _commands(settings: Settings) -> Iterator[Finding]:
             yield Finding(area="command", state="ok", text=f"watch {watch.name}: {found}{would}")
 
 
-def _extras(settings: Settings) -> Iterator[Finding]:
+def _missing_extras(settings: Settings) -> Iterator[Finding]:
     for name in settings.providers:
         if lack := missing_extra_hint(name):
             text, _, mend = lack.removeprefix(f"{name}: ").partition(": ")
@@ -211,7 +211,7 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
         percent = use.percent(use.used) or 0.0
         text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
         mend = "gpuwatch rents nothing beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
-        yield Finding(area=_whose(use.watch), state="note" if mend else "ok", text=text, mend=mend)
+        yield Finding(area=_budget_name(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
     alive = [one for one in launches.launches if not one.is_over]
     for watch, budget in scopes:
@@ -219,10 +219,10 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
             count = sum(one.promised.machines for one in alive if watch in (None, one.watch))
             state = "ok" if count < budget.max_instances else "note"
             text = f"max_instances: {count} of {budget.max_instances} active"
-            yield Finding(area=_whose(watch), state=state, text=text)
+            yield Finding(area=_budget_name(watch), state=state, text=text)
 
 
-def _whose(watch: str | None) -> str:
+def _budget_name(watch: str | None) -> str:
     return "budget" if watch is None else f"budget of {watch}"
 
 

@@ -59,11 +59,11 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
 
 
-def plan_new_job(wanted: NewJob, asked: JobRequest, plan: OfferPlan) -> PlannedJob:
+def plan_new_job(wanted: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
     """The job file for a plan."""
-    verdict = verdict_of(asked, plan.spec, plan.costs)
-    chosen = () if verdict is Feasibility.NOT_FEASIBLE else _alike(chosen_offers(asked, plan), wanted.under_usd)
-    name = wanted.name or _name(asked)
+    verdict = verdict_of(request, plan.spec, plan.costs)
+    chosen = () if verdict is Feasibility.NOT_FEASIBLE else _alike(chosen_offers(request, plan), wanted.under_usd)
+    name = wanted.name or _name(request)
     if not chosen:
         return PlannedJob(name=name, verdict=verdict, text=None, samples=plan.ranking.seen)
     hours = FigureRange(min(one.cost.low.hours for one in chosen), max(one.cost.high.hours for one in chosen))
@@ -73,7 +73,7 @@ def plan_new_job(wanted: NewJob, asked: JobRequest, plan: OfferPlan) -> PlannedJ
     found = PlannedJob(
         name=name, verdict=verdict, text="", chosen=chosen, hours=hours, cost_usd=cost, samples=plan.ranking.seen
     )
-    text = "\n".join(_lines(wanted, asked, plan, found)) + "\n"
+    text = "\n".join(_lines(wanted, request, plan, found)) + "\n"
     return msgspec.structs.replace(found, text=text)
 
 
@@ -108,15 +108,15 @@ def write_job_file(path: Path, text: str, *, force: bool) -> None:
         raise GpuwatchError(f"cannot write {error.filename or path}: {error.strerror}") from None
 
 
-def _name(asked: JobRequest) -> str:
+def _name(request: JobRequest) -> str:
     """A name such as `qlora-8b`."""
-    work = asked.workload
+    work = request.workload
     name = Path(str(work.params or "job")).name.removesuffix(".json")
     model = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower()
     return f"{work.method or 'full'}-{model}" if work.params else "job"
 
 
-def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Iterator[str]:
+def _lines(wanted: NewJob, request: JobRequest, plan: OfferPlan, found: PlannedJob) -> Iterator[str]:
     hours, cost, deadline = found.hours, found.cost_usd, wanted.deadline
     assert hours is not None
     assert cost is not None
@@ -133,7 +133,7 @@ def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob
         yield f"image = {toml_value(wanted.image)}"
     yield f"command = {toml_value(wanted.command)}"
     yield from _files(wanted)
-    low, high = _down(hours.low), _up(hours.high)
+    low, high = _rounded_down(hours.low), _rounded_up(hours.high)
     yield f'hours = "{low if low == high else f"{low}-{high}"}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
@@ -142,7 +142,7 @@ def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob
     yield ""
     memory_gb = plan.spec.memory_gb
     yield "[resources]" + (f"    # the job needs {memory_gb:,.0f} GB of GPU memory in total" if memory_gb else "")
-    for key, value in _resources(wanted, asked, plan, found).items():
+    for key, value in _resources(wanted, request, plan, found).items():
         yield f"{key} = {toml_value(value)}"
 
 
@@ -168,8 +168,8 @@ def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
     return {"max_price": ceil(dearest / MICRO * 100) / 100}
 
 
-def _resources(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
-    clauses = offer_clauses(found.name, asked, plan, found.chosen)
+def _resources(wanted: NewJob, request: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
+    clauses = offer_clauses(found.name, request, plan, found.chosen)
     if "any" in clauses:  # a job has no key for it: only providers whose hosts need no floor
         clauses["providers"] = unrated_providers([one.offer.provider for one in found.chosen])
     return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
@@ -187,11 +187,11 @@ def usd_text(cost_usd: FigureRange) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _down(hours: float) -> str:
+def _rounded_down(hours: float) -> str:
     return f"{max(0.1, floor(hours * 10) / 10):g}"
 
 
-def _up(hours: float) -> str:
+def _rounded_up(hours: float) -> str:
     return f"{max(0.1, ceil(hours * 10) / 10):g}"
 
 

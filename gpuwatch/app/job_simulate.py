@@ -144,7 +144,7 @@ def _decimal(value: float) -> Decimal:
     return Decimal(repr(round(value, 6)))
 
 
-def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
+def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
     """Replay a queue under each policy.
 
     Raises:
@@ -152,15 +152,19 @@ def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
         SettingsError: a job file is wrong.
         StoreError: the store cannot be read.
     """
-    watches = _watches(settings, asked)
+    watches = _watches(settings, request)
     gpus = tuple(dict.fromkeys(name for _, watch, _ in watches for name in watch.gpu_names))
-    scope = msgspec.structs.replace(asked.scope, gpus=gpus or None)
-    history = load_prices(settings, scope, asked.since, asked.until, asked.data)
+    scope = msgspec.structs.replace(request.scope, gpus=gpus or None)
+    history = load_prices(settings, scope, request.since, request.until, request.data)
     market = _Market(history, settings)
-    jobs = _made_up(history, asked, market) if asked.made_up is not None else _replayed(watches, history, market)
+    jobs = (
+        _synthetic_jobs(history, request, market)
+        if request.made_up is not None
+        else _replayed(watches, history, market)
+    )
     known = [job for job in jobs if is_covered(job, market.lows[job.market])]
     runs = {
-        policy: simulate_queue(known, policy, market.lows, market.medians, market.limit, asked.slots)
+        policy: simulate_queue(known, policy, market.lows, market.medians, market.limit, request.slots)
         for policy in QueuePolicy
     }
     both = [at for at in range(len(known)) if all(run[at].started_h is not None for run in runs.values())]
@@ -171,19 +175,19 @@ def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
         jobs=len(jobs),
         left_out=len(jobs) - len(known),
         compared=len(both),
-        slots=asked.slots,
+        slots=request.slots,
         policies=tuple(_result(policy, runs, both) for policy in QueuePolicy),
     )
 
 
-def _watches(settings: Settings, asked: SimulationRequest) -> list[tuple[str, Watch, Any]]:
+def _watches(settings: Settings, request: SimulationRequest) -> list[tuple[str, Watch, Any]]:
     """Each job's offers and the job, by name; empty for a synthetic queue."""
-    if asked.made_up is not None:
+    if request.made_up is not None:
         return []
-    if asked.files:
+    if request.files:
         from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic
 
-        jobs = [new_job(read_job_file(file), "-", asked.since) for file in asked.files]
+        jobs = [new_job(read_job_file(file), "-", request.since) for file in request.files]
     else:
         with open_store_read_only(settings) as store:
             jobs = SqlJobRepository(store).open_jobs()
@@ -218,9 +222,9 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
     return found
 
 
-def _made_up(history: MarketHistory, asked: SimulationRequest, market: _Market) -> list[SimulatedJob]:
+def _synthetic_jobs(history: MarketHistory, request: SimulationRequest, market: _Market) -> list[SimulatedJob]:
     """Create jobs of 1 to 24 hours on the most frequent GPUs of the history, with 2 to 6 times their hours as time."""
-    if history.starts_s is None or history.ends_s is None or not asked.made_up:
+    if history.starts_s is None or history.ends_s is None or not request.made_up:
         return []
     seen: dict[tuple[str, int], int] = {}
     for interval in history.intervals:
@@ -231,10 +235,10 @@ def _made_up(history: MarketHistory, asked: SimulationRequest, market: _Market) 
     for gpu, count in kinds:
         market.add(f"{count}x {gpu}", Watch(name=f"{count}x {gpu}", gpu=(gpu,), gpu_names=(gpu,),
                    max_price_usd_gpu_hour=_decimal(10_000), gpu_count_min=count, gpu_count_max=count))  # fmt: skip
-    draw = random.Random(asked.seed)  # noqa: S311 - not a secret
+    draw = random.Random(request.seed)  # noqa: S311 - not a secret
     first, last = history.starts_s // HOUR_S, history.ends_s // HOUR_S
     found = []
-    for number in range(asked.made_up):
+    for number in range(request.made_up):
         gpu, count = draw.choice(kinds)
         key, hours = f"{count}x {gpu}", float(draw.randint(1, 24))
         at = draw.randint(first, max(first, last))

@@ -150,13 +150,13 @@ def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
 
 def _check_providers(settings: Settings, definition: JobDefinition) -> None:
     """Raises UsageError: gpuwatch could not log in to any machine that the job may be rented on."""
-    asked = definition.resources.providers or tuple(settings.providers)
+    allowed = definition.resources.providers or tuple(settings.providers)
     if definition.nodes > 1:
         return  # an orchestrator logs in
-    known = [name for name in asked if name in settings.providers and info(name).launches]
+    known = [name for name in allowed if name in settings.providers and info(name).launches]
     if not known:
-        absent = [name for name in asked if name not in settings.providers]
-        why = f"{absent[0]} is not configured" if absent else f"gpuwatch only reads prices at {' and '.join(asked)}"
+        absent = [name for name in allowed if name not in settings.providers]
+        why = f"{absent[0]} is not configured" if absent else f"gpuwatch only reads prices at {' and '.join(allowed)}"
         raise UsageError(
             f"job {definition.name!r}: gpuwatch cannot rent at any of its providers: {why}; add [providers.NAME] to the"
             " settings, or another one to resources.providers"
@@ -176,11 +176,11 @@ def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) 
         for name in job.definition.depends_on:
             if name not in new and repository.named(name) is None and not repository.of_group(name):
                 raise UsageError(f"job {job.name!r} depends on {name!r}, which does not exist")
-    if (circle := _circle(new)) is not None:
+    if (circle := _dependency_cycle(new)) is not None:
         raise UsageError(f"job {circle!r} depends on itself through depends_on")
 
 
-def _circle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
+def _dependency_cycle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
     done: set[str] = set()
     left = dict(depends_on)
     while ready := [name for name, before in left.items() if all(one in done or one not in left for one in before)]:

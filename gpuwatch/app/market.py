@@ -30,7 +30,7 @@ class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: Sequence[GpuStatus]
     since: datetime  # the start, or the first poll if it is later
-    looked_at: datetime | None  # the newest poll
+    polled_at: datetime | None  # the newest poll
     source: str
 
 
@@ -45,61 +45,61 @@ class MarketRequest(msgspec.Struct, frozen=True, kw_only=True):
     under_usd: float | None
 
 
-def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
+def market_overview(settings: Settings, request: MarketRequest) -> MarketOverview:
     """The overview.
 
     Raises:
         UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    pasts = _of_file(settings, asked, asked.data) if asked.data else _of_store(settings, asked)
-    under = None if asked.under_usd is None else round(asked.under_usd * 1e6)
-    rows = [gpu_status_of(past, int(asked.since.timestamp()), under) for past in pasts]
+    pasts = _of_file(settings, request, request.data) if request.data else _of_store(settings, request)
+    under = None if request.under_usd is None else round(request.under_usd * 1e6)
+    rows = [gpu_status_of(past, int(request.since.timestamp()), under) for past in pasts]
     newest_s = max((row.polled_s for row in rows), default=None)
-    first = min((past.series.starts_at(0) for past in pasts), default=asked.since)
+    first = min((past.series.starts_at(0) for past in pasts), default=request.since)
     return MarketOverview(
         rows=rows,
-        since=max(first, asked.since),
-        looked_at=None if newest_s is None else datetime.fromtimestamp(newest_s, UTC),
-        source=clean(asked.data.name) if asked.data else "the store",
+        since=max(first, request.since),
+        polled_at=None if newest_s is None else datetime.fromtimestamp(newest_s, UTC),
+        source=clean(request.data.name) if request.data else "the store",
     )
 
 
-def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
+def _of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with read_light(settings.database_url) as executor:
-        seen = frozenset(name for (name,) in executor.rows(GPU_NAMES)) if asked.gpus else frozenset()
-        since = max(_start(asked), earliest(*executor.rows(EARLIEST)[0]) or asked.until)
-        return read_gpu_price_history(executor, _scope(asked, seen), since, asked.until, rates)
+        seen = frozenset(name for (name,) in executor.rows(GPU_NAMES)) if request.gpus else frozenset()
+        since = max(_start(request), earliest(*executor.rows(EARLIEST)[0]) or request.until)
+        return read_gpu_price_history(executor, _scope(request, seen), since, request.until, rates)
 
 
-def _of_file(settings: Settings, asked: MarketRequest, data: Path) -> list[GpuHistory]:
-    whole = load_prices(settings, asked.scope, _start(asked), asked.until, data)
+def _of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:
+    whole = load_prices(settings, request.scope, _start(request), request.until, data)
     names = ((listing.identity.gpu, listing.gpu_family) for listing in whole.listings)
-    market_history = narrow_to_scope(whole, _scope(asked, frozenset(name for both in names for name in both)))
+    market_history = narrow_to_scope(whole, _scope(request, frozenset(name for both in names for name in both)))
     return gpu_histories_of(market_history, pricer(settings, market_history))
 
 
-def _start(asked: MarketRequest) -> datetime:
-    return min(asked.since, asked.until - _FURTHER_BACK)
+def _start(request: MarketRequest) -> datetime:
+    return min(request.since, request.until - _FURTHER_BACK)
 
 
-def _scope(asked: MarketRequest, seen: frozenset[str]) -> MarketFilter:
-    if not asked.gpus:
-        return asked.scope
+def _scope(request: MarketRequest, seen: frozenset[str]) -> MarketFilter:
+    if not request.gpus:
+        return request.scope
     return msgspec.structs.replace(
-        asked.scope, gpus=tuple(gpu for text in asked.gpus for gpu in gpu_names_of(text, seen))
+        request.scope, gpus=tuple(gpu for text in request.gpus for gpu in gpu_names_of(text, seen))
     )
 
 
-def market_json(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
+def market_json(page: MarketOverview, request: MarketRequest) -> dict[str, Any]:
     return {
-        "looked_at": rfc3339(page.looked_at),
+        "looked_at": rfc3339(page.polled_at),
         "source": page.source,
         "method": METHOD,
         "samples": sum(row.known_hours for row in page.rows),  # hours with a poll, over all GPUs
         "since": rfc3339(page.since),
-        "until": rfc3339(asked.until),
+        "until": rfc3339(request.until),
         "gpus": [_gpu_json(row) for row in page.rows],
     }
 

@@ -58,19 +58,19 @@ def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str
     before = approval_of(settings, ask_id)
     state = before.state_at(real_now())
     if state is not ApprovalState.OPEN:
-        return _settled(before, state, wanted)
+        return _earlier_answer(before, state, wanted)
     reply = approve(settings, ask_id) if wanted else deny(settings, ask_id, why)
     after = approval_of(settings, ask_id)
     state = after.state_at(real_now())
     is_mine = reply.launch is not None or reply.outcome is ApprovalOutcome.DENIED or state is not _WISHES[wanted]
     if not is_mine:  # somebody else gave the same answer meanwhile
-        return _settled(after, state, wanted)
+        return _earlier_answer(after, state, wanted)
     word = "approved" if wanted else "denied"
     record_audit(settings, actor, f"approval {ask_id} {word}: {reply.text}", subject=ask_id, watch=before.watch)
     return ApprovalAnswer(approval=after, reply=reply, changed=state is not ApprovalState.OPEN, conflict=False)
 
 
-def _settled(approval: Approval, state: ApprovalState, wanted: bool) -> ApprovalAnswer:
+def _earlier_answer(approval: Approval, state: ApprovalState, wanted: bool) -> ApprovalAnswer:
     """It was already decided."""
     is_same = state is _WISHES[wanted]
     outcome = ApprovalOutcome.REFUSED

@@ -91,7 +91,7 @@ class BuyPlan(msgspec.Struct, frozen=True, kw_only=True):
     notes: Sequence[str]
 
 
-def plan_buy(asked: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
+def plan_buy(request: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
     """Compare owning with renting.
 
     Args:
@@ -101,60 +101,60 @@ def plan_buy(asked: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
         UsageError: the request is contradictory, or a GPU has no data sheet or no price.
         StoreError: the store cannot be read.
     """
-    if asked.rent_usd is not None and asked.rent_gpu is not None:
+    if request.rent_usd is not None and request.rent_gpu is not None:
         raise UsageError("use either --rent or --rent-gpu")
-    own, notes = _own(asked)
-    usage = MachineUsage(job_hours=_decimal(asked.days) * DAY_HOURS, hours_a_day=_decimal(asked.hours_a_day))
-    loss, found, log = asked.loss_percent or (Decimal(0),), [], None
-    if asked.launches_since is None or asked.names_rent:
-        base = _tariff(asked, settings)
+    own, notes = _own_machine(request)
+    usage = MachineUsage(job_hours=_decimal(request.days) * DAY_HOURS, hours_a_day=_decimal(request.hours_a_day))
+    loss, found, log = request.loss_percent or (Decimal(0),), [], None
+    if request.launches_since is None or request.names_rent:
+        base = _tariff(request, settings)
         tariffs = [
             base,
-            *discounted(base, "reserved", asked.reserved_percent),
-            *discounted(base, "spot", asked.spot_percent),
+            *discounted(base, "reserved", request.reserved_percent),
+            *discounted(base, "spot", request.spot_percent),
         ]
         found = [compare_with_rent(own, one, usage, loss) for one in tariffs]
-        if not asked.names_rent:
+        if not request.names_rent:
             notes.append(
                 "rented: the example's machine, 8 H100 for $98.32 an hour; set yours with --rent or --rent-gpu"
             )
-    if asked.launches_since is not None:
-        names = None if asked.log_gpu is None else gpu_names_of(asked.log_gpu)
-        log = own_rent(settings(), asked.launches_since, names)
+    if request.launches_since is not None:
+        names = None if request.log_gpu is None else gpu_names_of(request.log_gpu)
+        log = own_rent(settings(), request.launches_since, names)
         if log.is_enough:
             found.append(_as_rented(own, log, usage, loss))
     return BuyPlan(own=own, usage=usage, loss_percent=loss, found=found, log=log, notes=notes)
 
 
-def _own(asked: BuyRequest) -> tuple[OwnedMachine, list[str]]:
+def _own_machine(request: BuyRequest) -> tuple[OwnedMachine, list[str]]:
     """The machine, and a warning if its cards do not hold the model; they may hold another one."""
-    is_example = asked.card is None and not asked.names_rent and asked.launches_since is None
-    memory_gb, watts = _data_sheet(asked)
-    if asked.card is not None and asked.card_usd is None:
-        raise UsageError(f"the price of one {asked.card} is unknown: add --card-price USD")
+    is_example = request.card is None and not request.names_rent and request.launches_since is None
+    memory_gb, watts = _data_sheet(request)
+    if request.card is not None and request.card_usd is None:
+        raise UsageError(f"the price of one {request.card} is unknown: add --card-price USD")
     notes = []
-    if asked.cards and asked.memory_gb and asked.cards * memory_gb < _decimal(asked.memory_gb):
-        notes.append(f"{asked.cards} cards of {memory_gb:f} GB do not hold {asked.memory_gb:g} GB")
+    if request.cards and request.memory_gb and request.cards * memory_gb < _decimal(request.memory_gb):
+        notes.append(f"{request.cards} cards of {memory_gb:f} GB do not hold {request.memory_gb:g} GB")
     own = OwnedMachine(
-        card=asked.card or EXAMPLE_CARD,
-        cards=asked.cards or cards_needed(_decimal(asked.memory_gb or _EXAMPLE_GB), memory_gb),
-        card_usd=_EXAMPLE_CARD_USD if asked.card_usd is None else asked.card_usd,
-        other_usd=asked.other_usd,
+        card=request.card or EXAMPLE_CARD,
+        cards=request.cards or cards_needed(_decimal(request.memory_gb or _EXAMPLE_GB), memory_gb),
+        card_usd=_EXAMPLE_CARD_USD if request.card_usd is None else request.card_usd,
+        other_usd=request.other_usd,
         card_watts=watts,
-        system_watts=_decimal(asked.system_watts),
-        usd_kwh=asked.usd_kwh,
-        cooling_percent=_decimal(asked.cooling_percent),
-        yearly_usd=asked.yearly_usd,
-        slower=_decimal(asked.slower or (_EXAMPLE_SLOWER if is_example else 1.0)),
+        system_watts=_decimal(request.system_watts),
+        usd_kwh=request.usd_kwh,
+        cooling_percent=_decimal(request.cooling_percent),
+        yearly_usd=request.yearly_usd,
+        slower=_decimal(request.slower or (_EXAMPLE_SLOWER if is_example else 1.0)),
     )
     return own, notes
 
 
-def _data_sheet(asked: BuyRequest) -> tuple[Decimal, Decimal]:
+def _data_sheet(request: BuyRequest) -> tuple[Decimal, Decimal]:
     """GB and watts of one card: as requested, else from the data sheet."""
-    name = asked.card or EXAMPLE_CARD
+    name = request.card or EXAMPLE_CARD
     specs = gpu_specs().get(gpu_names_of(name)[0])
-    memory, watts = asked.card_memory_gb, asked.card_watts
+    memory, watts = request.card_memory_gb, request.card_watts
     if specs is not None:
         memory = specs.memory_gib if memory is None else memory
         watts = specs.power_w if watts is None else watts
@@ -163,18 +163,18 @@ def _data_sheet(asked: BuyRequest) -> tuple[Decimal, Decimal]:
     return _decimal(memory), _decimal(watts)
 
 
-def _tariff(asked: BuyRequest, settings: Callable[[], Settings]) -> RentTariff:
-    if asked.rent_gpu is None:
-        extra = _EXAMPLE_EXTRA_PERCENT if asked.extra_percent is None else asked.extra_percent
-        price = SOURCE_TARIFF.usd_hour if asked.rent_usd is None else asked.rent_usd
+def _tariff(request: BuyRequest, settings: Callable[[], Settings]) -> RentTariff:
+    if request.rent_gpu is None:
+        extra = _EXAMPLE_EXTRA_PERCENT if request.extra_percent is None else request.extra_percent
+        price = SOURCE_TARIFF.usd_hour if request.rent_usd is None else request.rent_usd
         return RentTariff(name="on demand", usd_hour=price, extra_percent=_decimal(extra))
     try:
-        wanted = parse_gpu_config(asked.rent_gpu)
+        wanted = parse_gpu_config(request.rent_gpu)
     except ValueError as fault:
         raise UsageError(f"--rent-gpu: {fault}") from fault
     name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", wanted.text)
     found = cheapest_stored(settings(), name, wanted.count or 1)
-    extra_percent = _decimal(asked.extra_percent or 0.0)
+    extra_percent = _decimal(request.extra_percent or 0.0)
     return RentTariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=extra_percent)
 
 

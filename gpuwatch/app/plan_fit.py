@@ -82,7 +82,7 @@ class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
     troubles: tuple[str, ...] = ()  # why some prices may be missing, one line each
 
 
-def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
+def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
     """Find the classes that fit, cheapest first.
 
     Args:
@@ -92,26 +92,26 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         UsageError: the request is contradictory, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    if sum((bool(asked.prices), asked.poll, asked.data is not None)) > 1:
+    if sum((bool(request.prices), request.poll, request.data is not None)) > 1:
         raise UsageError("use only one of --price, --poll and --data")
-    needs = task_needs(asked)
+    needs = task_needs(request)
     as_of, source = None, "the given prices"
     troubles: tuple[str, ...] = ()
-    if asked.prices:
-        prices = tuple(msgspec.structs.replace(one, gpu=gpu_names_of(one.gpu)[0]) for one in asked.prices)
+    if request.prices:
+        prices = tuple(msgspec.structs.replace(one, gpu=gpu_names_of(one.gpu)[0]) for one in request.prices)
     else:
-        found = _current(asked, settings())
-        prices = _priced(found, is_recorded=not asked.poll)
+        found = _current(request, settings())
+        prices = _priced(found, is_recorded=not request.poll)
         as_of, source, troubles = found.as_of, found.source, found.troubles
     return FitPlan(
         needs=needs,
         ranked=rank_classes(
             needs,
-            _only(prices, asked.gpu),
-            None if asked.by is None else CostMeasure(asked.by),
-            None if asked.prices or asked.any_price else floors_of(prices),
+            _only(prices, request.gpu),
+            None if request.by is None else CostMeasure(request.by),
+            None if request.prices or request.any_price else floors_of(prices),
         ),
-        against=None if asked.against is None else _cheapest(prices, source, asked.against, 0),
+        against=None if request.against is None else _cheapest(prices, source, request.against, 0),
         prices=prices,
         as_of=as_of,
         source=source,
@@ -119,23 +119,23 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
     )
 
 
-def task_needs(asked: FitRequest) -> TaskNeeds:
+def task_needs(request: FitRequest) -> TaskNeeds:
     """The task's requirements on a GPU. Raises UsageError: the request is contradictory."""
-    task, vram_gb, read_gb, speed = GpuTask(asked.task or "any"), asked.vram_gb or 0.0, None, None
+    task, vram_gb, read_gb, speed = GpuTask(request.task or "any"), request.vram_gb or 0.0, None, None
     table = throughput_table()
-    if is_named(asked.workload):
-        if asked.vram_gb is not None:
+    if is_named(request.workload):
+        if request.vram_gb is not None:
             raise UsageError("use either --vram or --size-of")
-        needed = memory_needed(_with_method(asked))
+        needed = memory_needed(_with_method(request))
         vram_gb, read_gb = needed.gb, gb_read_per_step(needed.workload)
         of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
         if task not in {GpuTask.ANY, of_method}:
             raise UsageError(f"--task {task.value} conflicts with --method {needed.workload.method.value}")
         task, speed = of_method, speed_of(needed.workload, table)
-    token_s = TOKEN_S[LatencyClass(asked.latency)]
+    token_s = TOKEN_S[LatencyClass(request.latency)]
     if token_s is not None and (task is not GpuTask.INFERENCE or not vram_gb):
         raise UsageError(
-            f"--latency {asked.latency} applies to inference: add --task inference, and --vram or --size-of"
+            f"--latency {request.latency} applies to inference: add --task inference, and --vram or --size-of"
         )
     return TaskNeeds(
         task=task,
@@ -144,32 +144,32 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
         token_s=token_s,
         speed=speed,
         reached=table.shares(WorkMethod.DECODE),
-        any_link=asked.any_link,
-        max_cards=asked.max_cards,
+        any_link=request.any_link,
+        max_cards=request.max_cards,
     )
 
 
-def workload_asked(asked: FitRequest) -> Workload | None:
+def requested_workload(request: FitRequest) -> Workload | None:
     """The workload of the named model; None: no model was named. Raises UsageError."""
-    return workload_of(_with_method(asked)) if is_named(asked.workload) else None
+    return workload_of(_with_method(request)) if is_named(request.workload) else None
 
 
-def _with_method(asked: FitRequest) -> WorkloadRequest:
+def _with_method(request: FitRequest) -> WorkloadRequest:
     """Inference is also a method."""
-    if asked.task == GpuTask.INFERENCE and asked.workload.method is None:
-        return msgspec.structs.replace(asked.workload, method="inference")
-    return asked.workload
+    if request.task == GpuTask.INFERENCE and request.workload.method is None:
+        return msgspec.structs.replace(request.workload, method="inference")
+    return request.workload
 
 
-def _current(asked: FitRequest, settings: Settings) -> CurrentOffers:
-    provider = (asked.provider or "").removesuffix(":listed")
-    if asked.provider and provider != asked.provider:
+def _current(request: FitRequest, settings: Settings) -> CurrentOffers:
+    provider = (request.provider or "").removesuffix(":listed")
+    if request.provider and provider != request.provider:
         kind = "listed"
     else:
-        kind = "all" if asked.listed or (asked.data is not None and not provider) else "live"
-    wanted, within_s = offer_filter((), spot=asked.spot, kind=kind), _POLL_WITHIN_S if asked.poll else None
+        kind = "all" if request.listed or (request.data is not None and not provider) else "live"
+    wanted, within_s = offer_filter((), spot=request.spot, kind=kind), _POLL_WITHIN_S if request.poll else None
     try:
-        return current_offers(settings, wanted, (provider,) if provider else (), asked.data, within_s)
+        return current_offers(settings, wanted, (provider,) if provider else (), request.data, within_s)
     except StoreError as fault:
         raise type(fault)(f"{fault}; use --poll for current prices, or --price for your own") from fault
 

@@ -8,7 +8,7 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuwatch import providers
-from gpuwatch.app.plan_fit import workload_asked
+from gpuwatch.app.plan_fit import requested_workload
 from gpuwatch.app.plan_watch import MEMORY, host_clauses, watch_toml
 from gpuwatch.domain.planning.job_data import data_of
 from gpuwatch.errors import UsageError
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _STEP: Final = Decimal("0.0001")  # limits are rounded up to it, so that the current offer stays under its own limit
 
 
-def fit_watch(name: str, asked: FitRequest, plan: FitPlan) -> str | None:
+def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
     """The best class at its current price, as TOML; None: no class with a plausible price fits."""
     best = next((one for one in plan.ranked.choices if not one.too_cheap), None)
     if best is None:
         return None
-    priced, work = best.priced, workload_asked(asked)
+    priced, work = best.priced, requested_workload(request)
     clauses = {
         "name": name,
         "gpu": best.gpu.name,
         "gpu_count": _counts(best.needed, max(best.needed, priced.cards)),
         "max_price": (best.usd_hour / priced.cards).quantize(_STEP, ROUND_CEILING),
-        "providers": [asked.provider.removesuffix(":listed")] if asked.provider else None,
+        "providers": [request.provider.removesuffix(":listed")] if request.provider else None,
         "spot": "only" if priced.spot else None,
         "listed": priced.listed or None,
         "disk_gb": None if work is None else ceil(data_of(work, None).disk_gb),

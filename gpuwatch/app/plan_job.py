@@ -116,58 +116,58 @@ class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
         return [one.cost for one in (*self.ranking.placed, *self.ranking.late) if not one.is_doubtful]
 
 
-def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
+def plan_on_hardware(request: JobRequest) -> HardwarePlan:
     """Compare the cost of the job on the candidates. Raises UsageError."""
-    spec = _spec(asked)
-    if named := [name for name in _OFFER_ONLY if getattr(asked, name)]:
+    spec = _spec(request)
+    if named := [name for name in _OFFER_ONLY if getattr(request, name)]:
         raise UsageError(f"--{named[0]} requires real offers: omit the candidates")
-    if asked.spot == "no" and asked.job.get("interruptions_per_day"):
+    if request.spot == "no" and request.job.get("interruptions_per_day"):
         raise UsageError("--interruptions-per-day requires --spot only: on-demand instances are not interrupted")
-    if asked.spot == "any":
+    if request.spot == "any":
         raise UsageError("--spot any requires real offers; candidates are either all interruptible or none")
-    needs = _said_needs(asked, spec)
-    extras = _extras(asked, needs)
-    if asked.seed:
+    needs = _stated_needs(request, spec)
+    extras = _extras(request, needs)
+    if request.seed:
         spec, extras = _as_sources(spec), HardwareExtras(commission=extras.commission)
         needs = JobNeeds(traffic=JobTraffic(), disk_gb=None, load_s=spec.load_s)
     try:
-        candidates = [parse_hardware(text) for text in asked.candidates]
-        _check_hours_are_said_once(asked, candidates)
+        candidates = [parse_hardware(text) for text in request.candidates]
+        _check_hours_are_given_once(request, candidates)
         found = compare_hardware(spec, candidates, needs.traffic, extras)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
     return HardwarePlan(spec=spec, needs=needs, found=found)
 
 
-def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
+def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
     """Rank current offers by the cost of the job on them.
 
     Raises:
         UsageError: the request is incomplete, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    spec = _spec(asked)
-    _check_is_enough(asked, spec)
-    needs = _derived_needs(asked, spec)
+    spec = _spec(request)
+    _check_is_enough(request, spec)
+    needs = _derived_needs(request, spec)
     spec = msgspec.structs.replace(spec, load_s=needs.load_s)
     wanted = offer_filter(
-        asked.gpu,
-        count=asked.count,
-        spot=asked.spot,
+        request.gpu,
+        count=request.count,
+        spot=request.spot,
         disk_gb=needs.disk_gb,
-        verified=asked.verified,
-        kind="all" if asked.listed else "live",
+        verified=request.verified,
+        kind="all" if request.listed else "live",
     )
-    within_s = (asked.timeout_s or _POLL_S) if asked.poll else None
-    market = current_offers(settings, wanted, asked.provider, asked.data, within_s)
-    ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb, any_price=asked.any_price)
+    within_s = (request.timeout_s or _POLL_S) if request.poll else None
+    market = current_offers(settings, wanted, request.provider, request.data, within_s)
+    ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb, any_price=request.any_price)
     return OfferPlan(spec=spec, needs=needs, market=market, ranking=ranking)
 
 
-def cheapest_at_any_length(asked: JobRequest, plan: OfferPlan) -> JobCost | None:
+def cheapest_at_any_length(request: JobRequest, plan: OfferPlan) -> JobCost | None:
     """The lowest cost of the job without a time limit; None: no offer can run it."""
     spec, needs = msgspec.structs.replace(plan.spec, within_s=None), plan.needs
-    placed = rank_offers(spec, plan.market.offers, needs.traffic, needs.disk_gb, any_price=asked.any_price).placed
+    placed = rank_offers(spec, plan.market.offers, needs.traffic, needs.disk_gb, any_price=request.any_price).placed
     return next((one.cost for one in placed if not one.is_doubtful), None)
 
 
@@ -176,95 +176,99 @@ def is_estimated(spec: JobSpec) -> bool:
     return spec.speed is not None
 
 
-def verdict_of(asked: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
+def verdict_of(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
     """Whether the job stays within the highest cost and the longest time on any offer; None: no limit was given."""
-    if asked.max_cost_usd is None and spec.within_s is None:
+    if request.max_cost_usd is None and spec.within_s is None:
         return None
-    most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
+    most = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
     found = {feasibility(cost, most, spec.within_s) for cost in costs}
     return next((one for one in Feasibility if one in found), Feasibility.NOT_FEASIBLE)
 
 
-def _spec(asked: JobRequest) -> JobSpec:
+def _spec(request: JobRequest) -> JobSpec:
     """The job, with the memory that its model needs. Raises UsageError: one line per fault, with its option."""
-    work = asked.workload
-    table = dict(asked.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
+    work = request.workload
+    table = dict(request.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
     if (model := named_model(work)) is not None:
         table["model"] = model
-    if (tokens := _tokens(asked)) is not None:
+    if (tokens := _tokens(request)) is not None:
         table["tokens"] = tokens
     try:
         spec = job_from(table)
     except WrongJob as wrong:
         raise UsageError("\n".join(f"{_flag(key)}: {text}" for key, text in wrong.faults)) from None
-    if is_named(work) and "memory_gb" not in asked.job:
+    if is_named(work) and "memory_gb" not in request.job:
         spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
-    spec = msgspec.structs.replace(spec, labour_usd=asked.labour_hours * asked.labour_usd_hour, **_prepared(asked))
-    if asked.preloaded:
+    spec = msgspec.structs.replace(
+        spec, labour_usd=request.labour_hours * request.labour_usd_hour, **_prepared(request)
+    )
+    if request.preloaded:
         spec = msgspec.structs.replace(spec, image_gb=0.0)
     if spec.tokens is None or spec.utilisation is not None or not is_named(work):
         return spec
-    return msgspec.structs.replace(spec, speed=speed_of(workload_of(work), throughput_table()), prompts=_prompts(asked))
+    return msgspec.structs.replace(
+        spec, speed=speed_of(workload_of(work), throughput_table()), prompts=_prompts(request)
+    )
 
 
-def _prompts(asked: JobRequest) -> JobPrompts | None:
+def _prompts(request: JobRequest) -> JobPrompts | None:
     """The prompts that inference reads before generation."""
-    if asked.prompt_tokens is None:
+    if request.prompt_tokens is None:
         return None
-    work = workload_of(asked.workload)
+    work = workload_of(request.workload)
     if work.trains:
         raise UsageError("--prompt-tokens requires --method inference")
     task = task_of(work, WorkMethod.PREFILL)
-    return JobPrompts(tokens=asked.prompt_tokens, speed=JobSpeed(table=throughput_table(), task=task))
+    return JobPrompts(tokens=request.prompt_tokens, speed=JobSpeed(table=throughput_table(), task=task))
 
 
-def _tokens(asked: JobRequest) -> float | None:
+def _tokens(request: JobRequest) -> float | None:
     """Samples × tokens of each × epochs; None: stated in another way. Raises UsageError."""
-    given = [one is not None for one in (asked.samples, asked.tokens_per_sample)]
+    given = [one is not None for one in (request.samples, request.tokens_per_sample)]
     if not any(given):
-        if asked.epochs is not None:
+        if request.epochs is not None:
             raise UsageError("--epochs requires --samples and --tokens-per-sample; --tokens counts the whole job")
         return None
     if not all(given):
         raise UsageError("--samples and --tokens-per-sample require each other")
-    if "tokens" in asked.job:
+    if "tokens" in request.job:
         raise UsageError("use either --tokens, or --samples with --tokens-per-sample")
-    return (asked.samples or 0.0) * (asked.tokens_per_sample or 0.0) * (asked.epochs or 1.0)
+    return (request.samples or 0.0) * (request.tokens_per_sample or 0.0) * (request.epochs or 1.0)
 
 
-def _prepared(asked: JobRequest) -> dict[str, FigureRange]:
+def _prepared(request: JobRequest) -> dict[str, FigureRange]:
     """The cost of preparing the data on a machine without GPUs, at 0.03 to 0.10 $ an hour as in the articles."""
-    price = asked.prepare_usd_hour or CPU_BOX_USD_HOUR
-    return {"prepare_usd": FigureRange(asked.prepare_hours * price.low, asked.prepare_hours * price.high)}
+    price = request.prepare_usd_hour or CPU_BOX_USD_HOUR
+    return {"prepare_usd": FigureRange(request.prepare_hours * price.low, request.prepare_hours * price.high)}
 
 
-def _said_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
+def _stated_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The disk size that the owner states; a disk with a price follows from the model."""
-    said = JobTraffic(asked.download_gb or 0.0, asked.upload_gb)
-    if asked.disk_usd_gb_month and asked.disk_gb is None and is_named(asked.workload):
-        disk_gb = data_of(workload_of(asked.workload), spec.tokens).disk_gb
-        return JobNeeds(traffic=said, disk_gb=disk_gb, load_s=spec.load_s, derived=("disk_gb",))
-    return JobNeeds(traffic=said, disk_gb=asked.disk_gb, load_s=spec.load_s)
+    stated = JobTraffic(request.download_gb or 0.0, request.upload_gb)
+    if request.disk_usd_gb_month and request.disk_gb is None and is_named(request.workload):
+        disk_gb = data_of(workload_of(request.workload), spec.tokens).disk_gb
+        return JobNeeds(traffic=stated, disk_gb=disk_gb, load_s=spec.load_s, derived=("disk_gb",))
+    return JobNeeds(traffic=stated, disk_gb=request.disk_gb, load_s=spec.load_s)
 
 
-def _derived_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
+def _derived_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The stated size; otherwise what the model and its data need, if the model is known."""
-    if not is_named(asked.workload):
-        return _said_needs(asked, spec)
-    work = workload_of(asked.workload)
-    tokens = None if spec.tokens is None or not work.trains else spec.tokens / (asked.epochs or 1.0)
+    if not is_named(request.workload):
+        return _stated_needs(request, spec)
+    work = workload_of(request.workload)
+    tokens = None if spec.tokens is None or not work.trains else spec.tokens / (request.epochs or 1.0)
     found, derived = data_of(work, tokens), []
-    download_gb, disk_gb, load_s = asked.download_gb, asked.disk_gb, spec.load_s
+    download_gb, disk_gb, load_s = request.download_gb, request.disk_gb, spec.load_s
     if download_gb is None:
-        download_gb = found.data_gb if asked.preloaded else found.download_gb
+        download_gb = found.data_gb if request.preloaded else found.download_gb
         derived.append("download_gb")
     if disk_gb is None:
         disk_gb = found.disk_gb
         derived.append("disk_gb")
-    if "load" not in asked.job:
+    if "load" not in request.job:
         load_s = found.load_s
         derived.append("load_s")
-    traffic = JobTraffic(download_gb, asked.upload_gb)
+    traffic = JobTraffic(download_gb, request.upload_gb)
     return JobNeeds(traffic=traffic, disk_gb=disk_gb, load_s=load_s, derived=tuple(derived))
 
 
@@ -272,15 +276,15 @@ def _flag(key: str) -> str:
     return "--size-of" if key == "model" else f"--{(key or 'method').replace('_', '-')}"
 
 
-def _extras(asked: JobRequest, needs: JobNeeds) -> HardwareExtras:
-    disk = Decimal(repr(asked.disk_usd_gb_month)) * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH
+def _extras(request: JobRequest, needs: JobNeeds) -> HardwareExtras:
+    disk = Decimal(repr(request.disk_usd_gb_month)) * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH
     return HardwareExtras(
-        commission=Decimal(repr(asked.commission)),
-        spot=asked.spot == "only",
+        commission=Decimal(repr(request.commission)),
+        spot=request.spot == "only",
         disk_usd_hour=disk,
-        download_usd_gb=asked.download_usd_gb,
-        upload_usd_gb=asked.upload_usd_gb,
-        min_billing_s=asked.min_billing_s or 0.0,
+        download_usd_gb=request.download_usd_gb,
+        upload_usd_gb=request.upload_usd_gb,
+        min_billing_s=request.min_billing_s or 0.0,
     )
 
 
@@ -298,16 +302,16 @@ def _as_sources(spec: JobSpec) -> JobSpec:
     )
 
 
-def _check_hours_are_said_once(asked: JobRequest, candidates: Sequence[PlannedHardware]) -> None:
+def _check_hours_are_given_once(request: JobRequest, candidates: Sequence[PlannedHardware]) -> None:
     """Reject a duration that no candidate uses, because each has its own."""
-    said = [key for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation") if key in asked.job]
-    if said and all(one.hours is not None for one in candidates):
-        raise UsageError(f"each candidate has its own hours: omit --{said[0].replace('_', '-')}, or their hours")
+    stated = [key for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation") if key in request.job]
+    if stated and all(one.hours is not None for one in candidates):
+        raise UsageError(f"each candidate has its own hours: omit --{stated[0].replace('_', '-')}, or their hours")
 
 
-def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
+def _check_is_enough(request: JobRequest, spec: JobSpec) -> None:
     """Reject a job whose cost cannot be computed on any offer."""
-    if asked.seed:
+    if request.seed:
         raise UsageError("--seed requires candidates: the sources name their cards and prices")
     if spec.hours is None and spec.tokens is None:
         raise UsageError(
@@ -319,19 +323,19 @@ def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
         raise UsageError('--hours requires the GPUs it refers to, such as --on "4x A100"')
     if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None and spec.speed is None:
         raise UsageError("the speed is missing: use --tokens-per-s, or the model's size with --size-of")
-    if asked.spot == "no" and "interruptions_per_day" in asked.job:
+    if request.spot == "no" and "interruptions_per_day" in request.job:
         raise UsageError("--interruptions-per-day requires --spot: on-demand offers are not interrupted")
-    if asked.spot != "no" and "interruptions_per_day" not in asked.job:
+    if request.spot != "no" and "interruptions_per_day" not in request.job:
         raise UsageError("--spot requires --interruptions-per-day (0: never)")
 
 
 def load_range(one: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
     """The separate cost of loading the model once."""
     low, dash, high = load.partition("-")
-    said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
-    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else said)
+    stated = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
+    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else stated)
 
 
-def after_credit(cost: JobCost, asked: JobRequest) -> float:
+def after_credit(cost: JobCost, request: JobRequest) -> float:
     """US dollars still to be paid."""
-    return max(0.0, cost.microusd / MICRO - asked.credit)
+    return max(0.0, cost.microusd / MICRO - request.credit)

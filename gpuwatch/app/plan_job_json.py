@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from gpuwatch.domain.planning.job_comparison import ComparedHardware
 
 
-def hardware_plan_json(asked: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
+def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for named hardware."""
     return {
         # word-check: allow - a value of the JSON
-        "method": "price × hours, as the sources reckon" if asked.seed else METHOD_TEXT,
-        "seed": asked.seed,
-        "feasible": verdict_of(asked, plan.spec, [one.cost for one in plan.found]),
+        "method": "price × hours, as the sources reckon" if request.seed else METHOD_TEXT,
+        "seed": request.seed,
+        "feasible": verdict_of(request, plan.spec, [one.cost for one in plan.found]),
         **_needs_json(plan.needs),
-        "candidates": [_compared_json(asked, plan, one) for one in plan.found],
+        "candidates": [_compared_json(request, plan, one) for one in plan.found],
     }
 
 
-def _compared_json(asked: JobRequest, plan: HardwarePlan, one: ComparedHardware) -> dict[str, Any]:
-    load = asked.job.get("load")
+def _compared_json(request: JobRequest, plan: HardwarePlan, one: ComparedHardware) -> dict[str, Any]:
+    load = request.job.get("load")
     return {
         "cards": one.candidate.on.text,
         "gpu": one.priced_gpus.gpu,
@@ -38,7 +38,7 @@ def _compared_json(asked: JobRequest, plan: HardwarePlan, one: ComparedHardware)
         "break_even_speedup": round(one.break_even, 6),
         "speedup": list(one.speed),
         "load_usd": None if load is None else list(load_range(one, plan.spec, load)),
-        "after_credit_usd": after_credit(one.cost, asked),
+        "after_credit_usd": after_credit(one.cost, request),
         **_cost_json(one.cost),
     }
 
@@ -65,7 +65,7 @@ def _cost_json(cost: JobCost) -> dict[str, Any]:
     }
 
 
-def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
+def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for offers, cheapest job first."""
     as_of = rfc3339(plan.market.as_of)
     return {
@@ -74,13 +74,13 @@ def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str,
         "since": as_of,
         "until": as_of,
         "source": plan.market.source,
-        "feasible": verdict_of(asked, plan.spec, plan.costs),
+        "feasible": verdict_of(request, plan.spec, plan.costs),
         **_needs_json(plan.needs),
         "offers": [
             offer_json(one.offer, one.price)
             | _cost_json(one.cost)
             | {
-                "after_credit_usd": after_credit(one.cost, asked),
+                "after_credit_usd": after_credit(one.cost, request),
                 "too_cheap": one.too_cheap,
                 "chance_to_finish": one.chance,
                 "unlikely": one.is_unlikely,

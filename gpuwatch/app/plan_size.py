@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000  # of a config.json
 
 
-def is_named(asked: WorkloadRequest) -> bool:
+def is_named(request: WorkloadRequest) -> bool:
     """Does the request state a model?"""
-    return asked.params is not None or asked.shape is not None
+    return request.params is not None or request.shape is not None
 
 
-def memory_needed(asked: WorkloadRequest) -> MemoryNeed:
+def memory_needed(request: WorkloadRequest) -> MemoryNeed:
     """The memory that a workload needs. Raises UsageError."""
-    work = workload_of(asked)
+    work = workload_of(request)
     try:
         return memory_need(work)
     except ValueError as fault:
@@ -87,18 +87,18 @@ def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, An
     }
 
 
-def workload_of(asked: WorkloadRequest) -> Workload:
+def workload_of(request: WorkloadRequest) -> Workload:
     """The workload that the owner stated. Raises UsageError."""
-    given = msgspec.structs.asdict(asked)
+    given = msgspec.structs.asdict(request)
     params, shape = given.pop("params"), given.pop("shape")
-    names = {"method": TrainingMethod(asked.method or "full"), "precision": Precision(asked.precision)}
+    names = {"method": TrainingMethod(request.method or "full"), "precision": Precision(request.precision)}
     return Workload(model=_model(params, shape), **(given | names))
 
 
-def named_model(asked: WorkloadRequest) -> LanguageModel | str | None:
+def named_model(request: WorkloadRequest) -> LanguageModel | str | None:
     """The model of a config.json, else its name as written. Raises UsageError."""
-    is_file = asked.shape is not None or (asked.params or "").endswith(".json")
-    return _model(asked.params, asked.shape) if is_file else asked.params
+    is_file = request.shape is not None or (request.params or "").endswith(".json")
+    return _model(request.params, request.shape) if is_file else request.params
 
 
 def _model(params: str | None, shape: Path | None) -> LanguageModel:
@@ -140,9 +140,9 @@ class SourceSize(msgspec.Struct, frozen=True, kw_only=True):
     fits: Sequence[tuple[int, float, str]]  # cards, GB of each, name
 
 
-def size_as_sources(asked: WorkloadRequest, gpus: Sequence[str], max_cards: int, input_gb: float) -> SourceSize:
+def size_as_sources(request: WorkloadRequest, gpus: Sequence[str], max_cards: int, input_gb: float) -> SourceSize:
     """Compute as the sources do. Raises UsageError."""
-    work, names = workload_of(asked), [name for text in gpus for name in gpu_names_of(text)]
+    work, names = workload_of(request), [name for text in gpus for name in gpu_names_of(text)]
     total = source_gb(work.model.params, work.precision, work.batch, input_gb)
     specs = [one for one in gpu_specs().values() if one.memory_gib and (not names or one.name in names)]
     fits = sorted((source_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs)

@@ -32,17 +32,17 @@ _RUNTIME: Final = 1.25  # assumed ratio of `max_runtime` to the longest planned 
 _OF_WORKLOAD: Final = ("method", "precision", "optimizer", "batch", "context")
 
 
-def implied_watch(name: str, asked: JobRequest, plan: OfferPlan) -> str | None:
+def implied_watch(name: str, request: JobRequest, plan: OfferPlan) -> str | None:
     """The `[[watch]]` as TOML; None: the job is feasible on no offer."""
-    chosen = chosen_offers(asked, plan)
+    chosen = chosen_offers(request, plan)
     if not chosen:
         return None
     longest_h = max(one.cost.high.hours for one in chosen) * _RUNTIME
     runtime_h = ceil(longest_h if plan.spec.within_s is None else plan.spec.within_s / 3600)
     reserved = max(one.price.price_microusd_hour for one in chosen) / MICRO * runtime_h
     tables = {
-        "[[watch]]": offer_clauses(name, asked, plan, chosen),
-        "[watch.job]": _job(asked, plan.spec),
+        "[[watch]]": offer_clauses(name, request, plan, chosen),
+        "[watch.job]": _job(request, plan.spec),
         "[watch.job.tokens_per_s]": dict(_speeds(plan.spec, chosen)),
         "[watch.launch]": {"max_runtime": f"{runtime_h}h"},
         "[watch.budget]": {"max_usd_month": ceil(reserved), "max_instances": 1},
@@ -74,9 +74,9 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
     return sources.file
 
 
-def chosen_offers(asked: JobRequest, plan: OfferPlan) -> list[JobOffer]:
+def chosen_offers(request: JobRequest, plan: OfferPlan) -> list[JobOffer]:
     """The offers on which the job is cheapest: feasible ones, else those that a lower price would make feasible."""
-    most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
+    most = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
     found: dict[Feasibility, list[JobOffer]] = {one: [] for one in Feasibility}
     for one in plan.ranking.placed:
         if not one.is_doubtful:
@@ -86,25 +86,25 @@ def chosen_offers(asked: JobRequest, plan: OfferPlan) -> list[JobOffer]:
     return [one for one in fitting if one.offer.gpu in gpus]
 
 
-def offer_clauses(name: str, asked: JobRequest, plan: OfferPlan, chosen: Sequence[JobOffer]) -> dict[str, Any]:
+def offer_clauses(name: str, request: JobRequest, plan: OfferPlan, chosen: Sequence[JobOffer]) -> dict[str, Any]:
     counts = [one.offer.gpu_count for one in chosen]
     memory_gib = [one.offer.gpu_memory_gib for one in chosen if one.offer.gpu_memory_gib is not None]
     best = chosen[0].cost.high
     beside = best.labour_usd + best.prepare_usd  # a watch considers only the machine
-    most = max(one.cost.microusd for one in chosen) / MICRO if asked.max_cost_usd is None else asked.max_cost_usd
-    return _said({
+    most = max(one.cost.microusd for one in chosen) / MICRO if request.max_cost_usd is None else request.max_cost_usd
+    return _without_none({
         "name": name,
         "gpu": list(dict.fromkeys(one.offer.gpu for one in chosen)),
         "gpu_count": {"min": min(counts), "max": max(counts)},
-        "max_job_cost": round(max(0.01, most + asked.credit - beside), 2),
-        "providers": list(asked.provider) or None,
-        "spot": None if asked.spot == "no" else asked.spot,
+        "max_job_cost": round(max(0.01, most + request.credit - beside), 2),
+        "providers": list(request.provider) or None,
+        "spot": None if request.spot == "no" else request.spot,
         "disk_gb": None if plan.needs.disk_gb is None else ceil(plan.needs.disk_gb),
         "download_gb": ceil(plan.needs.traffic.download_gb) or None,
         "upload_gb": ceil(plan.needs.traffic.upload_gb) or None,
         "min_vram_gib": floor(min(memory_gib) * MEMORY) if memory_gib else None,
         **host_clauses([one.offer.provider for one in chosen], chosen[0].offer.reliability),
-        "verified": asked.verified or None,
+        "verified": request.verified or None,
     })  # fmt: skip
 
 
@@ -128,21 +128,21 @@ def unrated_providers(named: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(named) if name in known and not providers.info(name).rates_hosts]
 
 
-def _job(asked: JobRequest, spec: JobSpec) -> dict[str, Any]:
+def _job(request: JobRequest, spec: JobSpec) -> dict[str, Any]:
     """The keys of `[watch.job]` as given, and the figures that the plan took from elsewhere."""
-    work = asked.workload
+    work = request.workload
     model = named_model(work)
-    fields = dict(asked.job)
+    fields = dict(request.job)
     if model is not None:
         fields |= {"model": model.params if isinstance(model, LanguageModel) else model}
         fields |= {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
         fields.setdefault("memory_gb", round(spec.memory_gb, 1))
     if spec.tokens is not None:
         fields["tokens"] = spec.tokens
-    if asked.preloaded:
+    if request.preloaded:
         fields.pop("image_gb", None)
     fields.setdefault("load", f"{max(1, floor(spec.load_s.low))}s-{max(1, ceil(spec.load_s.high))}s")
-    return _said(fields)
+    return _without_none(fields)
 
 
 def _speeds(spec: JobSpec, chosen: Sequence[JobOffer]) -> Iterator[tuple[str, str]]:
@@ -168,7 +168,7 @@ def _work_hours(spec: JobSpec, gpu: str, count: int, chosen: Sequence[JobOffer])
         yield found.value
 
 
-def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -177,8 +177,8 @@ def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def watch_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
     """The tables of a watch by their headers; empty tables, and keys without a value, are left out."""
-    said = {head: _said(fields) for head, fields in tables.items()}
-    return "\n\n".join("\n".join((head, *_lines(fields))) for head, fields in said.items() if fields) + "\n"
+    given = {head: _without_none(fields) for head, fields in tables.items()}
+    return "\n\n".join("\n".join((head, *_lines(fields))) for head, fields in given.items() if fields) + "\n"
 
 
 def _lines(fields: Mapping[str, Any]) -> Iterator[str]:

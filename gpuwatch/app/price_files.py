@@ -180,12 +180,12 @@ def _file_rows(
     skipped.update(left_out)
     offers = found.offers
     models = frozenset(canonical_gpu(offer.gpu_wire, offer.gpu_memory_gib)[0] for offer in offers)
-    meant = np.array([_is_meant(offer, scope, models, kinds) for offer in offers], bool)
+    meant = np.array([_is_selected(offer, scope, models, kinds) for offer in offers], bool)
     for row in found.where((start_s <= found.at_s) & (found.at_s < end_s) & meant[found.offer]).rows():
         yield from [row] if row.gpu_wire else (replace(row, gpu_wire=gpu) for gpu in polled_gpus("", scope))
 
 
-def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
+def _is_selected(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
     wanted, _, word = (scope.provider or "").partition(":")
     is_listed = offer_kind_of(row, kinds) is OfferKind.LISTED
     return (

@@ -62,79 +62,81 @@ class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     under_usd: Sequence[float]
 
 
-def price_history(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
+def price_history(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
     """The price per period.
 
     Raises:
         UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    return _of_file(settings, asked) if asked.data else _of_store(settings, asked)
+    return _of_file(settings, request) if request.data else _of_store(settings, request)
 
 
-def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
-    whole = load_prices(settings, asked.scope, asked.since, asked.until, asked.data)
-    gpus = gpu_names_of(asked.gpu, _named_in(whole))
-    market_history = narrow_to_scope(whole, msgspec.structs.replace(asked.scope, gpus=gpus))
+def _of_file(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
+    whole = load_prices(settings, request.scope, request.since, request.until, request.data)
+    gpus = gpu_names_of(request.gpu, _named_in(whole))
+    market_history = narrow_to_scope(whole, msgspec.structs.replace(request.scope, gpus=gpus))
     length = timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0))
-    every = _every(asked, length, _apart(market_history))
+    every = _every(request, length, _poll_spacing(market_history))
     priced, listed = _pricers(settings, market_history)
-    found = price_periods_of(market_history, listed, priced, every, asked.zone, int(asked.until.timestamp()))
+    found = price_periods_of(market_history, listed, priced, every, request.zone, int(request.until.timestamp()))
     return PriceHistoryResult(
         gpus=gpus,
         track=found,
         every=every,
-        under=_time_under(settings, market_history, asked),
-        source=clean(asked.data.name) if asked.data else "",
+        under=_time_under(settings, market_history, request),
+        source=clean(request.data.name) if request.data else "",
     )
 
 
-def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
+def _of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
     with open_store_read_only(settings) as database:
-        gpus = gpu_names_of(asked.gpu, known_gpu_names(database))
-        scope = msgspec.structs.replace(asked.scope, gpus=gpus)
-        since = max(asked.since, first_poll_at(database) or asked.until)
-        every = _every(asked, asked.until - since, timedelta())
+        gpus = gpu_names_of(request.gpu, known_gpu_names(database))
+        scope = msgspec.structs.replace(request.scope, gpus=gpus)
+        since = max(request.since, first_poll_at(database) or request.until)
+        every = _every(request, request.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
-        found = track(database, scope, (since, asked.until), spans=(every, asked.zone), rates=rates, trim=True)
-        under = _under_in_store(settings, database, msgspec.structs.replace(asked, scope=scope, since=since), found)
+        found = track(database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True)
+        under = _under_in_store(settings, database, msgspec.structs.replace(request, scope=scope, since=since), found)
     return PriceHistoryResult(gpus=gpus, track=found, every=every, under=under, source="the store")
 
 
-def _every(asked: PriceHistoryRequest, length: timedelta, apart: timedelta) -> PeriodLength:
+def _every(request: PriceHistoryRequest, length: timedelta, apart: timedelta) -> PeriodLength:
     """The length of a period, from the length of the whole and the spacing of the polls."""
-    if asked.every:
-        return PeriodLength(asked.every)
-    if asked.is_for_programs or length <= _BY_HOUR_UP_TO:
+    if request.every:
+        return PeriodLength(request.every)
+    if request.is_for_programs or length <= _BY_HOUR_UP_TO:
         return PeriodLength.HOUR
     return PeriodLength.DAY if length <= _BY_DAY_UP_TO and apart <= _DAY else PeriodLength.WEEK
 
 
 def _under_in_store(
-    settings: Settings, database: Database, asked: PriceHistoryRequest, found: PricePeriods
+    settings: Settings, database: Database, request: PriceHistoryRequest, found: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
     """To the second if the exact prices are still stored, otherwise by the hour."""
     from gpuwatch.storage.stored_prices import read_market_history, read_polls
 
-    if not asked.under_usd:
+    if not request.under_usd:
         return ()
     exact_from = kept_from(database)
-    if exact_from is not None and exact_from > asked.since:
-        return [(usd, hours_under(found.series, usd * 1e6)) for usd in asked.under_usd]
-    part = (database, asked.scope, asked.since, asked.until)
-    looks = [MarketPoll(one.poll.at_s, one.provider, one.gpu, one.spot, True) for one in read_polls(*part)]
-    return _time_under(settings, read_market_history(*part), asked, looks)
+    if exact_from is not None and exact_from > request.since:
+        return [(usd, hours_under(found.series, usd * 1e6)) for usd in request.under_usd]
+    part = (database, request.scope, request.since, request.until)
+    counted_polls = [MarketPoll(one.poll.at_s, one.provider, one.gpu, one.spot, True) for one in read_polls(*part)]
+    return _time_under(settings, read_market_history(*part), request, counted_polls)
 
 
 def _time_under(
     settings: Settings,
     market_history: MarketHistory,
-    asked: PriceHistoryRequest,
-    looks: Sequence[MarketPoll] | None = None,
+    request: PriceHistoryRequest,
+    counted_polls: Sequence[MarketPoll] | None = None,
 ) -> Sequence[tuple[float, TimeShare]]:
     priced, _ = _pricers(settings, market_history)
-    until_s = int(asked.until.timestamp())
-    return [(usd, time_under(market_history, round(usd * 1e6), priced, until_s, looks)) for usd in asked.under_usd]
+    until_s = int(request.until.timestamp())
+    return [
+        (usd, time_under(market_history, round(usd * 1e6), priced, until_s, counted_polls)) for usd in request.under_usd
+    ]
 
 
 def _pricers(
@@ -148,7 +150,7 @@ def _pricers(
     return pricer(settings, market_history), listed
 
 
-def _apart(market_history: MarketHistory) -> timedelta:
+def _poll_spacing(market_history: MarketHistory) -> timedelta:
     """The usual interval between polls."""
     times = sorted({poll.at_s for poll in market_history.polls})
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)

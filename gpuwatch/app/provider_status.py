@@ -76,7 +76,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
 
 def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
     """All known providers, enabled ones first. Needs no store."""
-    off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
+    off = [_default_settings(providers.info(name)) for name in providers.names() if name not in settings.providers]
     return [_configured(one, True) for one in settings.providers.values()] + [_configured(one, False) for one in off]
 
 
@@ -87,7 +87,7 @@ def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list
         return [_with_records(settings, store, one) for one in wanted]
 
 
-def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:
+def _default_settings(info: ProviderInfo) -> ProviderSettings:
     return ProviderSettings(
         name=info.name,
         base_url=info.base_url,

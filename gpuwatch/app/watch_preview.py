@@ -37,13 +37,13 @@ def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
     """What the watch would have done with the prices of the last days, as text."""
     settings, now = draft.settings, real_now()
     watch = watch_named(settings, draft.name)
-    asked = BacktestRequest(
+    request = BacktestRequest(
         names=(), gpu=(), max_price=None, count=None, spot=None, action=None, max_runtime_s=None, thresholds=(),
         since=now - timedelta(days=days), until=now, data=None, provider=None, job_s=None, deadline_s=None,
         strict=False,
     )  # fmt: skip
     try:
-        found = run_backtest(settings, [watch], asked, lambda what, done, of: None)
+        found = run_backtest(settings, [watch], request, lambda what, done, of: None)
     except StoreError as error:
         return (str(error),)
     ((_, result),) = found.results

@@ -128,13 +128,13 @@ def backtest(
     is_spot_given = click.get_current_context().get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
     spot = past.spot if is_spot_given else None
     since, until = past.span(real_now())
-    asked = BacktestRequest(
+    request = BacktestRequest(
         count=past.count, spot=spot, provider=past.provider, since=since, until=until, data=past.data, **given
     )
-    settings, watches = backtested_watches(asked, config)
+    settings, watches = backtested_watches(request, config)
     with progress() as stage:
-        found = run_backtest(settings, watches, asked, stage)
-    is_sweep = bool(asked.thresholds)
+        found = run_backtest(settings, watches, request, stage)
+    is_sweep = bool(request.thresholds)
     with recorded() as recording:
         if as_json or as_csv:
             _print_machine_readable(found, is_sweep, as_csv)

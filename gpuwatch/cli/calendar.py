@@ -89,8 +89,8 @@ def calendar(
     refuse_html_with(html, as_data=as_csv or as_json)
     parts = _parts(blocks)
     _check_zone(zone)
-    asked = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
-    shown = price_calendar(settings, asked)
+    wanted = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
+    shown = price_calendar(settings, wanted)
     title = past.title(gpu) + (f" at {past.provider}" if past.provider else "")
     if as_json:
         json_out(calendar_json(shown, gpu))
@@ -104,7 +104,7 @@ def calendar(
     if png and shown.found.hours:
         _save_picture(png, shown, title)
     if not shown.found.hours:
-        past.hint_at_older(settings, shown.gpus, asked.since)
+        past.hint_at_older(settings, shown.gpus, wanted.since)
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 

@@ -117,12 +117,12 @@ _OPTIONS = (
 @_options
 @json_option
 @config_option
-def audit(as_json: bool, config: str | None, **asked: Any) -> int:
+def audit(as_json: bool, config: str | None, **given: Any) -> int:
     """Report the duplicates in FILE (JSON lines, also .gz), and what you would save by training without them.
 
     Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE has no readable row.
     """
-    return _run(asked, as_json, config)
+    return _run(given, as_json, config)
 
 
 @dataset.command("filter", examples=("gpuwatch dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
@@ -141,7 +141,7 @@ def filter_(
     force: bool,
     as_json: bool,
     config: str | None,
-    **asked: Any,
+    **given: Any,
 ) -> int:
     """Write the rows of FILE to keep to OUT, byte for byte, in their order. FILE is never changed.
 
@@ -150,8 +150,8 @@ def filter_(
     from gpuwatch.app.dataset.run import FilterTarget
 
     target = FilterTarget(out=out, removed=removed, drop_unread=drop_unread, force=force)
-    target.check(asked["file"])
-    return _run(asked, as_json, config, target)
+    target.check(given["file"])
+    return _run(given, as_json, config, target)
 
 
 @dataset.command(
@@ -200,14 +200,14 @@ def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tu
     return Exit.DONE
 
 
-def _run(asked: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
+def _run(given: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
     """Audit the file, write the requested outputs, and print the findings."""
     from gpuwatch.app.dataset.run import AuditRequest, run_audit, training_price
     from gpuwatch.app.dataset.scan import NoUsableRows
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    html = asked.pop("html")
-    request = AuditRequest(**asked)
+    html = given.pop("html")
+    request = AuditRequest(**given)
     price, missing = training_price(request, lambda: load_settings(config))
     if missing:
         note(missing)

@@ -100,8 +100,8 @@ def history(
     if named is None or (gpu and gpu_option):
         raise click.UsageError("expected one GPU, such as: gpuwatch history H100.")
     period = (msgspec.structs.replace(past, since=f"{days}d") if days else past).request(real_now())
-    asked = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
-    found = price_history(settings, asked)
+    wanted = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
+    found = price_history(settings, wanted)
     title = past.title(clean(named))
     with recorded() as recording:
         if as_csv or as_json:
@@ -110,7 +110,7 @@ def history(
             print_periods(found.track.points, title, zone, found.every.value == "1h")
             _print_sums(found, zone)
     if not found.track.series.known:
-        past.hint_at_older(settings, found.gpus, asked.since)
+        past.hint_at_older(settings, found.gpus, wanted.since)
         return Exit.CANNOT_TELL
     if png:
         heading = f"{title}: USD per GPU-hour, commission included"

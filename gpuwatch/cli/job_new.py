@@ -91,7 +91,7 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: A
     except ValueError as error:
         raise UsageError(f"--by {error}") from None
     within_s = None if deadline is None else (deadline - now).total_seconds()
-    asked = _request(workload, given, within_s)
+    request = _request(workload, given, within_s)
     wanted = NewJob(
         name=given["name"],
         command=given["command"],
@@ -104,11 +104,11 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: A
     )
     plan = None
     with suppress(StoreMissing):
-        plan = plan_on_offers(settings, asked)
-    if plan is None or not (plan.ranking.seen or plan.market.troubles or asked.poll or asked.data):
+        plan = plan_on_offers(settings, request)
+    if plan is None or not (plan.ranking.seen or plan.market.troubles or request.poll or request.data):
         note("the store has no such prices: polling the providers")
-        plan = plan_on_offers(settings, msgspec.structs.replace(asked, poll=True))
-    found = plan_new_job(wanted, asked, plan)
+        plan = plan_on_offers(settings, msgspec.structs.replace(request, poll=True))
+    found = plan_new_job(wanted, request, plan)
     path = None
     if found.text is not None:
         path = given["out"] or _FOLDER / f"{found.name}.toml"

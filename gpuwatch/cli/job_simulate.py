@@ -74,8 +74,8 @@ def simulate(
 
     if files and made_up is not None:
         raise UsageError("use either job files or --jobs")
-    asked = SimulationRequest(files=files, made_up=made_up, seed=seed, slots=slots, **past.request(real_now()))
-    found = run(settings, asked)
+    wanted = SimulationRequest(files=files, made_up=made_up, seed=seed, slots=slots, **past.request(real_now()))
+    found = run(settings, wanted)
     if as_json:
         json_out(simulation_json(found))
         return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL

@@ -79,27 +79,27 @@ def market(
     from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
 
-    asked = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
-    page = market_overview(settings, asked)
+    wanted = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
+    page = market_overview(settings, wanted)
     if as_json:
-        json_out(market_json(page, asked))
+        json_out(market_json(page, wanted))
     else:
-        _print_overview(page, asked.until, settings.timezone)
+        _print_overview(page, wanted.until, settings.timezone)
     if not page.rows:
-        past.hint_at_older(settings, None, asked.since)
+        past.hint_at_older(settings, None, wanted.since)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 
 def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
     """A table with the time of its poll."""
-    if page.looked_at is None:
+    if page.polled_at is None:
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
-    click.echo(heading(local(page.looked_at, timezone), page.source, terminal_width()))
-    rows = [_cells(row, page.looked_at, now) for row in page.rows]
+    click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
+    rows = [_cells(row, page.polled_at, now) for row in page.rows]
     shown = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
     table(_COLUMNS[:shown], [row[:shown] for row in rows])
-    age = now - page.looked_at
+    age = now - page.polled_at
     if age > _STALE:
         note(f"the newest poll is {lasting(age.total_seconds())} old: its offers may be gone")
 

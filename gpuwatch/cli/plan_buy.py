@@ -100,8 +100,8 @@ def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None
         return _show_sources(as_json)
     if not own_log:
         refuse_given("requires --launches", "since", "log_gpu")
-    asked = BuyRequest(launches_since=moment(since, real_now()) if own_log else None, **given)
-    plan = plan_buy(asked, lambda: load_settings(config))
+    request = BuyRequest(launches_since=moment(since, real_now()) if own_log else None, **given)
+    plan = plan_buy(request, lambda: load_settings(config))
     for line in plan.notes:
         note(line)
     if as_json:

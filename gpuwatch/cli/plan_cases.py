@@ -79,7 +79,7 @@ def _case_cells(best: tuple[JobOffer, ...]) -> tuple[str, ...]:
 )
 @_market_options
 def hybrid(
-    config: str | None, as_json: bool, provider: tuple[str, ...], poll: bool, data: Path | None, **asked: Any
+    config: str | None, as_json: bool, provider: tuple[str, ...], poll: bool, data: Path | None, **given: Any
 ) -> int:
     """Train on one machine and infer on another, each the cheapest, compared with one machine for both.
 
@@ -92,15 +92,15 @@ def hybrid(
     from gpuwatch.errors import UsageError
 
     try:
-        model = model_of(asked["size_of"])
+        model = model_of(given["size_of"])
     except ValueError as fault:
-        raise UsageError(f"--size-of {asked['size_of']!r}: {fault}") from fault
+        raise UsageError(f"--size-of {given['size_of']!r}: {fault}") from fault
     settings = load_settings(config)
     market = market_of(settings, providers=provider, spot=False, poll=poll, data=data)
-    train = Workload(model=model, method=TrainingMethod(asked["method"]))
-    infer = Workload(model=model, method=TrainingMethod.INFERENCE, batch=asked["infer_batch"])
+    train = Workload(model=model, method=TrainingMethod(given["method"]))
+    infer = Workload(model=model, method=TrainingMethod.INFERENCE, batch=given["infer_batch"])
     plan = plan_hybrid(
-        market, WorkCase("train", train, asked["tokens"]), WorkCase("infer", infer, asked["infer_tokens"])
+        market, WorkCase("train", train, given["tokens"]), WorkCase("infer", infer, given["infer_tokens"])
     )
     if as_json:
         json_out(plan_hybrid_json(market, plan))

@@ -91,16 +91,16 @@ _OF_PRICES = (
 )
 
 
-def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool) -> None:
+def _refuse_ignored(workload: WorkloadRequest, values: dict[str, Any], seed: bool) -> None:
     """Reject options that would have no effect. Raises UsageError."""
     if seed:
         refuse_given("cannot be combined with --seed, the sources' own table", *_OF_PRICES, "latency", "any_link")
-    if asked["prices"]:
+    if values["prices"]:
         refuse_given("applies to offers: omit --price", "provider", "spot", "listed", "any_price")
-    if asked["task"] == "inference" and workload.method is None:
+    if values["task"] == "inference" and workload.method is None:
         workload = replace(workload, method="inference")
     refuse_ignored_workload(workload, "--size-of or --shape")
-    if asked["task"] == "inference" or workload.method == "inference":
+    if values["task"] == "inference" or workload.method == "inference":
         refuse_given("applies to training only", "any_link")
 
 
@@ -161,7 +161,7 @@ def fit(
     html: Path | None,
     as_json: bool,
     config: str | None,
-    **asked: Any,
+    **values: Any,
 ) -> int:
     """Find the cheapest class of GPU that fits a task: per hour, per GB, per TFLOP and per TB/s.
 
@@ -171,10 +171,10 @@ def fit(
     from gpuwatch.app.plan_fit import FitRequest, plan_fit, plan_fit_json, task_needs
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    _refuse_ignored(workload, asked, seed)
+    _refuse_ignored(workload, values, seed)
     refuse_watch_with(watch, write=write, as_json=as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
-    request = FitRequest(workload=workload, **asked)
+    request = FitRequest(workload=workload, **values)
     if seed:
         return _print_sources(task_needs(request), as_json)
     plan = plan_fit(request, lambda: load_settings(config))
@@ -195,10 +195,10 @@ def fit(
     return Exit.DONE if plan.ranked.choices else Exit.FAILED
 
 
-def _print_watch(name: str, asked: FitRequest, plan: FitPlan, config: str | None, *, write: bool) -> None:
+def _print_watch(name: str, request: FitRequest, plan: FitPlan, config: str | None, *, write: bool) -> None:
     from gpuwatch.app.plan_gpu_watch import fit_watch
 
-    found = fit_watch(name, asked, plan)
+    found = fit_watch(name, request, plan)
     if found is None:
         note("no watch: no offer fits at a plausible price")
         return
@@ -223,9 +223,9 @@ def _print_classes(plan: FitPlan, limit: int) -> None:
     """Classes, best first; the cheapest by each measure; what is excluded and why."""
     choices = plan.ranked.choices
     if choices:
-        tells_tokens = plan.needs.task is GpuTask.INFERENCE and plan.needs.vram_gb > 0
-        cells = [_cells(plan, one, tells_tokens) for one in choices[:limit]]
-        table(_columns(plan, tells_tokens), cells, title=_title(plan.needs))
+        shows_tokens = plan.needs.task is GpuTask.INFERENCE and plan.needs.vram_gb > 0
+        cells = [_cells(plan, one, shows_tokens) for one in choices[:limit]]
+        table(_columns(plan, shows_tokens), cells, title=_title(plan.needs))
         if len(choices) > limit:
             say(f"… and {len(choices) - limit} more (--limit)")
         say("")
@@ -246,8 +246,8 @@ def _title(needs: TaskNeeds) -> str:
     return f"{what}{size}{quick}: cheapest first"
 
 
-def _columns(plan: FitPlan, tells_tokens: bool) -> tuple[Column, ...]:
-    token = (right("ms/token", drop=2),) if tells_tokens else ()
+def _columns(plan: FitPlan, shows_tokens: bool) -> tuple[Column, ...]:
+    token = (right("ms/token", drop=2),) if shows_tokens else ()
     against = (right(f"× {plan.against.gpu}", drop=2),) if plan.against else ()
     return (
         left("offer"),
@@ -270,8 +270,8 @@ def _token_ms(one: ClassChoice) -> str:
     return low if low == high else f"{low}–{high}"
 
 
-def _cells(plan: FitPlan, one: ClassChoice, tells_tokens: bool) -> tuple[str, ...]:
-    token = (_token_ms(one),) if tells_tokens else ()
+def _cells(plan: FitPlan, one: ClassChoice, shows_tokens: bool) -> tuple[str, ...]:
+    token = (_token_ms(one),) if shows_tokens else ()
     against: tuple[str, ...] = ()
     if plan.against is not None:
         low, high = (f"{ratio:.2f}" for ratio in price_ratio(one.priced, plan.against))

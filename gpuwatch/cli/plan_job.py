@@ -67,9 +67,9 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _OF_CANDIDATES = ("commission", "disk_usd_gb_month", "download_usd_gb", "upload_usd_gb", "min_billing_s")
 
 
-def _refuse_watch_with(asked: JobRequest, watch: str | None, write: bool, as_json: bool) -> None:
+def _refuse_watch_with(request: JobRequest, watch: str | None, write: bool, as_json: bool) -> None:
     refuse_watch_with(watch, write=write, as_json=as_json)
-    if watch is not None and asked.candidates:
+    if watch is not None and request.candidates:
         raise UsageError("--watch requires real offers: omit the candidates")
 
 
@@ -203,28 +203,28 @@ def job(
 
     _refuse_ignored(workload, given)
     table = {key: value for key in _JOB_OPTIONS if (value := given.pop(key)) is not None}
-    asked = JobRequest(job=table, workload=workload, **given)
-    _refuse_watch_with(asked, watch, write, as_json)
+    request = JobRequest(job=table, workload=workload, **given)
+    _refuse_watch_with(request, watch, write, as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
-    if asked.candidates:
-        on_hardware = plan_on_hardware(asked)
+    if request.candidates:
+        on_hardware = plan_on_hardware(request)
         with recorded() as recording:
-            verdict = show_hardware(asked, on_hardware, as_json)
+            verdict = show_hardware(request, on_hardware, as_json)
         if html:
             bars = [(one.candidate.on.text, one.cost) for one in on_hardware.found]
-            save_page(html, job_page(asked, bars, recording))
+            save_page(html, job_page(request, bars, recording))
         return Exit.FAILED if verdict == NOT_FEASIBLE else Exit.DONE
     settings = load_settings(config)
-    plan = plan_on_offers(settings, asked)
+    plan = plan_on_offers(settings, request)
     if watch is None:
         with recorded() as recording:
-            verdict = show_offers(asked, plan, limit, None if as_json else settings.timezone)
+            verdict = show_offers(request, plan, limit, None if as_json else settings.timezone)
         if html:
             placed = plan.ranking.placed[: min(limit, 20)]
             bars = [(f"{one.offer.gpu_count}× {one.offer.gpu}, {one.offer.provider}", one.cost) for one in placed]
-            save_page(html, job_page(asked, bars, recording))
+            save_page(html, job_page(request, bars, recording))
     else:
-        verdict = show_watch(asked, plan, watch, config if write else None, write=write)
+        verdict = show_watch(request, plan, watch, config if write else None, write=write)
     if not plan.ranking.seen or plan.market.troubles:
         return Exit.CANNOT_TELL
     return Exit.DONE if plan.ranking.placed and verdict != NOT_FEASIBLE else Exit.FAILED

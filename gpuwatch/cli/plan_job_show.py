@@ -33,18 +33,18 @@ _PARTS: _Parts = (
 )
 
 
-def job_page(asked: JobRequest, costs: Sequence[tuple[str, JobCost]], recording: Recording) -> str:
+def job_page(request: JobRequest, costs: Sequence[tuple[str, JobCost]], recording: Recording) -> str:
     """The page of a plan: the cost of each item, best to worst case, and everything that was printed."""
     from gpuwatch.domain.planning.job_comparison import Feasibility
 
     bars = [(name, cost.low.microusd / MICRO, cost.microusd / MICRO) for name, cost in costs]
-    heading = "job cost" + (f": {asked.workload.params}" if asked.workload.params else "")
+    heading = "job cost" + (f": {request.workload.params}" if request.workload.params else "")
     verdict = [one for one in recording.notes if one.startswith(tuple(Feasibility))]
     if not verdict:
         least = min((cost.microusd for _, cost in costs), default=None)
         cost = "no offer can run it" if least is None else f"{least / MICRO:,.2f} $ in the worst case"
         verdict = [f"cheapest: {cost} ({len(costs)} shown; add --max-cost and --within for a verdict)"]
-    chart = range_chart("USD for the whole job, best to worst case", bars, asked.max_cost_usd)
+    chart = range_chart("USD for the whole job, best to worst case", bars, request.max_cost_usd)
     return page_of(heading, verdict, [chart], recording)
 
 
@@ -58,7 +58,7 @@ def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:
         )
 
 
-def _note_needs(asked: JobRequest, needs: JobNeeds) -> None:
+def _note_needs(request: JobRequest, needs: JobNeeds) -> None:
     """Values derived from the model, because no option sets them."""
     low, high = (f"{seconds / 60:.1f}" for seconds in needs.load_s)
     texts = {
@@ -67,25 +67,25 @@ def _note_needs(asked: JobRequest, needs: JobNeeds) -> None:
         "load_s": f"{low if low == high else f'{low}–{high}'} min to load the model (--load)",
     }
     if needs.derived:
-        note(f"derived from {asked.workload.params or 'the model'}: {', '.join(texts[one] for one in needs.derived)}")
+        note(f"derived from {request.workload.params or 'the model'}: {', '.join(texts[one] for one in needs.derived)}")
 
 
-def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
+def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
     """Print whether the job is feasible, with the figures behind the verdict."""
     from gpuwatch.app.plan_job import OfferPlan, cheapest_at_any_length, verdict_of
     from gpuwatch.domain.planning.job_comparison import feasibility
 
-    verdict, within_s = verdict_of(asked, plan.spec, costs), plan.spec.within_s
+    verdict, within_s = verdict_of(request, plan.spec, costs), plan.spec.within_s
     if verdict is None:
         return None
-    most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
+    most = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
     first = [cost for cost in costs if feasibility(cost, most, within_s) is verdict]
     best = min(first, key=lambda cost: cost.microusd, default=None)
     if best is None and isinstance(plan, OfferPlan):
-        best = cheapest_at_any_length(asked, plan)
-    limits = [] if asked.max_cost_usd is None else [f"for {asked.max_cost_usd:,.2f} $"]
+        best = cheapest_at_any_length(request, plan)
+    limits = [] if request.max_cost_usd is None else [f"for {request.max_cost_usd:,.2f} $"]
     figures = []
-    if best is not None and asked.max_cost_usd is not None:
+    if best is not None and request.max_cost_usd is not None:
         figures.append(f"it costs {_range(best.low.microusd / MICRO, best.microusd / MICRO, 2)} $")
     if within_s is not None:
         limits.append(f"within {within_s / 3600:,.4g} h")
@@ -98,54 +98,54 @@ def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequ
 # --- on given hardware ------------------------------------------------------------------------------------------------
 
 
-def show_hardware(asked: JobRequest, plan: HardwarePlan, as_json: bool) -> Feasibility | None:
+def show_hardware(request: JobRequest, plan: HardwarePlan, as_json: bool) -> Feasibility | None:
     """A table and the verdict; the others are compared with the first line."""
     from gpuwatch.app.plan_job_json import hardware_plan_json
 
     costs = [one.cost for one in plan.found]
     _note_estimate(plan)
     if as_json:
-        json_out(hardware_plan_json(asked, plan))
-        return _note_verdict(asked, plan, costs)
+        json_out(hardware_plan_json(request, plan))
+        return _note_verdict(request, plan, costs)
     found = plan.found
     parts = _parts_of([one.cost for one in found])
     columns = [left("cards"), right("$ job"), right("against 1st", drop=1), right("hours", drop=2), right("$/h")]
     columns += [right("speed", drop=3), right("even at", drop=4), *(right(name, drop=5) for name, _ in parts)]
-    if asked.credit:
+    if request.credit:
         columns.insert(2, right("- credit", drop=1))
-    table(columns, [_hardware_cells(asked, one, found[0], parts) for one in found])
-    for line in _hardware_notes(asked, plan):
+    table(columns, [_hardware_cells(request, one, found[0], parts) for one in found])
+    for line in _hardware_notes(request, plan):
         note(line)
-    _note_needs(asked, plan.needs)
-    return _note_verdict(asked, plan, costs)
+    _note_needs(request, plan.needs)
+    return _note_verdict(request, plan, costs)
 
 
-def _hardware_cells(asked: JobRequest, one: ComparedHardware, first: ComparedHardware, parts: _Parts) -> list[str]:
+def _hardware_cells(request: JobRequest, one: ComparedHardware, first: ComparedHardware, parts: _Parts) -> list[str]:
     cost = one.cost
     against = "–" if one is first else f"{(cost.microusd - first.cost.microusd) / MICRO:+,.2f}"
-    cells = [one.candidate.on.text, *_costs(asked, cost), against, _range(cost.low.hours, cost.high.hours)]
+    cells = [one.candidate.on.text, *_costs(request, cost), against, _range(cost.low.hours, cost.high.hours)]
     cells += [f"{one.priced_gpus.microusd_hour / MICRO:,.2f}", f"{_range(*one.speed, 2)}×", f"{one.break_even:.4f}×"]
     return [*cells, *(f"{part(cost.high):,.2f}" for _, part in parts)]
 
 
-def _hardware_notes(asked: JobRequest, plan: HardwarePlan) -> list[str]:
+def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
     """The cost of an interruption and of a load; where and why the result differs from the sources; what is unknown."""
     from gpuwatch.app.plan_job import load_range
 
     found, notes = plan.found, []
     if any(one.cost.high.interruptions for one in found):
         notes.append(_loss(plan))
-    if (load := asked.job.get("load")) is not None:
+    if (load := request.job.get("load")) is not None:
         for one in found:
             usd = load_range(one, plan.spec, load)
             notes.append(f"{one.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
-        if asked.seed:
+        if request.seed:
             was = f"{SOURCE_LOAD_USD_GPU_HOUR:.2f}"
             notes.append(
                 f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {was}, not 4.00, for 7 minutes"
             )
     plain = [one.cost.high.usd_for(one.cost.high.work_h) for one in found]
-    if asked.seed:
+    if request.seed:
         left_out = "excludes loading, restarts, minimum billing and traffic"
         notes.append(f"price × hours only, as the sources calculate; {left_out}")
     elif any(abs(usd - one.cost.microusd / MICRO) >= 0.005 for usd, one in zip(plain, found, strict=True)):
@@ -167,7 +167,7 @@ def _loss(plan: HardwarePlan) -> str:
 # --- on offers --------------------------------------------------------------------------------------------------------
 
 
-def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
+def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
     """JSON, or for a time zone a table, cheapest job first, with the verdict."""
     from gpuwatch.app.current_offers import is_old
     from gpuwatch.app.plan_job_json import offer_plan_json
@@ -176,31 +176,33 @@ def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | 
     ranking, market = plan.ranking, plan.market
     _note_estimate(plan)
     if timezone is None:
-        json_out(offer_plan_json(asked, plan, limit))
+        json_out(offer_plan_json(request, plan, limit))
     elif ranking.placed:
-        _print_offers(asked, plan, limit, timezone)
-    _note_needs(asked, plan.needs)
-    verdict = _note_verdict(asked, plan, plan.costs)
+        _print_offers(request, plan, limit, timezone)
+    _note_needs(request, plan.needs)
+    verdict = _note_verdict(request, plan, plan.costs)
     if ranking.refused:
         note(f"excluded, of {ranking.seen} offers: {_refused(ranking)}")
     for line in market.troubles:
         note(line)
-    if asked.data is None and is_old(market.as_of, real_now()):
+    if request.data is None and is_old(market.as_of, real_now()):
         note("these prices are outdated: fetch current ones with --poll")
     if not ranking.seen:
-        in_store = "no such offer" if asked.poll else "the store has no such offer: fetch current ones with --poll"
-        note(in_store if asked.data is None else f"{asked.data} has no such offer")
+        in_store = "no such offer" if request.poll else "the store has no such offer: fetch current ones with --poll"
+        note(in_store if request.data is None else f"{request.data} has no such offer")
     return verdict
 
 
-def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None, *, write: bool) -> Feasibility | None:
+def show_watch(
+    request: JobRequest, plan: OfferPlan, name: str, config: str | None, *, write: bool
+) -> Feasibility | None:
     """The watch for the plan, as TOML or as a line that says where it was added, with the verdict."""
     from gpuwatch.app.plan_watch import implied_watch
     from gpuwatch.domain.planning.job_comparison import Feasibility
 
-    found = implied_watch(name, asked, plan)
-    _note_needs(asked, plan.needs)
-    verdict = _note_verdict(asked, plan, plan.costs)
+    found = implied_watch(name, request, plan)
+    _note_needs(request, plan.needs)
+    verdict = _note_verdict(request, plan, plan.costs)
     if plan.ranking.refused:
         note(f"excluded, of {plan.ranking.seen} offers: {_refused(plan.ranking)}")
     for line in plan.market.troubles:
@@ -214,7 +216,7 @@ def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None
     return verdict
 
 
-def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str) -> None:
+def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str) -> None:
     from gpuwatch.domain.planning.price_floors import TOO_CHEAP_TEXT
 
     placed = plan.ranking.placed
@@ -227,10 +229,10 @@ def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str)
     doubts = any(one.is_doubtful for one in shown)
     if doubts:
         columns.append(text("but", drop=1))
-    if asked.credit:
+    if request.credit:
         columns.insert(2, right("- credit", drop=1))
     title = f"{len(placed)} offers by total job cost; {plan.market.source}, {local(plan.market.as_of, timezone)}"
-    table(columns, [_offer_cells(asked, one, parts, timezone, doubts) for one in shown], title=title)
+    table(columns, [_offer_cells(request, one, parts, timezone, doubts) for one in shown], title=title)
     if len(placed) > limit:
         note(f"… and {len(placed) - limit} more (--limit)")
     note("hours: " + "; ".join(list(dict.fromkeys(one.cost.how for one in shown))[:_REASONS_SHOWN]))
@@ -247,9 +249,9 @@ def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str)
     note(METHOD_TEXT)
 
 
-def _offer_cells(asked: JobRequest, one: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:
+def _offer_cells(request: JobRequest, one: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:
     offer, price, cost = one.offer, one.price.price_microusd_hour / MICRO, one.cost
-    cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", *_costs(asked, cost)]
+    cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", *_costs(request, cost)]
     cells += [_range(cost.low.hours, cost.high.hours), f"{price / offer.gpu_count:.3f}", f"{price:.3f}"]
     cells += [f"{part(cost.high):,.2f}" for _, part in parts]
     listed = "" if offer.kind.value == "live" else f" ({offer.kind.value})"
@@ -295,12 +297,12 @@ def _parts_of(costs: Sequence[JobCost]) -> _Parts:
     return [] if [name for name, _ in found] == ["work"] else found
 
 
-def _costs(asked: JobRequest, cost: JobCost) -> list[str]:
+def _costs(request: JobRequest, cost: JobCost) -> list[str]:
     """The cost of the job, and the rest after credit if there is any."""
     from gpuwatch.app.plan_job import after_credit
 
     whole = _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)
-    return [whole, f"{after_credit(cost, asked):,.2f}"] if asked.credit else [whole]
+    return [whole, f"{after_credit(cost, request):,.2f}"] if request.credit else [whole]
 
 
 def _range(low: float, high: float, digits: int = 1) -> str:

@@ -65,7 +65,7 @@ class CausalModel:
         mask = np.zeros_like(ids)
         for row, one in enumerate(tokens):
             ids[row, : len(one)], mask[row, : len(one)] = one, 1
-        logits = self._model.run("logits", self._fed(ids, mask))[:, :-1]
+        logits = self._model.run("logits", self._model_inputs(ids, mask))[:, :-1]
         if ids.max() >= logits.shape[2]:
             raise UsageError(f"{self._path}: the model has {logits.shape[2]} tokens, but tokenizer.json has more")
         peak = logits.max(axis=2, keepdims=True)
@@ -75,7 +75,7 @@ class CausalModel:
         perplexity: Perplexities = np.exp(np.minimum((loss * known).sum(axis=1) / known.sum(axis=1), 80)).astype(_TYPE)
         return perplexity
 
-    def _fed(self, ids: Array, mask: Array) -> dict[str, Array]:
+    def _model_inputs(self, ids: Array, mask: Array) -> dict[str, Array]:
         """The inputs of the model; the cache inputs of earlier tokens are empty."""
         places = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
         known = {

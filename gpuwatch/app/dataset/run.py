@@ -79,7 +79,7 @@ class FilterTarget(msgspec.Struct, frozen=True, kw_only=True):
             check_target(source, target, force=self.force)
 
 
-def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tuple[TrainingPrice | None, str | None]:
+def training_price(request: AuditRequest, settings: Callable[[], Settings]) -> tuple[TrainingPrice | None, str | None]:
     """The price as requested, else of the cheapest offer now; and why there is none, if one was requested.
 
     Args:
@@ -88,29 +88,29 @@ def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tup
     Raises:
         UsageError: the request is contradictory, or no GPU has this name.
     """
-    if asked.params is not None and asked.gpu is None:
+    if request.params is not None and request.gpu is None:
         raise UsageError("--params requires a GPU, such as --gpu H100.")
-    if asked.poll and asked.gpu is None:
+    if request.poll and request.gpu is None:
         raise UsageError("--poll requires a GPU, such as --gpu H100.")
-    name = gpu_names_of(asked.gpu)[0] if asked.gpu else None
-    if asked.price is not None:
-        return TrainingPrice(usd_gpu_hour=asked.price, source="as said", gpu=name), None
-    if asked.gpu is None:
+    name = gpu_names_of(request.gpu)[0] if request.gpu else None
+    if request.price is not None:
+        return TrainingPrice(usd_gpu_hour=request.price, source="as said", gpu=name), None
+    if request.gpu is None:
         return None, None
     try:
-        found = cheapest_price(settings(), asked.gpu, poll=asked.poll)
+        found = cheapest_price(settings(), request.gpu, poll=request.poll)
     except StoreError as fault:
         return None, f"no price from the store: {fault}"
     if found is not None:
         return found, None
-    if asked.poll:
-        return None, f"no price of {asked.gpu}: no provider offers it; pass --price"
+    if request.poll:
+        return None, f"no price of {request.gpu}: no provider offers it; pass --price"
     missing = "the store has no offer of the last three hours"
-    return None, f"no price of {asked.gpu}: {missing}; pass --price, or --poll"
+    return None, f"no price of {request.gpu}: {missing}; pass --price, or --poll"
 
 
 def run_audit(
-    asked: AuditRequest, price: TrainingPrice | None, progress: AuditProgress, target: FilterTarget | None = None
+    request: AuditRequest, price: TrainingPrice | None, progress: AuditProgress, target: FilterTarget | None = None
 ) -> dict[str, Any]:
     """Audit a file, and write the rows that stay if there is a target.
 
@@ -121,60 +121,60 @@ def run_audit(
         NoUsableRows: the file contains nothing that can be judged.
         UsageError: the request is contradictory, or a file or a model cannot be used.
     """
-    if not asked.file.is_file():
-        raise UsageError(f"{asked.file} cannot be read twice; use a regular file")
-    reading = read_as(asked.file, asked.field)
-    with open_work_folder(asked.folder, anew=asked.anew) as folder:
+    if not request.file.is_file():
+        raise UsageError(f"{request.file} cannot be read twice; use a regular file")
+    reading = read_as(request.file, request.field)
+    with open_work_folder(request.folder, anew=request.anew) as folder:
         plan = AuditPlan(
             reading=reading,
-            rules=_rules(asked),
-            models=_models(asked),
-            sample=_sample(asked),
-            threads=asked.threads or _processors(),
+            rules=_rules(request),
+            models=_models(request),
+            sample=_sample(request),
+            threads=request.threads or _processors(),
         )
-        done = audit_in_stages(asked.file, plan, folder, progress)
-        report = report_of(done, _saving(asked, done, price))
+        done = audit_in_stages(request.file, plan, folder, progress)
+        report = report_of(done, _saving(request, done, price))
         if target is not None:
             report["written"] = _written(done, target)
         json = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        (asked.folder / "report.json").write_bytes(json + b"\n")
-        (asked.folder / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
+        (request.folder / "report.json").write_bytes(json + b"\n")
+        (request.folder / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
     return report
 
 
-def _rules(asked: AuditRequest) -> RemovalRules:
-    least, most = asked.min_perplexity, asked.max_perplexity
-    if (least or most) and asked.perplexity_model is None:
+def _rules(request: AuditRequest) -> RemovalRules:
+    least, most = request.min_perplexity, request.max_perplexity
+    if (least or most) and request.perplexity_model is None:
         raise UsageError("a perplexity limit requires --perplexity-model.")
     if least and most and least > most:
         raise UsageError("--min-perplexity is above --max-perplexity.")
     return RemovalRules(
-        near=asked.near,
+        near=request.near,
         least_perplexity=least,
         most_perplexity=most,
-        per_cluster=asked.per_cluster,
-        clusters=asked.clusters,
-        seed=asked.seed,
+        per_cluster=request.per_cluster,
+        clusters=request.clusters,
+        seed=request.seed,
     )
 
 
-def _sample(asked: AuditRequest) -> int | None:
+def _sample(request: AuditRequest) -> int | None:
     """The number of rows that the model reads; None: all, because some rules judge each row."""
-    every = asked.per_cluster is not None or asked.perplexity_model is not None
-    if every and asked.sample:
+    every = request.per_cluster is not None or request.perplexity_model is not None
+    if every and request.sample:
         raise UsageError("--per-cluster and --perplexity-model read every row: omit --sample.")
-    if every or asked.sample == 0:
+    if every or request.sample == 0:
         return None
-    return asked.sample or DEFAULT_SAMPLE
+    return request.sample or DEFAULT_SAMPLE
 
 
-def _models(asked: AuditRequest) -> AuditModels:
-    threads = asked.threads or _processors()
-    tokenizer = asked.tokenizer or find_model(asked.model).tokenizer
+def _models(request: AuditRequest) -> AuditModels:
+    threads = request.threads or _processors()
+    tokenizer = request.tokenizer or find_model(request.model).tokenizer
     return AuditModels(
-        embedder=open_embedder(asked.model, asked.backend, threads),
-        counter=TokenCounter(tokenizer, estimate=asked.tokenizer is None),
-        causal=None if asked.perplexity_model is None else CausalModel(asked.perplexity_model, threads),
+        embedder=open_embedder(request.model, request.backend, threads),
+        counter=TokenCounter(tokenizer, estimate=request.tokenizer is None),
+        causal=None if request.perplexity_model is None else CausalModel(request.perplexity_model, threads),
     )
 
 
@@ -183,11 +183,11 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _saving(asked: AuditRequest, done: Audit, price: TrainingPrice | None) -> TrainingSaving:
+def _saving(request: AuditRequest, done: Audit, price: TrainingPrice | None) -> TrainingSaving:
     gpu = price.gpu if price else None
-    if gpu is None and asked.gpu:
-        gpu = gpu_names_of(asked.gpu)[0]
-    work = TrainingWork(**{name: getattr(asked, name) for name in TrainingWork.__struct_fields__})
+    if gpu is None and request.gpu:
+        gpu = gpu_names_of(request.gpu)[0]
+    work = TrainingWork(**{name: getattr(request, name) for name in TrainingWork.__struct_fields__})
     return training_saving(*tokens_of(done), work, gpu, price)
 
 

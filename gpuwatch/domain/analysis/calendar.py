@@ -216,8 +216,8 @@ def compare_parts(
 def _effect(hours: HourlyLogs, part: WeekPart, seed: int, among: int) -> CalendarEffect:
     """Compare one part with the rest, before correction; `among` is the number of comparisons."""
     sample, needed = ("days", MIN_DAYS * part.days_a_week // 7) if part.period == DAY else ("weeks", MIN_WEEKS)
-    asked = without_daily_pattern(hours) if part.is_whole_days else hours
-    turned = rotated_contrasts(asked, np.array(part.mask), np.array(part.compared), part.period, needed)
+    adjusted_hours = without_daily_pattern(hours) if part.is_whole_days else hours
+    turned = rotated_contrasts(adjusted_hours, np.array(part.mask), np.array(part.compared), part.period, needed)
     found = CalendarEffect(
         name=part.name,
         window=part.window,

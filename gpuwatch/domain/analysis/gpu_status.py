@@ -141,19 +141,19 @@ def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf) -> list[
     if market_history.starts_s is None:
         return []
     return [
-        _past_of(_of_gpu(market_history, gpu), gpu, priced)
+        _history_of(_of_gpu(market_history, gpu), gpu, priced)
         for gpu in sorted({one.identity.gpu for one in market_history.listings})
     ]
 
 
-def _past_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> GpuHistory:
-    looks: dict[tuple[str, bool], list[int]] = {}
+def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> GpuHistory:
+    poll_times: dict[tuple[str, bool], list[int]] = {}
     for poll in complete_polls(market_history):
-        looks.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
+        poll_times.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
     rows = []
     for interval in sorted(market_history.intervals, key=lambda one: (one.listing, one.from_s)):
         identity = market_history.listings[interval.listing].identity
-        mine = looks.get((identity.provider, identity.spot), [interval.seen_s])
+        mine = poll_times.get((identity.provider, identity.spot), [interval.seen_s])
         gone_s = NEVER if interval.gone_s is None else interval.gone_s
         price = round(priced(interval.listing, interval))
         rows.append(
@@ -168,15 +168,15 @@ def _past_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> Gpu
             )
         )
     columns = np.array(rows, np.int64).reshape(-1, len(OfferIntervalColumns._fields)).T
-    newest_s = max((times[-1] for times in looks.values()), default=market_history.ends_s or 0)
+    newest_s = max((times[-1] for times in poll_times.values()), default=market_history.ends_s or 0)
     return GpuHistory(
         gpu=gpu, series=series_of(market_history, priced), intervals=OfferIntervalColumns(*columns), polled_s=newest_s
     )
 
 
-def _before(looks: list[int], at_s: int) -> int:
-    index = bisect_left(looks, at_s)
-    return looks[index - 1] if index else NEVER
+def _before(poll_times: list[int], at_s: int) -> int:
+    index = bisect_left(poll_times, at_s)
+    return poll_times[index - 1] if index else NEVER
 
 
 def _of_gpu(market_history: MarketHistory, gpu: str) -> MarketHistory:

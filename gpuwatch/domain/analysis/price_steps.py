@@ -41,7 +41,7 @@ def on_own_step(series: PriceSeries) -> PriceSeries:
 
 
 def with_step(series: PriceSeries, step_h: int) -> PriceSeries:
-    """The lowest price of each step, counted back from the newest hour; the last entry is the newest step."""
+    """The lowest price of each step, counted back from the newest hour; the last entry is the newest price."""
     hours = len(series.polled)
     if step_h == 1 or not hours:
         return series

@@ -64,7 +64,7 @@ class KnownOffers:
         for query in self._queries.values():
             query.changes.sort()  # at the same time, removals come before additions
 
-    def asked(self, key: QueryKey, poll: MarketPoll) -> None:
+    def apply_query(self, key: QueryKey, poll: MarketPoll) -> None:
         """Apply a query. A failed one leaves no data; a partial answer or a hunt shows offers but proves no absence."""
         query = self._query(key)
         self._has_changed = self._has_changed or query.is_seen is poll.failed
@@ -84,7 +84,7 @@ class KnownOffers:
                 query.is_seen = False
                 self._has_changed = True
 
-    def asked_lately(self, at_s: int) -> frozenset[QueryKey]:
+    def recent_queries(self, at_s: int) -> frozenset[QueryKey]:
         """The queries that were sent recently, answered or not."""
         queries = self._queries.items()
         return frozenset(

@@ -109,7 +109,7 @@ class _WatchReplayer:
         self._known_offers = KnownOffers(watch, found, lambda provider: int(setting.age_of(provider).total_seconds()))
         self._memory = WatchMemory()
         self._rounds = PollCycle()
-        self._keys_asked: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
+        self._keys_by_query: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
         self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
         self._hunted_s: dict[QueryKey, int] = {}
 
@@ -132,23 +132,23 @@ class _WatchReplayer:
             if is_own:
                 self._hunted_s[key] = poll.at_s
             if is_own or self._hunted_s.get(key, least_s - 1) < least_s:
-                self._known_offers.asked(key, poll)
+                self._known_offers.apply_query(key, poll)
                 yield key
 
     def _keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
-        asked = (poll.provider, poll.gpu, poll.spot)
-        keys = self._keys_asked.get(asked)
+        polled = (poll.provider, poll.gpu, poll.spot)
+        keys = self._keys_by_query.get(polled)
         if keys is None:
-            watch, (provider, gpu, spot) = self._watch, asked
+            watch, (provider, gpu, spot) = self._watch, polled
             is_mine = (watch.providers is None or provider in watch.providers) and _wants(watch.spot, spot)
             gpus = (name for name in watch.gpu_names if gpu in (_SEVERAL, name))
-            keys = self._keys_asked[asked] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
+            keys = self._keys_by_query[polled] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
         return keys
 
     def _decide(self, keys: Sequence[QueryKey], at_s: int, now: datetime) -> Decision:
         known_offers, setting = self._known_offers, self._setting
         known_offers.drop_older(at_s)
-        expected = known_offers.asked_lately(at_s)
+        expected = known_offers.recent_queries(at_s)
         watch, found = setting.limit(self._watch, now), known_offers.under
         if watch is not self._watch:
             found = tuple(match for match in found if _is_under(watch, match))

@@ -65,9 +65,9 @@ class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
     age_s: int
 
 
-def parse_status(said: bytes) -> RunnerStatus | None:
+def parse_status(report: bytes) -> RunnerStatus | None:
     """Parse a report; None: the text is not a report."""
-    head, _, rest = said.partition(b"\n\n")
+    head, _, rest = report.partition(b"\n\n")
     lines = head[:HEADER_MAX].decode("ascii", "replace").splitlines()
     if not lines or lines[0] != "gpuwatch-runner=1":
         return None
@@ -93,10 +93,10 @@ def parse_status(said: bytes) -> RunnerStatus | None:
     )
 
 
-def parse_files(said: str) -> list[MachineFile]:
+def parse_files(report: str) -> list[MachineFile]:
     """Parse a listing of files; files with an unsafe path are left out."""
     found: dict[str, MachineFile] = {}
-    for line in said.splitlines():
+    for line in report.splitlines():
         if (parts := _LISTED.fullmatch(line)) is not None and is_safe_path(parts[4]):
             path = parts[4].removeprefix("./")
             found[path] = MachineFile(path=path, size=int(parts[1]), sha256=parts[2], age_s=int(parts[3]))

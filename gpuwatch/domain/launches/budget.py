@@ -45,15 +45,15 @@ def budget_refusal(
     if budget.max_usd_hour is not None:
         most = sum(map(highest_rate_microusd_hour, at_once))
         if most > microusd(budget.max_usd_hour):
-            return _too_dear(RefusalReason.MAX_USD_HOUR, most, budget.max_usd_hour, "an hour", whose)
+            return _over_limit(RefusalReason.MAX_USD_HOUR, most, budget.max_usd_hour, "an hour", whose)
     if budget.max_usd_day is not None:
         most = _bound(at_once, ended, midnight, DAY, now)
         if most > microusd(budget.max_usd_day):
-            return _too_dear(RefusalReason.MAX_USD_DAY, most, budget.max_usd_day, "today", whose)
+            return _over_limit(RefusalReason.MAX_USD_DAY, most, budget.max_usd_day, "today", whose)
     if budget.max_usd_month is not None:
         most = _bound(at_once, ended, first, LONGEST_MONTH, now)
         if most > microusd(budget.max_usd_month):
-            return _too_dear(RefusalReason.MAX_USD_MONTH, most, budget.max_usd_month, "this month", whose)
+            return _over_limit(RefusalReason.MAX_USD_MONTH, most, budget.max_usd_month, "this month", whose)
     return None
 
 
@@ -120,7 +120,7 @@ def _bound(
     return spent + sum(remaining_microusd(launch, now, window) for launch in at_once)
 
 
-def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
+def _over_limit(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
     shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound just over the limit must not read as the limit
     text = f"it could cost up to ${shown} {span}, including running launches, and {whose} says {reason.value} = {limit}"
     return LaunchRefusal(reason, text)

@@ -35,7 +35,7 @@ def end_cause(
     if instance.state is InstanceState.EXITED:
         return _self_ended(launch, instance), instance.status
     if launch.state is LaunchState.STARTING and launch.running_at is None:
-        return _unborn(launch, instance, now)
+        return _failed_start(launch, instance, now)
     return late_start(launch, instance.status, now) or overdue(launch, now)
 
 
@@ -52,7 +52,7 @@ def exit_code(words: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+def _failed_start(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
     """What keeps the instance from starting. It is in time if it runs in the first listing after `ready_within`."""
     if instance.state is InstanceState.OFFLINE:
         return EndReason.BROKEN, instance.status

@@ -171,8 +171,8 @@ def _scope_of(error: OrderError) -> RefusalScope:
 def _lasts_s(error: OrderError, scope: RefusalScope) -> float:
     if isinstance(error, OrderRateLimited):
         return _RATE_LIMITED_S if error.retry_after_s is None else error.retry_after_s
-    said = error.lasts_s if isinstance(error, OfferGone | OrderRefused) else None
-    return _LASTS_S[scope] if said is None else said
+    stated_s = error.lasts_s if isinstance(error, OfferGone | OrderRefused) else None
+    return _LASTS_S[scope] if stated_s is None else stated_s
 
 
 def _is_kept(error: OrderError) -> bool:

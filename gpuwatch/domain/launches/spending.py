@@ -117,10 +117,10 @@ def _in_window(
 ) -> tuple[int, int]:
     """Return (spent since the window opened, the same plus the possible further cost until it closes)."""
     spent = sum(cost_microusd(launch, now, window[0]) for launch in (*alive, *ended))
-    return spent, spent + sum(_to_come(launch, window[1], now) for launch in alive if _goes_on(launch))
+    return spent, spent + sum(_further_cost(launch, window[1], now) for launch in alive if _goes_on(launch))
 
 
-def _to_come(launch: Launch, until: datetime, now: datetime) -> int:
+def _further_cost(launch: Launch, until: datetime, now: datetime) -> int:
     end = until
     if launch.max_runtime_s is not None:
         end = min(until, (launch.running_at or now) + timedelta(seconds=launch.max_runtime_s))

@@ -161,7 +161,7 @@ def _bill(
     if per_hour * max(stretch_h, start_h) > _STEEP:
         return None
     interruptions = sum(number * expm1(per_hour * length) for length, number in stretches)
-    lost = sum(number * _redone_h(length, per_hour) for length, number in stretches) if per_hour else 0.0
+    lost = sum(number * _repeated_h(length, per_hour) for length, number in stretches) if per_hour else 0.0
     # an interruption during a restart costs another restart: a geometric series
     again = interruptions * (expm1(per_hour * start_h) / per_hour if per_hour * start_h > 1e-9 else start_h)
     hours = setup_h + start_h + work_h + lost + again
@@ -188,7 +188,7 @@ def _stretches(work_h: float, stretch_h: float) -> list[tuple[float, float]]:
     return [(stretch_h, whole), (rest, 1.0)]
 
 
-def _redone_h(stretch_h: float, per_hour: float) -> float:
+def _repeated_h(stretch_h: float, per_hour: float) -> float:
     """Hours of repeated work until a stretch is finished: every interruption restarts it."""
     return max(0.0, expm1(per_hour * stretch_h) / per_hour - stretch_h)
 

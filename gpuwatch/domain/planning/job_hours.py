@@ -118,7 +118,7 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
         how = "as said" if count == own else f"scaled from {job.on.text}"
         return JobHours(FigureRange(hours.low * factor, hours.high * factor), how)
     if (rate := _nearest(job.speedup, gpu, count)) is not None:
-        return _sped_up(job, hours, rate, count)
+        return _hours_by_speedup(job, hours, rate, count)
     if job.utilisation is None:
         return f"neither a speedup of {gpu} nor a utilisation is set"
     if job.bf16 and lacks_bf16(gpu):
@@ -130,7 +130,7 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
     return JobHours(FigureRange(hours.low * factor, hours.high * factor), f"by FLOP/s, from {job.on.text}")
 
 
-def _sped_up(job: JobSpec, hours: FigureRange, rate: GpuRate, count: int) -> JobHours:
+def _hours_by_speedup(job: JobSpec, hours: FigureRange, rate: GpuRate, count: int) -> JobHours:
     """A speed-up with a count compares those GPUs with `on`; without a count, GPU with GPU."""
     own = job.on.count if job.on and job.on.count else 1
     base = 1.0 if rate.on.count is not None else scaling_gain(own, job.scaling)

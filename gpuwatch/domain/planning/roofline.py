@@ -65,13 +65,13 @@ class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
     offload: bool = False
 
 
-def has_fast_link(gpu: GpuSpecs, said: bool | None = None) -> bool:
+def has_fast_link(gpu: GpuSpecs, stated: bool | None = None) -> bool:
     """Does NVLink or an equivalent join all GPUs of a machine? A bridge between pairs does not count.
 
     Args:
         said: as stated by the offer; None: not stated.
     """
-    return (gpu.nvlink or gpu.form_factor == "OAM") if said is None else said
+    return (gpu.nvlink or gpu.form_factor == "OAM") if stated is None else stated
 
 
 def _machine(gpu: GpuSpecs) -> int:

@@ -343,40 +343,40 @@ def _known(name: str, offer: Offer, price: OfferPrice) -> Known:
     return Decimal(value) if type(value) is int else value
 
 
-def _compared(asked: Comparison, offer: Offer, price: OfferPrice) -> bool | None:
-    known = _known(asked.name, offer, price)
+def _compared(one: Comparison, offer: Offer, price: OfferPrice) -> bool | None:
+    known = _known(one.name, offer, price)
     if known is None:
         return None
     if isinstance(known, str):
-        is_one = known.casefold() in _texts(asked)
-        return not is_one if asked.op == "!=" else is_one
-    if asked.op == "in":
-        return known in asked.values
-    return _ORDERS[asked.op](known, asked.values[0])
+        is_one = known.casefold() in _texts(one)
+        return not is_one if one.op == "!=" else is_one
+    if one.op == "in":
+        return known in one.values
+    return _ORDERS[one.op](known, one.values[0])
 
 
 @lru_cache(maxsize=256)
-def _texts(asked: Comparison) -> frozenset[str]:
+def _texts(one: Comparison) -> frozenset[str]:
     """The allowed values of a name; GPUs and countries are parsed as in a watch's `gpu` and `regions`."""
-    texts = [str(value) for value in asked.values]
-    if asked.name == "gpu":
+    texts = [str(value) for value in one.values]
+    if one.name == "gpu":
         texts = [name for text in texts for name in catalog().wanted(text) or (text,)]
-    elif asked.name == "country":
+    elif one.name == "country":
         texts = [code for text in texts for code in wanted_place(text).countries]
     return frozenset(text.casefold() for text in texts)
 
 
-def _shown(asked: Comparison, offer: Offer, price: OfferPrice) -> str:
-    is_ = _known(asked.name, offer, price)
+def _shown(one: Comparison, offer: Offer, price: OfferPrice) -> str:
+    is_ = _known(one.name, offer, price)
     if is_ is None:
-        return f"{asked.name} is unknown"
+        return f"{one.name} is unknown"
     shown = str(is_).lower() if isinstance(is_, bool) else f"{float(is_):.6g}" if isinstance(is_, Decimal) else str(is_)
-    return f"{asked.name} is {shown}" if asked.values[0] is True else f"{asked.name} is {shown}, not {_right(asked)}"
+    return f"{one.name} is {shown}" if one.values[0] is True else f"{one.name} is {shown}, not {_right(one)}"
 
 
-def _right(asked: Comparison) -> str:
-    values = ", ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in asked.values)
-    return f"in ({values})" if asked.op == "in" else f"{asked.op} {values}"
+def _right(one: Comparison) -> str:
+    values = ", ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in one.values)
+    return f"in ({values})" if one.op == "in" else f"{one.op} {values}"
 
 
 def _text(condition: Condition) -> str:

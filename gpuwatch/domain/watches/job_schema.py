@@ -152,7 +152,7 @@ class JobTable(SpecTable):
     )
 
     @model_validator(mode="after")
-    def _can_be_held(self) -> JobTable:
+    def _check_memory(self) -> JobTable:
         self._memory_gb()
         return self
 

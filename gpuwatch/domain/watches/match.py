@@ -266,7 +266,7 @@ def _at_least(clause: str, offer_field: str) -> Clause:
     return clause_holds
 
 
-def _is_so(clause: str, holds: Callable[[Offer], bool | None]) -> Clause:
+def _boolean_clause(clause: str, holds: Callable[[Offer], bool | None]) -> Clause:
     def clause_holds(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
         if not getattr(watch, clause) or holds(offer):
             return None
@@ -319,7 +319,7 @@ _CLAUSES: tuple[Clause, ...] = (
     _memory,
     _at_least("min_reliability", "reliability"),
     _verified,
-    _is_so("datacenter", lambda offer: offer.datacenter),
+    _boolean_clause("datacenter", lambda offer: offer.datacenter),
     _regions,
     _at_least("min_cuda", "cuda_max"),
     _driver,
@@ -331,8 +331,8 @@ _CLAUSES: tuple[Clause, ...] = (
     _at_least("min_ram_gib", "ram_gib"),
     _at_least("min_ports", "ports"),
     _at_least("min_dlperf", "dlperf"),
-    _is_so("nvlink", lambda offer: offer.nvlink),
-    _is_so("static_ip", lambda offer: offer.static_ip),
+    _boolean_clause("nvlink", lambda offer: offer.nvlink),
+    _boolean_clause("static_ip", lambda offer: offer.static_ip),
     _available,
     _rare,
 )

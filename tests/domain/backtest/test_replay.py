@@ -214,7 +214,7 @@ def test_the_known_offers_shows_at_each_look_what_the_watch_s_own_rules_find_in_
     found = find_candidates(watch, market_history, TWENTY, 8.0)
     known_offers = KnownOffers(watch, found, lambda provider: 10**9)
     for poll in market_history.polls:
-        known_offers.asked(("vastai", "H100 SXM", False), poll)
+        known_offers.apply_query(("vastai", "H100 SXM", False), poll)
         standing = [
             offer_of(market_history.listings[interval.listing], interval, 8.0)
             for interval in market_history.intervals
