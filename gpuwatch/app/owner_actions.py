@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -18,7 +19,7 @@ from gpuwatch.app.stop import by_its_tool, mark_stopping, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
-from gpuwatch.engine.approval_handler import ApprovalOutcome, ApprovalReply
+from gpuwatch.engine.approval_handler import ApprovalReply, closed_reply
 from gpuwatch.engine.audit_alerts import audit_alert
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.storage.approvals import SqlApprovalRepository
@@ -55,31 +56,19 @@ def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str
         UsageError: no such approval, or the settings no longer allow it.
         StoreError: the store shows whether a launch was started.
     """
-    before = approval_of(settings, ask_id)
+    before, decided = approval_of(settings, ask_id), _WISHES[wanted]
     state = before.state_at(real_now())
     if state is not ApprovalState.OPEN:
-        return _earlier_answer(before, state, wanted)
-    reply = approve(settings, ask_id) if wanted else deny(settings, ask_id, why)
-    after = approval_of(settings, ask_id)
-    state = after.state_at(real_now())
-    is_mine = reply.launch is not None or reply.outcome is ApprovalOutcome.DENIED or state is not _WISHES[wanted]
-    if not is_mine:  # somebody else gave the same answer meanwhile
-        return _earlier_answer(after, state, wanted)
+        reply, after = closed_reply(before, state, decided, ZoneInfo(settings.timezone)), before
+    else:
+        reply = approve(settings, ask_id) if wanted else deny(settings, ask_id, why)
+        after = approval_of(settings, ask_id)
+        state = after.state_at(real_now())
+    if not reply.changed:
+        return ApprovalAnswer(approval=after, reply=reply, changed=False, conflict=state is not decided)
     word = "approved" if wanted else "denied"
     record_audit(settings, actor, f"approval {ask_id} {word}: {reply.text}", subject=ask_id, watch=before.watch)
     return ApprovalAnswer(approval=after, reply=reply, changed=state is not ApprovalState.OPEN, conflict=False)
-
-
-def _earlier_answer(approval: Approval, state: ApprovalState, wanted: bool) -> ApprovalAnswer:
-    """It was already decided."""
-    is_same = state is _WISHES[wanted]
-    outcome = ApprovalOutcome.REFUSED
-    if is_same:
-        outcome = ApprovalOutcome.RENTED if wanted else ApprovalOutcome.DENIED
-    launch = f", launch {approval.launch_id}" if approval.launch_id else ""
-    text = f"it was already {state.value}{launch}; nothing changed"
-    reply = ApprovalReply(outcome=outcome, text=text)
-    return ApprovalAnswer(approval=approval, reply=reply, changed=False, conflict=not is_same)
 
 
 def approval_of(settings: Settings, ask_id: str) -> Approval:

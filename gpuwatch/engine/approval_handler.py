@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from decimal import ROUND_CEILING, Context, Decimal
 from enum import StrEnum
 from typing import Protocol
@@ -42,12 +42,16 @@ class ApprovalOutcome(StrEnum):
     NO_ANSWER = "no_answer"  # the provider did not answer
 
 
+_SAME_AGAIN = {ApprovalState.APPROVED: ApprovalOutcome.RENTED, ApprovalState.DENIED: ApprovalOutcome.DENIED}
+
+
 class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the owner. `text` is one line; `launch` is set if one was started."""
 
     outcome: ApprovalOutcome
     text: str
     launch: Launch | None = None
+    changed: bool = True  # False: it was decided before
 
 
 class RunsLaunch(Protocol):
@@ -91,7 +95,7 @@ class ApprovalHandler:
         """
         ask = self._known(ask_id)
         if ask.state_at(self._clock()) is not ApprovalState.OPEN:
-            return self._closed(ask)
+            return self._closed(ask, ApprovalState.APPROVED)
         watch = self._watch_of(ask)
         query = _query(watch, ask, self._terms)
         if query is None:
@@ -117,8 +121,7 @@ class ApprovalHandler:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
         ask = self._known(ask_id)
         if not self._approvals.deny(ask_id, why, self._clock()):
-            closed = self._closed(self._known(ask_id))
-            return msgspec.structs.replace(closed, text=f"not denied: {closed.text}")
+            return self._closed(self._known(ask_id), ApprovalState.DENIED)
         silent = f"watch {ask.watch!r} does not propose this offer again for 24 h, unless it is re-armed"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
 
@@ -152,7 +155,7 @@ class ApprovalHandler:
         )
         got = self._approvals.approve(ask.ask_id, intent, self._terms.budget, self._clock())
         if got is None:
-            return self._closed(self._known(ask.ask_id))
+            return self._closed(self._known(ask.ask_id), ApprovalState.APPROVED)
         if isinstance(got, LaunchRefusal):
             text = f"not rented: {got.text}; the approval stays open until {self._until(ask)}"
             return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
@@ -166,18 +169,12 @@ class ApprovalHandler:
             text = f"{error}; the daemon has taken over: gpuwatch launches"
             return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
 
-    def _closed(self, ask: Approval) -> ApprovalReply:
-        state = ask.state_at(self._clock())
-        words = f": {ask.words}" if ask.words else ""
-        text = {
-            ApprovalState.APPROVED: f"it was already approved, launch {ask.launch_id}: gpuwatch launches",
-            ApprovalState.EXPIRED: f"it expired at {self._until(ask)}; nothing was rented",
-        }.get(state, f"it was already {state.value}{words}; nothing was rented")
-        return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
+    def _closed(self, ask: Approval, wanted: ApprovalState) -> ApprovalReply:
+        return closed_reply(ask, ask.state_at(self._clock()), wanted, self._terms.zone)
 
     def _refused(self, ask: Approval, words: str) -> ApprovalReply:
         if not self._approvals.refuse(ask.ask_id, words, self._clock()):
-            return self._closed(self._known(ask.ask_id))
+            return self._closed(self._known(ask.ask_id), ApprovalState.APPROVED)
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
 
     def _unanswered(self, ask: Approval, words: str) -> ApprovalReply:
@@ -186,6 +183,17 @@ class ApprovalHandler:
 
     def _until(self, ask: Approval) -> str:
         return format_moment(ask.deadline, self._terms.zone)
+
+
+def closed_reply(ask: Approval, state: ApprovalState, wanted: ApprovalState, zone: tzinfo) -> ApprovalReply:
+    """Return the reply about an approval that was decided before. The same decision again is no failure."""
+    text = f"it was already {state.value}"
+    if state is ApprovalState.EXPIRED:
+        text = f"it expired at {format_moment(ask.deadline, zone)}"
+    text += f", launch {ask.launch_id}" if ask.launch_id else ""
+    text += f": {ask.words}" if ask.words else ""
+    outcome = _SAME_AGAIN[state] if state is wanted else ApprovalOutcome.REFUSED
+    return ApprovalReply(outcome=outcome, text=f"{text}; nothing changed", changed=False)
 
 
 def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:

@@ -29,9 +29,22 @@ def test_every_resource_and_action_is_described() -> None:
     paths = openapi()["paths"]
     names = ("offers", "watches", "launches", "approvals", "alerts", "providers", "costs", "history", "jobs", "events")
     assert {f"/api/v1/{name}" for name in names} <= set(paths)
-    jobs = {"/jobs/{id}/cancel", "/jobs/{id}/retry"}
-    actions = {"/approvals/{id}/approve", "/approvals/{id}/deny", "/launches/{id}/stop", "/pause", "/resume"} | jobs
+    others = {"/jobs/{id}/cancel", "/jobs/{id}/retry", "/session"}
+    actions = {"/approvals/{id}/approve", "/approvals/{id}/deny", "/launches/{id}/stop", "/pause", "/resume"} | others
     assert {path.removeprefix("/api/v1") for path, one in paths.items() if "post" in one} == actions
+
+
+def test_the_login_of_programs_answers_as_described(web: Served) -> None:
+    described = openapi()["paths"]["/api/v1/session"]
+    opened = web.client.post("/api/v1/session", json={"token": TOKEN})
+    required = described["post"]["responses"]["200"]["content"]["application/json"]["schema"]["required"]
+    assert (opened.status_code, sorted(opened.json())) == (200, sorted(required))
+    closed = {token: web.client.delete("/api/v1/session", headers={"X-CSRF-Token": token}).status_code
+              for token in ("wrong", opened.json()["csrf_token"])}  # fmt: skip
+    assert list(closed.values()) == [403, 204]
+    assert {str(status) for status in closed.values()} <= set(described["delete"]["responses"])
+    wrong = web.client.post("/api/v1/session", json={"password": "wrong"})
+    assert str(wrong.status_code) in described["post"]["responses"]
 
 
 @pytest.mark.slow
@@ -41,6 +54,7 @@ def test_schemathesis_finds_nothing(web: Served) -> None:
         [
             Path(sys.executable).parent / "schemathesis", "run", f"{web.url}/api/v1/openapi.json",
             "--header", f"Authorization: Bearer {TOKEN}", "--exclude-path", "/api/v1/events",
+            "--exclude-path", "/api/v1/session",  # wrong passwords are slowed
             "--checks", ",".join(CHECKS), "--max-examples", "20", "--seed", "1",
             "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--no-color",
         ],

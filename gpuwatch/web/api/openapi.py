@@ -33,6 +33,7 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, Any] = {f"{PREFIX}/{one.name}": {"get": _list(one)} for one in RESOURCES}
     paths |= {PREFIX + one.path: {"post": _action(one)} for one in ACTIONS}
     paths[f"{PREFIX}/events"] = {"get": _events()}
+    paths[f"{PREFIX}/session"] = {"post": _open_session(), "delete": _close_session()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -120,6 +121,36 @@ def _events() -> dict[str, Any]:
             "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
             **_problems("401", "403", "421"),
         },
+    }
+
+
+def _open_session() -> dict[str, Any]:
+    names = ("code", "password", "token")
+    body = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: {"type": "string"} for name in names},
+    }
+    opened = {
+        "type": "object",
+        "required": ["scopes", "csrf_token"],
+        "properties": {"scopes": {"type": "array", "items": {"type": "string"}}, "csrf_token": {"type": "string"}},
+    }
+    return {
+        "operationId": "open_session",
+        "summary": "Log in with one of them: sets a cookie, and returns the token for the header X-CSRF-Token.",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": _responses(opened) | _problems("400", "401", "413", "421", "422", "429"),
+    }
+
+
+def _close_session() -> dict[str, Any]:
+    token = {"name": "X-CSRF-Token", "in": "header", "required": True, "schema": {"type": "string"}}
+    return {
+        "operationId": "close_session",
+        "summary": "Log out.",
+        "parameters": [token],
+        "responses": {"204": {"description": "Done."}, **_problems("403", "421")},
     }
 
 
