@@ -61,7 +61,7 @@ def test_a_watch_that_could_rent_is_ready_and_nothing_was_rented(shell: Shell, e
     ran = shell("rehearse", "a10g")
     assert (ran.code, ran.out.splitlines()[-1]) == (Exit.DONE, "a10g is ready to rent.")
     assert "us-east-1/us-east-1a/g5.xlarge/on-demand" in ran.out
-    assert "EC2 would carry the order out (DryRun)" in ran.out
+    assert "EC2 would accept the order (DryRun)" in ran.out
     assert ec2.instances == {}
     assert not (shell.folder / "gpuwatch.db").exists()
     found = shell("rehearse", "a10g", "--json").json

@@ -106,7 +106,7 @@ AWS = [
     Lack(N.CREDENTIALS, "renew the key", *value(itself, "key", "another", "demo-key")),
     Lack(N.KEY_PAIR, "import-key-pair --region us-east-1", *value(of_account, "key_pairs", set(), {KEY_PAIR})),
     Lack(N.NETWORK, "create-default-subnet", *value(of_account, "zones_without_subnet", ZONES, set())),
-    Lack(N.IMAGE, "mend options.image", *value(of_account, "parameters_missing", True, False)),
+    Lack(N.IMAGE, "fix options.image", *value(of_account, "parameters_missing", True, False)),
     Lack(N.NETWORK, 'options.public_ip = "yes"', *value(of_account, "private_zones", ZONES, set())),
     Lack(N.QUOTA, "quota L-3819A6DF of EC2 in us-east-1", *value(of_account, "quotas", {SPOT_QUOTA: 0.0}, {})),
     Lack(N.REGION, "enable us-east-1", *value(of_account, "disabled_regions", {"us-east-1"}, set())),

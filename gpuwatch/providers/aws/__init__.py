@@ -20,7 +20,7 @@ _PLACED: Final = re.compile(r"[a-z0-9-]+=[a-z]+-[0-9a-z]+")
 
 
 def _regions(value: Option) -> None:
-    """Names such as us-east-1: a wrong one costs every poll a wait for a host that is not there."""
+    """Check names such as us-east-1: a wrong name makes every poll wait for a host that does not exist."""
     odd = [one for one in _texts(value) if not _REGION.fullmatch(one)]
     if odd:
         raise ValueError(f"expected names of regions such as us-east-1, not {odd[0][:40]!r}")
@@ -46,7 +46,7 @@ def _network_range(value: Option) -> None:
 
 
 def _block_hours(value: Option) -> None:
-    """What AWS sells: whole days up to two weeks, beyond that whole weeks."""
+    """Check the length: AWS sells whole days up to two weeks, and then whole weeks."""
     step = 24 if isinstance(value, int) and value <= 14 * 24 else 168
     if not isinstance(value, int) or not 0 <= value <= 26 * 168 or value % step:
         raise ValueError("expected whole days up to 336 hours, or whole weeks up to 4368, as AWS sells them")
@@ -81,31 +81,31 @@ INFO = ProviderInfo(
         OptionSpec(
             name="regions",
             kind="texts",
-            about="Regions whose offers are asked for.",
+            about="Regions to search.",
             default=("us-east-1", "us-east-2", "us-west-2"),
             check=_regions,
         ),
         OptionSpec(
             name="list_regions",
             kind="texts",
-            about="Regions in which instances are looked for; default: all that the account has enabled.",
+            about="Regions in which to list instances; default: all regions enabled for the account.",
             check=_regions,
         ),
         OptionSpec(name="profile", kind="text", about="Profile of the AWS credential chain."),
         OptionSpec(
             name="image",
             kind="text",
-            about="Machine image: ami-…, or the name of an SSM parameter; {arch} becomes x86_64 or arm64.",
+            about="Machine image: ami-…, or the name of an SSM parameter; {arch} is replaced by x86_64 or arm64.",
             default=IMAGE,
         ),
         OptionSpec(
             name="images",
             kind="texts",
-            about="Images by family, p3=ami-…, in place of `image`: for cards that need another driver.",
+            about="Images by family, p3=ami-…, instead of `image`: for cards that need another driver.",
             check=_placed_image,
         ),
         OptionSpec(name="root_device", kind="text", about="Name of the image's root device.", default="/dev/sda1"),
-        OptionSpec(name="ssh_user", kind="text", about="Who logs in with SSH, as the image has it.", default="ubuntu"),
+        OptionSpec(name="ssh_user", kind="text", about="SSH login user of the image.", default="ubuntu"),
         OptionSpec(name="key_name", kind="text", about="EC2 key pair for SSH; must exist in each region."),
         OptionSpec(
             name="subnets",
@@ -122,19 +122,19 @@ INFO = ProviderInfo(
         OptionSpec(
             name="ssh_from",
             kind="text",
-            about="Who may log in by SSH (CIDR): gpuwatch makes a security group where none is set, and deletes it.",
+            about="Addresses (CIDR) for SSH logins; without a security group, gpuwatch creates and deletes one.",
             check=_network_range,
         ),
         OptionSpec(
             name="public_ip",
             kind="text",
-            about="Whether machines get a public address; default: as their subnet says.",
+            about="Whether machines get a public address; default: as configured in their subnet.",
             choices=("yes", "no"),
         ),
         OptionSpec(
             name="capacity_block_hours",
             kind="integer",
-            about="Show capacity blocks of this length as list prices, which nobody rents; 0: none.",
+            about="Show capacity blocks of this length as list prices (not rentable by gpuwatch); 0: none.",
             default=0,
             check=_block_hours,
         ),
@@ -149,8 +149,8 @@ INFO = ProviderInfo(
         credentials="credentials that list instances in every enabled region",
         quota="vCPUs left in the quota of the region, family and market",
         key_pair="a key pair in the region, or an instance profile for Session Manager",
-        image="an image whose driver fits the GPU",
-        network="a subnet in the zone, a public address, a security group that lets SSH in",
+        image="an image with a driver for the GPU",
+        network="a subnet in the zone, a public address, a security group that allows SSH",
         region="the region is enabled for the account",
         terms="the service-linked role of spot",
         order="EC2's own validation of the request (DryRun)",
@@ -163,9 +163,9 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """One account, both sides, or the public price lists alone.
+    """Build the adapter of one account, for searching and renting, or of the public price lists alone.
 
-    boto3 is imported with the first request: without it every request says which extra is missing.
+    boto3 is imported with the first request; if it is missing, every request names the extra to install.
     """
     own_endpoints = settings.base_url.rstrip("/") == INFO.base_url
     if settings.options.get("source") == "public":

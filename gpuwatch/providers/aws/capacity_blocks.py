@@ -1,4 +1,4 @@
-"""Capacity blocks: whole machines paid in advance for a span that begins later. Shown as list prices, never ordered.
+"""Capacity blocks: whole machines paid in advance for a later span. Shown as list prices, never ordered.
 
 source: AWS's API reference of DescribeCapacityBlockOfferings, read 2026-11.
 """
@@ -24,7 +24,7 @@ _MOST_H: Final = 182 * 24.0
 
 
 class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A block for sale: one machine from `start`, for `hours`, at `fee_usd` at once."""
+    """A block for sale: one machine from `start` for `hours`, paid at once with `fee_usd`."""
 
     id: str
     type: str
@@ -35,12 +35,12 @@ class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usd_hour(self) -> float:
-        """What an hour of the whole span costs."""
+        """The price of an hour of the whole span."""
         return self.fee_usd / self.hours
 
     @property
     def note(self) -> str:
-        """What binds whoever buys it."""
+        """The conditions for a buyer."""
         return (
             f"a capacity block: {dollars(self.fee_usd)} at once for {self.hours:g} hours from "
             f"{self.start:%Y-%m-%d %H:%M} UTC, not refundable; gpuwatch never buys one, the EC2 console does"
@@ -48,7 +48,7 @@ class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapacityBlocks:
-    """The blocks of a length that AWS sells. `hours` 0: none are asked for."""
+    """The blocks of a length that AWS sells. `hours` 0: none are requested."""
 
     def __init__(self, account: AwsClient, hours: int) -> None:
         self._account = account
@@ -56,7 +56,7 @@ class CapacityBlocks:
         self._kept: TtlCache[list[CapacityBlock]] = TtlCache(_KEPT_S, account.tools.monotonic)
 
     def of(self, region: str, types: Iterable[str]) -> list[CapacityBlock]:
-        """The cheapest block of each type in each zone, of those the earliest. Raises ProviderError."""
+        """Return the cheapest block of each type in each zone, the earliest of equals. Raises ProviderError."""
         found: dict[tuple[str, str], CapacityBlock] = {}
         for name in sorted(set(types)) if self._hours else ():
             if _SOLD_SO.match(name):
@@ -75,7 +75,7 @@ class CapacityBlocks:
 
 
 def parse_block(row: Mapping[str, Any]) -> CapacityBlock | None:
-    """A block as received; None: it is not for one machine, not in dollars, or odd."""
+    """Parse a block; None: it is not for one machine, not in dollars, or malformed."""
     id_, name, zone = (
         word(row.get(key), 60) for key in ("CapacityBlockOfferingId", "InstanceType", "AvailabilityZone")
     )

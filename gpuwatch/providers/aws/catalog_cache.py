@@ -1,4 +1,4 @@
-"""What changes a few times a year, kept for hours: zones, list prices, instance types that are new."""
+"""Caches for hours what changes a few times a year: zones, list prices, new instance types."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _PRICES_S: Final = 6 * 3600.0
 _ZONES_S: Final = 24 * 3600.0
 _REGIONS_S: Final = 3600.0
 _PRICING_REGION: Final = "us-east-1"  # one of three that have the Pricing API
-_FILTER_LENGTH: Final = 1024  # of a filter's value
+_FILTER_LENGTH: Final = 1024  # maximum length of a filter's value
 _SPOT_ROWS: Final = 1000
 
 
 class CatalogCache:
-    """List prices and names of one account's regions, fetched when they are first needed, and again after hours."""
+    """List prices and names of one account's regions, fetched on demand, and again after some hours."""
 
     def __init__(self, account: AwsClient) -> None:
         monotonic = account.tools.monotonic
@@ -47,7 +47,7 @@ class CatalogCache:
         self._lock = threading.Lock()
 
     def zones(self, region: str) -> Mapping[str, str]:
-        """Zone name → zone id. Names are shuffled from account to account, ids are not. Raises ProviderError."""
+        """Return zone name → zone id. Names differ between accounts, ids do not. Raises ProviderError."""
 
         def fetch() -> Mapping[str, str]:
             filters = [{"Name": "zone-type", "Values": ["availability-zone"]}]
@@ -56,13 +56,13 @@ class CatalogCache:
             pairs = [(word(row.get("ZoneName"), 40), word(row.get("ZoneId"), 40)) for row in rows]
             found = {name: zone_id for name, zone_id in pairs if name and zone_id}
             if not found:
-                raise PayloadChanged(f"aws: {region}: an answer without availability zones")
+                raise PayloadChanged(f"aws: {region}: the answer has no availability zones")
             return found
 
         return self._zones.get(fetch, region)
 
     def prices(self, region: str, new: Iterable[str] = ()) -> PriceList:
-        """On-demand prices of the known types and of some new ones, and of disks. Raises ProviderError."""
+        """Return on-demand prices of the known types, of some new ones, and of disks. Raises ProviderError."""
         names = tuple(sorted({*table(), *new}))
 
         def fetch() -> PriceList:
@@ -82,7 +82,7 @@ class CatalogCache:
         return self._prices.get(fetch, (region, names))
 
     def machines(self, region: str, names: Iterable[str]) -> Mapping[str, InstanceType]:
-        """What these instance types are; those without GPUs are left out. Raises ProviderError."""
+        """Describe these instance types; leaves out those without GPUs. Raises ProviderError."""
         known = table()
         new = tuple(sorted(set(names) - known.keys()))
         return (
@@ -90,13 +90,13 @@ class CatalogCache:
         )
 
     def regions(self) -> tuple[str, ...]:
-        """All regions in which there may be instances. Raises ProviderError."""
+        """Return all regions in which there may be instances. Raises ProviderError."""
 
         def fetch() -> tuple[str, ...]:
             answer = self._account.ask("ec2", self._account.regions[0], "describe_regions")
             found = [word(row.get("RegionName"), 40) for row in objects(answer.get("Regions"))]
             if not found or None in found:
-                raise PayloadChanged("aws: an answer without regions")
+                raise PayloadChanged("aws: the answer has no regions")
             return tuple(name for name in found if name)
 
         everywhere = self._account.listed_regions or self._regions.get(fetch)
@@ -105,7 +105,7 @@ class CatalogCache:
     def spot_prices(
         self, region: str, types: Iterable[str], skipped: dict[str, int]
     ) -> tuple[dict[SpotKey, SpotPrice], int]:
-        """The spot prices in force, requested anew each time, and their number of rows. Raises ProviderError."""
+        """Return the current spot prices, requested each time, and their number of rows. Raises ProviderError."""
         rows = self._account.pages(
             "ec2",
             region,
@@ -139,7 +139,7 @@ class CatalogCache:
 
 
 def _filters(region: str, types: Iterable[str]) -> Iterable[list[dict[str, str]]]:
-    """Filters for all these types, in pieces that fit."""
+    """Yield filters for all these types, in pieces that fit."""
     names: list[str] = []
     for name in types:
         if len(",".join([*names, name])) > _FILTER_LENGTH:

@@ -1,4 +1,4 @@
-"""The client of AWS, by boto3: session, clients, pages. gpuwatch repeats reads; boto3 itself sends everything once."""
+"""The client of AWS, on boto3: session, clients, pages. gpuwatch repeats reads; boto3 itself sends everything once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gpuwatch.redaction import register_secret
 _PAGES_MAX: Final = 500
 _CONNECT_S: Final = 5.0
 _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
-# At DEBUG they log requests with all that is in them: an instance's environment holds secrets.
+# At DEBUG they log complete requests: an instance's environment contains secrets.
 _CHATTY: Final = ("boto3", "botocore", "urllib3", "s3transfer")
 _NO_CREDENTIALS: Final = (
-    "aws: the AWS credential chain (environment, ~/.aws, an instance's role) holds no credentials, and "
-    'providers.aws.api_key no ACCESS_KEY_ID:SECRET_ACCESS_KEY; without an account: options.source = "public"'
+    "aws: the AWS credential chain (environment, ~/.aws, an instance's role) has no credentials, and "
+    'providers.aws.api_key (ACCESS_KEY_ID:SECRET_ACCESS_KEY) is not set; without an account: options.source = "public"'
 )
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9._-]{1,80})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,600})")
@@ -38,7 +38,7 @@ class AwsClient(PacedClient):
     """One AWS account: its clients by service and region.
 
     Args:
-        own_endpoints: AWS's own; False: all requests go to `base_url`.
+        own_endpoints: use AWS's endpoints; False: send all requests to `base_url`.
     """
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
@@ -54,27 +54,27 @@ class AwsClient(PacedClient):
         self._clients: dict[tuple[str, str, bool], Any] = {}
 
     def start_search(self, urgent: bool) -> None:
-        """Wait for the search's turn. Raises ProviderDown: gpuwatch is stopping."""
+        """Wait until the search may start. Raises ProviderDown: gpuwatch is stopping."""
         self._wait("search", urgent)
 
     def ask(self, service: str, region: str, operation: str, **values: Any) -> Mapping[str, Any]:
-        """The answer to a request that only reads, sent up to three times. Raises ProviderError."""
+        """Return the answer to a request that only reads, sent up to three times. Raises ProviderError."""
 
         def attempt(_deadline_s: float) -> Mapping[str, Any]:
             client = self._client(service, region)
             try:
                 answered: Mapping[str, Any] = getattr(client, operation)(**values)
-            except Exception as error:  # botocore reads hostile bytes with plain exceptions
+            except Exception as error:  # botocore reacts to hostile bytes with plain exceptions
                 raise reading_error(error, region) from None
             return answered
 
         return self.read(f"{service} {region}", attempt)
 
     def pages(self, service: str, region: str, operation: str, key: str, **values: Any) -> list[Any]:
-        """What stands under a key in all pages. An empty page may be followed by others.
+        """Return the values of a key from all pages. An empty page may be followed by others.
 
         Raises:
-            ProviderError: a page is missing or odd.
+            ProviderError: a page is missing or malformed.
         """
         found: list[Any] = []
         tokens: set[str] = set()
@@ -82,7 +82,7 @@ class AwsClient(PacedClient):
             answer = self.ask(service, region, operation, **values)
             rows = answer.get(key)
             if not isinstance(rows, list):
-                raise PayloadChanged(f"aws: {region}: an answer without {key}")
+                raise PayloadChanged(f"aws: {region}: the answer has no {key}")
             found += rows
             token = answer.get("NextToken")
             if not token:
@@ -91,18 +91,18 @@ class AwsClient(PacedClient):
                 break
             tokens.add(token)
             values["NextToken"] = token
-        raise PayloadChanged(f"aws: {region}: the pages of {key} have no end")
+        raise PayloadChanged(f"aws: {region}: the pages of {key} do not end")
 
     def order(
         self, kind: str, region: str, operation: str, *, harmless: str = "", **values: Any
     ) -> Mapping[str, Any] | None:
-        """The answer to a request that changes something: sent once, whatever happens.
+        """Return the answer to a request that changes something: sent once, whatever happens.
 
         Args:
-            harmless: a code of AWS's that is no failure here: then the answer is None.
+            harmless: an error code of AWS that is not a failure here; the answer is then None.
 
         Raises:
-            OrderError: not done, or not known.
+            OrderError: not done, or outcome unknown.
         """
         try:
             self.acquire(kind, urgent=True)
@@ -115,19 +115,19 @@ class AwsClient(PacedClient):
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         try:
             answered: Mapping[str, Any] = getattr(client, operation)(**values)
-        except Exception as error:  # nothing of the request may be shown: it holds secrets
+        except Exception as error:  # show nothing of the request: it contains secrets
             if harmless and code_of(error) == harmless:
                 return None
             raise ordering_error(error, region) from None
         return answered
 
     def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
-        """The result of each region, or its error; all regions are requested at the same time."""
+        """Return the result or error of each region; all regions are requested in parallel."""
         found = ask_all({f"aws: {region}": partial(look, region) for region in regions}, self.tools.stop)
         return dict(zip(regions, found, strict=True))
 
     def _client(self, service: str, region: str, ordering: bool = False) -> Any:
-        """Clients may be shared by threads, making one may not."""
+        """Return a client. Threads may share clients, but must not create them at the same time."""
         with self._lock:
             key = (service, region, ordering)
             if key not in self._clients:
@@ -136,7 +136,7 @@ class AwsClient(PacedClient):
 
     def _made(self, service: str, region: str, ordering: bool) -> Any:
         try:
-            from botocore.config import Config  # noqa: PLC0415 a third of a second
+            from botocore.config import Config  # noqa: PLC0415 - a third of a second
         except ImportError:
             raise ProviderError(f"aws: boto3 is not installed: {install_hint('aws')}") from None
         timeout_s = max(self._timeout_s, _CREATE_S) if ordering else self._timeout_s
@@ -157,29 +157,29 @@ class AwsClient(PacedClient):
         return client
 
     def _opened(self) -> Any:
-        """The session, if it has credentials. Raises ProviderError."""
+        """Return the session if it has credentials. Raises ProviderError."""
         if self._session is not None:
             return self._session
         for name in _CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
         access, _, secret = (self._key or "").partition(":")
         if self._key and not secret:
-            raise KeyRejected("aws: api_key is not ACCESS_KEY_ID:SECRET_ACCESS_KEY")
+            raise KeyRejected("aws: api_key must have the form ACCESS_KEY_ID:SECRET_ACCESS_KEY")
         session = _new_session(
             aws_access_key_id=access or None, aws_secret_access_key=secret or None, profile_name=self._profile
         )
         found = session.get_credentials()
         if found is None:
             raise KeyRejected(_NO_CREDENTIALS)
-        register_secret(secret, found.secret_key, found.token)  # the chain's are in no settings
+        register_secret(secret, found.secret_key, found.token)  # the settings do not contain the secrets of the chain
         self._session = session
         return session
 
 
 def _new_session(**values: Any) -> Any:
-    """A session of boto3. Raises ProviderError: there is no boto3."""
+    """Create a session of boto3. Raises ProviderError: boto3 is not installed."""
     try:
-        from boto3.session import Session  # noqa: PLC0415 a third of a second
+        from boto3.session import Session  # noqa: PLC0415 - a third of a second
         from botocore.session import Session as Core  # noqa: PLC0415
     except ImportError:
         raise ProviderError(f"aws: boto3 is not installed: {install_hint('aws')}") from None
@@ -190,18 +190,18 @@ def _new_session(**values: Any) -> Any:
 
 @cache
 def _loader() -> Any:
-    """One for all sessions of this process: to read the descriptions of services takes a fifth of a second."""
+    """One loader for all sessions of this process: reading the service descriptions takes a fifth of a second."""
     from botocore.loaders import create_loader  # noqa: PLC0415
 
     return create_loader()
 
 
 class AwsErrorAnswer(Exception):
-    """An answer of EC2 other than 2xx, or a proxy's. Shaped as botocore's ClientError."""
+    """An answer of EC2 other than 2xx, or of a proxy. Has the attributes of botocore's ClientError."""
 
     def __init__(self, status: int, body: bytes) -> None:
         code, message = (_text(pattern, body) for pattern in (_CODE, _MESSAGE))
-        super().__init__(f"{status}, an answer that is not of AWS")
+        super().__init__(f"{status}, an answer that is not from AWS")
         self.response = {
             "Error": {"Code": code, "Message": message},
             "ResponseMetadata": {"HTTPStatusCode": status},
@@ -209,16 +209,16 @@ class AwsErrorAnswer(Exception):
 
 
 class ConnectionCut(Exception):
-    """The connection ended before the answer did."""
+    """The connection ended before the answer was complete."""
 
 
 def _look_at_answer(response_dict: Mapping[str, Any], **_: Any) -> None:
-    """Before botocore reads it: at a refusal's odd XML it would forget the status, and it does not count what came."""
+    """Check the raw answer before botocore: it loses the status of malformed XML, and does not check the length."""
     status, body, promised = (response_dict[key] for key in ("status_code", "body", "headers"))
     length = str(promised.get("content-length", ""))
     if length.isdecimal() and len(body) < int(length) and not promised.get("content-encoding"):
         raise ConnectionCut(f"the answer was cut short after {len(body)} bytes")
-    if status >= 300 and b"__type" not in body[:4096]:  # the Pricing API's refusals are JSON, and read by botocore
+    if status >= 300 and b"__type" not in body[:4096]:  # botocore reads the Pricing API's refusals, which are JSON
         raise AwsErrorAnswer(status, body[:4096])
 
 

@@ -1,4 +1,4 @@
-"""The request for one machine, and the meaning of its answer. Pure; nothing of it is logged: it holds secrets."""
+"""The request for one machine, and its answer. Pure; never logged, because it contains secrets."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _MOST_BID_USD: Final = 10_000.0
 def run_request(
     order: Order, wanted: OfferId, options: Mapping[str, Option], now: datetime, group: str | None = None
 ) -> dict[str, Any]:
-    """The values of `RunInstances`.
+    """Build the parameters of `RunInstances`.
 
-    Its client token is made of label and offer: EC2 makes one machine of it, however often it is sent.
+    The client token consists of label and offer: EC2 creates one machine for it, however often it is sent.
 
     Args:
-        group: the security group that gpuwatch made in the region; None: none.
+        group: the security group that gpuwatch created in the region; None: none.
 
     Raises:
-        OrderRefused: it cannot be put into a request.
+        OrderRefused: the order does not fit into a request.
     """
     _check(order, wanted, options)
     tags = [{"Key": key, "Value": value} for key, value in _tags(order).items()]
@@ -67,7 +67,7 @@ def run_request(
 
 
 def created(answer: Mapping[str, Any], region: str) -> Created:
-    """The receipt. Raises OutcomeUnknown."""
+    """Return the receipt. Raises OutcomeUnknown."""
     instances = objects(answer.get("Instances"))
     found = at(instances[0], "InstanceId") if len(instances) == 1 else None
     if not isinstance(found, str) or not INSTANCE_ID.fullmatch(found):
@@ -76,18 +76,18 @@ def created(answer: Mapping[str, Any], region: str) -> Created:
 
 
 def read_instance_id(text: str) -> tuple[str, str]:
-    """Region and EC2's own id. Raises OrderRefused."""
+    """Return the region and EC2's own id. Raises OrderRefused."""
     region, _, instance_id = text.partition("/")
     if not re.fullmatch(r"[a-z0-9-]{4,25}", region) or not INSTANCE_ID.fullmatch(instance_id):
-        raise not_sent(PROVIDER, "that is no id of an instance, like us-east-1/i-0123456789abcdef0")
+        raise not_sent(PROVIDER, "invalid instance id; expected one such as us-east-1/i-0123456789abcdef0")
     return region, instance_id
 
 
 def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None:
     if wanted.spot is not (order.bid_usd_hour is not None):
-        raise not_sent(PROVIDER, "a spot offer needs a bid, and no other takes one")
+        raise not_sent(PROVIDER, "a spot offer requires a bid, and other offers accept none")
     if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
-        raise OrderRefused(f"aws: nothing was sent: {order.bid_usd_hour} is no valid bid", RefusalKind.BID_TOO_LOW)
+        raise OrderRefused(f"aws: nothing was sent: invalid bid {order.bid_usd_hour}", RefusalKind.BID_TOO_LOW)
     fault = image_fault(options, wanted.type)
     if fault is not None:
         raise not_sent(PROVIDER, " → ".join(fault), RefusalScope.MACHINE, _NO_IMAGE_S)
@@ -100,11 +100,12 @@ def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None
     }
     fits = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB
     sizes = {
-        f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}": not fits,
+        f"a disk of {order.disk_gb} GB; EC2 supports up to {_MOST_DISK_GB}": not fits,
         f"the label is longer than {_LABEL_LENGTH} characters": len(order.label) > _LABEL_LENGTH,
     }
     refuse(
-        PROVIDER, sizes | {f"AWS cannot do this part of the watch: {what}": value for what, value in lacking.items()}
+        PROVIDER,
+        sizes | {f"AWS does not support this part of the watch: {what}": value for what, value in lacking.items()},
     )
 
 
@@ -114,7 +115,7 @@ def _tags(order: Order) -> dict[str, str]:
 
 
 def _disk(disk_gb: float, options: Mapping[str, Option]) -> list[dict[str, Any]]:
-    """The root disk in another size than the image's. EC2 refuses one that is smaller than the image."""
+    """Return the root disk if its size differs from the image's. EC2 refuses a disk that is smaller than the image."""
     disk = {"VolumeSize": ceil(disk_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
     return [{"DeviceName": str(options.get("root_device")), "Ebs": disk}]
 
@@ -134,7 +135,7 @@ def _user_data(order: Order, now: datetime) -> str:
 
 
 def _spot(bid_usd_hour: float) -> dict[str, Any]:
-    """One-time, and terminated when interrupted: the disk of a stopped machine would be billed."""
+    """Return a one-time request that is terminated when interrupted: the disk of a stopped machine would be billed."""
     return {
         "MarketType": "spot",
         "SpotOptions": {

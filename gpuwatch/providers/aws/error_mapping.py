@@ -1,4 +1,4 @@
-"""Which error AWS's codes mean: a status alone says little (no capacity is a 500, too many requests a 503).
+"""Maps AWS's error codes. The status alone is ambiguous: no capacity is a 500, too many requests a 503.
 
 source: AWS's list of EC2 API error codes, and botocore's exceptions, read 2026-11.
 """
@@ -45,18 +45,18 @@ _QUOTA: Final = frozenset({
     "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded",
     "AddressLimitExceeded", "SpotInstanceRequestLimitExceeded", "MaxSpotFleetRequestCountExceeded",
 })  # fmt: skip
-# What a code is about: subnets and free addresses are per zone; key pairs, security groups and images per region;
+# The scope of a code: subnets and free addresses are per zone; key pairs, security groups and images per region;
 # quotas per region, family and rental type; capacity per zone and type, which is the offer.
 _OF_ZONE: Final = frozenset({"InsufficientFreeAddressesInSubnet", "VPCIdNotSpecified", "InvalidSubnetID.NotFound"})
 _OF_REGION: Final = frozenset({
     "InvalidKeyPair.NotFound", "InvalidGroup.NotFound", "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable",
 })  # fmt: skip
 _NOT_SOLD: Final = frozenset({"Unsupported", "UnsupportedHostConfiguration"})
-_NOT_SOLD_S: Final = 3600.0  # assumed: a zone without a type has none all day
+_NOT_SOLD_S: Final = 3600.0  # assumed: a zone without a type lacks it all day
 _NO_SUBNET: Final = "default subnet"
 _BAD: Final = ("Invalid", "Missing", "Malformed", "Unknown", "ParameterNot", "OptIn", "IncorrectState")
 _NO_IAM: Final = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-# Raised before anything left. botocore's names; matched by name, so that this module works without botocore.
+# Raised before anything was sent. Matched by name, so that this module works without botocore.
 _NOT_SENT: Final = frozenset({
     "EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError", "NoRegionError",
     "UnknownEndpointError", "InvalidEndpointDiscoveryConfigurationError", "EndpointProviderError",
@@ -70,7 +70,7 @@ _DOWN: Final = frozenset({
     "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ConnectionError", "IncompleteReadError",
     "ResponseStreamingError", "ConnectionCut",
 })  # fmt: skip
-# In place of their own texts, which show values of a request or an answer.
+# Replaces their own texts, which contain values of a request or an answer.
 _WORDS: Final = {
     "ParamValidationError": "the request is not valid",
     "ResponseParserError": "an unexpected answer",
@@ -78,11 +78,11 @@ _WORDS: Final = {
 
 
 class NoSuchInstance(ProviderError):
-    """EC2's own code says that there is no instance of the id that was asked for."""
+    """EC2's error code states that the requested instance does not exist."""
 
 
 def reading_error(error: Exception, where: str) -> ProviderError:
-    """The error of a request that only reads.
+    """Map the error of a request that only reads.
 
     Args:
         where: the region.
@@ -96,7 +96,7 @@ def reading_error(error: Exception, where: str) -> ProviderError:
     if code == NO_INSTANCE and status == 400:
         return NoSuchInstance(line)
     if 300 <= status < 400:
-        return ProviderDown(f"aws: {where}: {status}, a redirect, not followed. Is `base_url` right?")
+        return ProviderDown(f"aws: {where}: {status}, a redirect, not followed; check `base_url`")
     if name in _NOT_SENT:
         return ProviderUnreachable(line)
     if name in _DOWN or status >= 500 or status == 408:
@@ -105,7 +105,7 @@ def reading_error(error: Exception, where: str) -> ProviderError:
 
 
 def ordering_error(error: Exception, where: str) -> OrderError:
-    """The error of an order; only a refusal by AWS itself proves that nothing was made."""
+    """Map the error of an order; only a refusal by AWS itself proves that nothing was created."""
     name, code, status = type(error).__name__, code_of(error), _status(error)
     line = f"aws: {where}: {error_text(error)}"
     if _is_about_the_key(code, status, name):
@@ -124,14 +124,14 @@ def ordering_error(error: Exception, where: str) -> OrderError:
 
 
 def _scope_of(code: str, line: str) -> RefusalScope | None:
-    """What a refusal is about; None: as is usual for its kind."""
+    """Return the scope of a refusal; None: the default of its kind."""
     if code in _OF_ZONE or _NO_SUBNET in line.lower():
         return RefusalScope.ZONE
     return RefusalScope.REGION_FAMILY if code in _OF_REGION else None
 
 
 def _kind_of(name: str, code: str, status: int) -> RefusalKind | None:
-    """Why it was refused; None: it may have been carried out."""
+    """Return why it was refused; None: it may have been carried out."""
     if name in _NOT_SENT:
         return RefusalKind.NOT_SENT
     if name == "ParamValidationError":
@@ -147,13 +147,13 @@ def _kind_of(name: str, code: str, status: int) -> RefusalKind | None:
 
 
 def code_of(error: Exception) -> str:
-    """AWS's code; empty: it is not an answer of AWS."""
+    """Return AWS's code; empty: the answer is not from AWS."""
     code = _answer(error, "Error").get("Code")
     return code if isinstance(code, str) else ""
 
 
 def error_text(error: Exception) -> str:
-    """The error for people, on one line, without secrets."""
+    """Return the error for display, on one line, without secrets."""
     name = type(error).__name__
     if name in _WORDS:
         return _WORDS[name]
@@ -164,7 +164,7 @@ def error_text(error: Exception) -> str:
 
 
 def _own_words(error: Exception) -> str:
-    """The texts of botocore's and gpuwatch's errors; of others the name alone: they may show what was sent."""
+    """Return the text of botocore's and gpuwatch's errors; otherwise only the name: the text may show the request."""
     known = type(error).__module__.startswith(("botocore.", "boto3.", __package__ or "gpuwatch."))
     return str(error) if known else type(error).__name__
 

@@ -1,7 +1,7 @@
-"""Which machine image a type starts from. Pure.
+"""Selects the machine image of an instance type. Pure.
 
-AWS's image with NVIDIA's open kernel modules runs on Turing and newer. V100 and older cards need the closed driver, and
-AMD's cards another one: for these the owner names an image.
+AWS's image with NVIDIA's open kernel modules runs on Turing and newer. V100 and older cards need the proprietary
+driver, and AMD's cards another one: for these the owner sets an image.
 source: release notes of AWS's Deep Learning Base images, 2026-01 to 2026-09: "supported EC2 instances".
 """
 
@@ -20,7 +20,7 @@ _AMD: Final = frozenset({"g4ad"})
 
 
 def image_of(options: Mapping[str, Option], machine_type: str) -> str:
-    """The image's id, or a parameter's name, which EC2 looks up itself."""
+    """Return the image's id, or the name of a parameter, which EC2 resolves itself."""
     family, known = machine_type.partition(".")[0], table().get(machine_type)
     text = by_place(options.get("images"), family) or str(options.get("image"))
     text = text.replace("{arch}", known.arch if known else "x86_64")
@@ -28,19 +28,19 @@ def image_of(options: Mapping[str, Option], machine_type: str) -> str:
 
 
 def image_fault(options: Mapping[str, Option], machine_type: str) -> tuple[str, str] | None:
-    """What is wrong with the image for this type, and what to do; None: nothing is known to be."""
+    """Return what is wrong with the image for this type, and the fix; None: no problem is known."""
     family = machine_type.partition(".")[0]
     if _OPEN_MODULES not in image_of(options, machine_type):
         return None
     mend = f'set options.images = ["{family}=ami-…"]'
     if family in _CLOSED_ONLY:
-        return f"the image has NVIDIA's open kernel modules; the GPU of {family} needs the closed driver", mend
+        return f"the image has NVIDIA's open kernel modules; the GPU of {family} needs the proprietary driver", mend
     if family in _AMD:
-        return f"the image has NVIDIA's driver; the GPU of {family} is AMD's", mend
+        return f"the image has NVIDIA's driver; the GPU of {family} is from AMD", mend
     return None
 
 
 def by_place(values: Option, place: str) -> str | None:
-    """The first value of the form "place=value" that is set for a place; None: there is none."""
+    """Return the first "place=value" setting for a place; None: there is none."""
     pairs = (str(one).partition("=") for one in values) if isinstance(values, tuple | list) else ()
     return next((value.strip() for name, _, value in pairs if name.strip() == place and value.strip()), None)

@@ -1,7 +1,7 @@
-"""Which instance type has which GPUs.
+"""The GPUs of each instance type.
 
-EC2's names for GPUs are short and ambiguous (`A100` for 40 and 80 GB), and its answers have changed, so the table wins.
-A type that is missing from it is read from `DescribeInstanceTypes`.
+EC2's names for GPUs are short and ambiguous (`A100` for 40 and 80 GB), and its answers have changed, so the table takes
+precedence. Types that are missing from it are read from `DescribeInstanceTypes`.
 source: AWS's instance type pages and the type data of `DescribeInstanceTypes`, read 2026-11; g4ad and p3 from memory
 of older pages.
 """
@@ -23,11 +23,11 @@ _NVLINK, _PCIE = "NVLink", "PCIe"
 
 
 class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance type. `memory_mib`: of one GPU, or of the slice, as EC2 says."""
+    """One instance type. `memory_mib`: of one GPU, or of the slice, as EC2 states."""
 
     name: str  # "p5.48xlarge"
-    wire: str  # the GPU as EC2 names it
-    spelling: str  # which GPU that is
+    wire: str  # EC2's name of the GPU
+    spelling: str  # the catalogue's spelling of the GPU
     count: int
     memory_mib: float
     fraction: float = 1.0  # less than 1: a slice of one GPU
@@ -37,23 +37,23 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpu(self) -> GpuName:
-        """The GPU in the catalogue's words; a slice has the name of its card."""
+        """The GPU in the catalogue; a slice has the name of its card."""
         return catalog().resolve(self.spelling, self.memory_gib if self.fraction == 1.0 else None)
 
     @property
     def memory_gib(self) -> float:
-        """As reported: a "24 GB" card has 22.4."""
+        """The reported memory: a "24 GB" card has 22.4."""
         return self.memory_mib / _MIB
 
     @property
     def sold_memory_gib(self) -> float:
-        """As sellers state it."""
+        """The memory as sellers state it."""
         if self.fraction < 1.0:
             return self.memory_gib
         return catalog().sold_memory_gib(self.gpu.name, self.memory_gib)
 
 
-# family, GPU as EC2 names it, which that is, MiB, link between several GPUs, {GPUs: sizes}
+# family, EC2's name of the GPU, its spelling, MiB, link between several GPUs, {GPUs: sizes}
 _WHOLE: Final[tuple[tuple[str, str, str, float, str, Mapping[int, str]], ...]] = (
     ("p6-b300", "B300", "B300 SXM", 275_040, _NVLINK, {8: "48xlarge"}),
     ("p6-b200", "B200", "B200 SXM", 183_359, _NVLINK, {8: "48xlarge"}),
@@ -99,12 +99,12 @@ _OTHERS: Final = (
 
 @cache
 def table() -> Mapping[str, InstanceType]:
-    """Every instance type that is known by name."""
+    """Return every instance type of the table."""
     return {machine.name: machine for machine in (*_whole(), *_OTHERS)}
 
 
 def is_wanted(machine: InstanceType, query: Query) -> bool:
-    """Whether a query is about this type."""
+    """Return whether a query matches this type."""
     return (
         machine.count >= query.count_min
         and (query.count_max is None or machine.count <= query.count_max)
@@ -127,7 +127,7 @@ def _whole() -> Iterator[InstanceType]:
 
 
 def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
-    """An instance type out of `DescribeInstanceTypes`; None: it has no GPU, or an odd description.
+    """Parse an instance type of `DescribeInstanceTypes`; None: it has no GPU, or a malformed description.
 
     A slice has `Count` 0 and a `GpuPartitionSize`.
     """
@@ -152,6 +152,6 @@ def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
 
 
 def _spelling(machine_type: str, wire: str, memory_gib: float) -> str:
-    """GPUs in machines of the p families have sockets, though EC2 does not say so."""
+    """Return the spelling, with SXM for the p families: their GPUs have sockets, though EC2 does not say so."""
     socketed = f"{wire} SXM"
     return socketed if machine_type.startswith("p") and catalog().resolve(socketed, memory_gib).known else wire

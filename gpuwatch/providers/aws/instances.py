@@ -1,7 +1,7 @@
-"""Instances out of `DescribeInstances`. Pure. An instance that cannot be read makes the list unreadable.
+"""Parses `DescribeInstances`. Pure. One unreadable instance makes the list unreadable.
 
-An instance that is ending counts as gone: it cannot come back and is not billed. One exception: a spot machine that AWS
-takes away is shown as failed while it shuts down, so that the reason is reported.
+An instance that is ending counts as gone: it cannot come back and is not billed. Exception: a spot machine that AWS
+reclaims is shown as failed while it shuts down, so that the reason is reported.
 source: AWS's EC2 API reference (instance states, state reasons), 2026-11.
 """
 
@@ -24,7 +24,7 @@ _STATES: Final = {
     "running": InstanceState.RUNNING,
     "stopping": InstanceState.STOPPED,
     "stopped": InstanceState.STOPPED,
-    "shutting-down": InstanceState.FAILED,  # only where AWS interrupted it
+    "shutting-down": InstanceState.FAILED,  # only if AWS interrupted it
 }
 _ENDING: Final = ("shutting-down", "terminated")
 _TAKEN_AWAY: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
@@ -32,16 +32,16 @@ _SHOWN: Final = 160
 
 
 def parse_instances(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
-    """Every instance that is or may be billed, in the order of the answer.
+    """Return every instance that is or may be billed, in the order of the answer.
 
     Raises:
-        PayloadChanged: one of them cannot be read.
+        PayloadChanged: an instance is unreadable.
     """
     found = []
     for reservation in reservations:
         rows = at(reservation, "Instances")
         if not isinstance(rows, list) or len(objects(rows)) != len(rows):
-            raise PayloadChanged(f"aws: {region}: a reservation without instances")
+            raise PayloadChanged(f"aws: {region}: a reservation has no instances")
         found += [_instance(row, region, ssh_user) for row in objects(rows) if not _has_ended(row, region)]
     return found
 
@@ -49,7 +49,7 @@ def parse_instances(reservations: Sequence[object], region: str, ssh_user: str |
 def _has_ended(row: Mapping[str, Any], region: str) -> bool:
     state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
     if not isinstance(state, str) or not state or not INSTANCE_ID.fullmatch(str(instance_id)):
-        raise PayloadChanged(f"aws: {region}: an instance without an id or a state")
+        raise PayloadChanged(f"aws: {region}: an instance has no id or no state")
     taken_away = state == "shutting-down" and at(row, "StateReason", "Code") in _TAKEN_AWAY
     return state in _ENDING and not taken_away
 
@@ -89,7 +89,7 @@ def _machine_id(row: Mapping[str, Any], name: str | None) -> str | None:
 
 
 def _status(row: Mapping[str, Any]) -> str:
-    """AWS's own words: the state, and why."""
+    """Return AWS's own words: the state, and its reason."""
     why = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
     parts = [row["State"]["Name"], why if isinstance(why, str) else ""]
     return fit_sentence(": ".join(filter(None, parts)))

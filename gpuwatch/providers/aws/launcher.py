@@ -1,4 +1,4 @@
-"""AWS's renting side: one request for one machine, at most one machine for one request."""
+"""The launcher of AWS: one request creates at most one machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import at, objects
 
-_SPOT_S: Final = 60.0  # the price of a running machine is read again after that long
+_SPOT_S: Final = 60.0  # the price of a running machine is refreshed after this time
 _VALIDATED: Final = "DryRunOperation"
 _MENDS: Final = {RefusalKind.KEY: "allow ec2:RunInstances and ec2:CreateTags; the policy to copy is in the docs"}
 _STS_REGION: Final = "us-east-1"
@@ -47,11 +47,11 @@ class AwsLauncher(BasicLauncher):
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
     def create(self, order: Order) -> Created:
-        """Rent, once: on demand, or as spot with the order's bid as the highest price. Raises OrderError."""
+        """Rent once: on demand, or as spot with the order's bid as the maximum price. Raises OrderError."""
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
-            raise not_sent(PROVIDER, "that is no id of an offer of AWS")
-        run_request(order, wanted, self._options, self._account.tools.now())  # what cannot be sent makes no group
+            raise not_sent(PROVIDER, "invalid AWS offer id")
+        run_request(order, wanted, self._options, self._account.tools.now())  # an invalid order must not create a group
         if order.needs_ssh:
             require_public_address(self._account, self._options, wanted.zone, wanted.region)
         else:
@@ -65,41 +65,41 @@ class AwsLauncher(BasicLauncher):
         return created(answer or {}, wanted.region)
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """What the account has and lacks for these orders. Only reads; raises nothing."""
+        """Check what the account has and lacks for these orders. Only reads; raises nothing."""
         return self._prerequisites.look(orders)
 
     def validate(self, order: Order) -> Prerequisite:
-        """EC2's own validation of the whole request (`DryRun`): rights, image, subnet, groups; not capacity."""
+        """Let EC2 validate the whole request (`DryRun`): permissions, image, subnet, groups; not capacity."""
         said = partial(Prerequisite, name=PrerequisiteName.ORDER, place=order.offer_id, offer_ids=(order.offer_id,))
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
-            return said(met=None, text="that is no id of an offer of AWS")
+            return said(met=None, text="invalid AWS offer id")
         try:
             request = run_request(order, wanted, self._options, self._account.tools.now())
             answer = self._account.order(
                 "create", wanted.region, "run_instances", harmless=_VALIDATED, DryRun=True, **request
             )
             if answer is None:
-                return said(met=True, text="EC2 would carry the order out (DryRun)")
+                return said(met=True, text="EC2 would accept the order (DryRun)")
             return said(met=None, text=self._undone(answer, wanted.region))
         except OrderRefused as error:
             if error.kind is RefusalKind.NOT_SENT:
                 return said(met=None, text=str(error))
-            return said(met=False, text=str(error), mend=_MENDS.get(error.kind, "mend what EC2 names"))
+            return said(met=False, text=str(error), mend=_MENDS.get(error.kind, "fix what EC2 reports"))
         except OrderError as error:
             return said(met=None, text=str(error))
 
     def _undone(self, answer: Mapping[str, object], region: str) -> str:
-        """A server that does not know `DryRun` has rented: that machine is ended at once. Raises OrderError."""
+        """End the machine of a server that does not support `DryRun` and therefore rented. Raises OrderError."""
         made = created(answer, region)
         self.destroy(made.instance_id)
-        return f"the server ignores DryRun and made {made.instance_id}; it was ended at once. Is base_url right?"
+        return f"the server ignores DryRun and created {made.instance_id}; gpuwatch ended it. Check base_url"
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account, in all its regions, all pages; gpuwatch's own with their current price.
+        """Return every instance of the account, in all its regions; gpuwatch's own with their current price.
 
         Raises:
-            ProviderError: a region did not answer, or oddly: a short list is an error.
+            ProviderError: a region did not answer, or its answer is malformed: a partial list is an error.
         """
         found: dict[str, Instance] = {}
         for listed in self._account.everywhere(self._catalog.regions(), self._listed).values():
@@ -109,7 +109,7 @@ class AwsLauncher(BasicLauncher):
         return list(found.values())
 
     def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it is ending or has ended, or EC2's own code says that there is none.
+        """Return one instance; None: it is ending or has ended, or EC2's error code states that it does not exist.
 
         Raises:
             ProviderError: no usable answer, or one about another instance.
@@ -124,11 +124,11 @@ class AwsLauncher(BasicLauncher):
             return None
         named = [row.get("InstanceId") for one in objects(rows) for row in objects(one.get("Instances"))]
         if named != [own_id]:
-            raise PayloadChanged(f"aws: {region}: asked for {own_id}, the answer is not about it alone")
+            raise PayloadChanged(f"aws: {region}: asked for {own_id}, but the answer does not contain it alone")
         return next(iter(self._read(rows, region)), None)
 
     def destroy(self, instance_id: str) -> None:
-        """Terminate it; an instance that is already gone is no error. Raises OrderError: not done, or not known."""
+        """Terminate an instance, unless it is already gone. Raises OrderError: not done, or outcome unknown."""
         region, own_id = read_instance_id(instance_id)
         answer = self._account.order(
             "destroy", region, "terminate_instances", harmless=NO_INSTANCE, InstanceIds=[own_id]
@@ -140,18 +140,18 @@ class AwsLauncher(BasicLauncher):
             raise OutcomeUnknown(f"aws: {region}: an unexpected answer", instance_id)
 
     def account_id(self) -> str | None:
-        """The number of the account that the credentials are of: STS answers whatever they may do.
+        """Return the account number of the credentials: STS answers regardless of their permissions.
 
         Raises:
             ProviderError: no usable answer.
         """
         number = self._account.ask("sts", _STS_REGION, "get_caller_identity").get("Account")
         if not isinstance(number, str) or not _ACCOUNT.fullmatch(number):
-            raise PayloadChanged("aws: the answer about the account has another form")
+            raise PayloadChanged("aws: the account answer has an unexpected format")
         return number
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """AWS takes no other bid for a one-time request. Raises OrderRefused."""
+        """AWS accepts no new bid for a one-time request. Raises OrderRefused."""
         raise OrderRefused("aws: the bid of a spot request cannot be changed", RefusalKind.BAD_ORDER)
 
     def _listed(self, region: str) -> list[Instance]:
@@ -169,7 +169,7 @@ class AwsLauncher(BasicLauncher):
         return self._priced(found, rows, region)
 
     def _priced(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
-        """The instances with prices as far as they are known: a list without prices is still a list."""
+        """Add prices as far as they are known: a list without prices is still a list."""
         try:
             prices = self._catalog.prices(region)
         except ProviderError:
@@ -190,12 +190,12 @@ class AwsLauncher(BasicLauncher):
 
 
 def _is_priced(instance: Instance) -> bool:
-    """Whether it is gpuwatch's, by its label; for other instances no prices are requested."""
+    """Whether its label is gpuwatch's; for other instances no prices are requested."""
     return instance.gpu is not None and instance.disk_gb is not None
 
 
 def _places(rows: list[object], region: str) -> dict[str, SpotKey]:
-    """Instance id → its type and zone."""
+    """Return instance id → its type and zone."""
     found = {}
     for reservation in objects(rows):
         for row in objects(reservation.get("Instances")):
@@ -208,7 +208,7 @@ def _places(rows: list[object], region: str) -> dict[str, SpotKey]:
 def _with_price(
     instance: Instance, place: SpotKey | None, prices: PriceList, spot: dict[SpotKey, SpotPrice]
 ) -> Instance:
-    """Its price per hour, disk included; None: unknown."""
+    """Return its price per hour, including the disk; None: unknown."""
     if place is None or not _is_priced(instance):
         return instance
     rate = spot.get(place) if instance.spot else prices.types.get(place.type)

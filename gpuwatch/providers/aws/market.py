@@ -1,4 +1,4 @@
-"""AWS's search side: every region at the same time, each with the machines that are offered there now."""
+"""The market of AWS: queries all regions in parallel for the machines that each offers now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwatch.providers.aws.prices import PriceList, SpotKey
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from gpuwatch.providers.toolkit.validation import objects, word
 
-# Types that are not known yet begin with these, too.
+# New types begin with these, too.
 _FILTERS: Final = [{"Name": "instance-type", "Values": [*sorted(table()), "p*", "g*"]}]
 
 
@@ -34,7 +34,7 @@ class AwsMarket:
         self._blocks = CapacityBlocks(account, block_hours)
 
     def search(self, query: Query) -> Answer:
-        """The offers that match. A region that does not answer makes the answer partial.
+        """Return the matching offers. A region that does not answer makes the answer partial.
 
         Raises:
             ProviderError: no region answered.
@@ -60,7 +60,7 @@ class AwsMarket:
         return seen
 
     def _offered(self, region: str) -> list[SpotKey]:
-        """What this account may rent there, by zone. A region without any GPU is not an answer."""
+        """Return what this account may rent in a region, by zone. An answer without any GPU is an error."""
         rows = self._account.pages(
             "ec2",
             region,
@@ -73,7 +73,7 @@ class AwsMarket:
         pairs = [(word(row.get("InstanceType"), 40), word(row.get("Location"), 40)) for row in objects(rows)]
         found = [SpotKey(name, zone) for name, zone in pairs if name and zone]
         if not found:
-            raise PayloadChanged(f"aws: {region}: no GPU machine is offered there; is the region's name right?")
+            raise PayloadChanged(f"aws: {region}: no GPU machines are offered there; check the name of the region")
         return found
 
     def _add_on_demand(
@@ -97,7 +97,7 @@ class AwsMarket:
     def _add_blocks(
         self, seen: ParseResult, place: RegionZones, wanted: Mapping[str, InstanceType], prices: PriceList
     ) -> None:
-        """Adds what is for sale in advance; without it the other offers are right all the same."""
+        """Add what is for sale in advance; if that fails, the other offers are still correct."""
         try:
             blocks = self._blocks.of(place.region, wanted)
         except ProviderError as error:
@@ -121,14 +121,14 @@ class AwsMarket:
         prices = self._list_prices(place.region, new)
         sold = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
         scores = self._scores.of(place.region, [wanted[key.type] for key in sold])
-        for key, price in sold.items():  # without a price: not sold as spot there
+        for key, price in sold.items():  # no price: not sold as spot there
             machine, size = wanted[key.type], prices.types.get(key.type)
             score = scores.get((key.type, place.zones[key.zone]))
             offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
             seen.offers.append(with_score(offer, score))
 
     def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
-        """Adds the disk's price and the machine's size: a spot price is right without them."""
+        """Add the disk's price and the machine's size: a spot price is correct without them."""
         try:
             return self._catalog.prices(region, new)
         except ProviderError:
@@ -136,7 +136,7 @@ class AwsMarket:
 
 
 def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
-    """One answer of all regions. Raises ProviderError: none answered."""
+    """Merge the answers of all regions. Raises ProviderError: none answered."""
     whole, errors = ParseResult(), []
     for region, look in looks.items():
         if isinstance(look, ProviderError):

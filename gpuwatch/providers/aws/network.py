@@ -11,18 +11,18 @@ from gpuwatch.providers.toolkit.validation import objects
 DEFAULT_GROUP: Final = {
     "Name": "group-name",
     "Values": ["default"],
-}  # a filter; new machines have it where none is named
+}  # a filter; new machines get the default group if none is set
 _SSH_GROUP: Final = "gpuwatch-ssh"
 
 
 class NetworkOptions(NamedTuple):
-    """What the owner set.
+    """The network settings.
 
     Attributes:
         groups: region → security groups.
         subnets: zone → subnet.
-        public_ip: None: as the subnet says.
-        ssh_from: addresses that may log in (CIDR); then gpuwatch makes a group where none is set. Empty: it does not.
+        public_ip: None: as configured in the subnet.
+        ssh_from: addresses that may log in (CIDR); gpuwatch then creates a group where none is set. Empty: it does not.
     """
 
     groups: Mapping[str, Sequence[str]]
@@ -32,7 +32,7 @@ class NetworkOptions(NamedTuple):
 
 
 def network_options(options: Mapping[str, Option]) -> NetworkOptions:
-    """The options that are about the network. Raises ValueError: one has another form."""
+    """Parse the network options. Raises ValueError: one has the wrong format."""
     groups: dict[str, list[str]] = {}
     for region, group in _pairs(options.get("security_groups")):
         groups.setdefault(region, []).append(group)
@@ -45,15 +45,15 @@ def network_options(options: Mapping[str, Option]) -> NetworkOptions:
 
 
 def ssh_group_name() -> str:
-    """The name of the security group that gpuwatch makes."""
+    """Return the name of the security group that gpuwatch creates."""
     return _SSH_GROUP
 
 
 def network_request(network: NetworkOptions, region: str, zone: str, made: str | None) -> dict[str, Any]:
-    """The part of `RunInstances` that is about the network.
+    """Return the network parameters of `RunInstances`.
 
     Args:
-        made: the security group that gpuwatch made in the region; None: none.
+        made: the security group that gpuwatch created in the region; None: none.
     """
     groups, subnet = list(network.groups.get(region, ())) or ([made] if made else []), network.subnets.get(zone)
     placement = {} if subnet else {"Placement": {"AvailabilityZone": zone}}
@@ -66,7 +66,7 @@ def network_request(network: NetworkOptions, region: str, zone: str, made: str |
 
 
 def group_lets_in(group: Mapping[str, Any], port: int) -> bool:
-    """Whether a security group lets addresses outside of it connect to a TCP port."""
+    """Return whether a security group allows outside addresses to connect to a TCP port."""
     for rule in objects(group.get("IpPermissions")):
         if str(rule.get("IpProtocol")) == "tcp":
             first, last = rule.get("FromPort"), rule.get("ToPort")
@@ -80,9 +80,9 @@ def group_lets_in(group: Mapping[str, Any], port: int) -> bool:
 
 
 def _pairs(values: Option) -> list[tuple[str, str]]:
-    """What is set in the form "place=value". Raises ValueError."""
+    """Parse "place=value" settings. Raises ValueError."""
     found = [str(one).partition("=") for one in values] if isinstance(values, tuple | list) else []
     odd = [place for place, _, value in found if not value]
     if odd:
-        raise ValueError(f"{odd[0][:40]!r} in the options is not like us-east-1=sg-…, us-east-1a=subnet-…")
+        raise ValueError(f"expected us-east-1=sg-… or us-east-1a=subnet-… in the options, not {odd[0][:40]!r}")
     return [(place.strip(), value.strip()) for place, _, value in found]

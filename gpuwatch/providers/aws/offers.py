@@ -1,7 +1,7 @@
-"""From an instance type in a zone, and its price, to an offer. Pure.
+"""Builds an offer from an instance type in a zone and its price. Pure.
 
-`live`: AWS says that this account may rent the type in this zone now. AWS does not say before the request whether there
-is capacity for it this minute; a request without capacity is refused at once and costs nothing.
+`live`: AWS states that this account may rent the type in this zone now. AWS does not say in advance whether there is
+capacity at this minute; a request without capacity is refused at once and costs nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RegionZones(NamedTuple):
 
 
 class OfferId(NamedTuple):
-    """The parts of an offer's id: everything that an order needs."""
+    """The parts of an offer id: all that an order needs."""
 
     region: str
     zone: str
@@ -53,25 +53,25 @@ class OfferId(NamedTuple):
 
 
 def offer_id(one: OfferId) -> str:
-    """As text: "us-east-1/us-east-1a/p5.48xlarge/spot"."""
+    """The id as text: "us-east-1/us-east-1a/p5.48xlarge/spot"."""
     return f"{one.region}/{one.zone}/{one.type}/{'spot' if one.spot else 'on-demand'}"
 
 
 def read_offer_id(text: str) -> OfferId | None:
-    """None: it is no id of AWS."""
+    """Parse an offer id; None: it is not an id of AWS."""
     found = _ID.fullmatch(text)
     return None if found is None else OfferId(found[1], found[2], found[3], found[4] == "spot")
 
 
 def country_of(region: str) -> str | None:
-    """ISO 3166 alpha-2."""
+    """The country of the region, ISO 3166 alpha-2."""
     return _COUNTRY.get(region) or _COUNTRY.get(region.partition("-")[0])
 
 
 def on_demand_offer(
     place: RegionZones, zone: str, machine: InstanceType, price: ListPrice, disk_usd: float | None
 ) -> Offer:
-    """A type at its list price in one zone. `disk_usd`: for a GB and month."""
+    """Build the offer of a type at its list price in one zone. `disk_usd`: per GB and month."""
     return _offer(place, zone, machine, price, disk_usd, spot=False, quoted_usd_hour=price.usd_hour)
 
 
@@ -83,20 +83,20 @@ def spot_offer(
     size: ListPrice | None,
     disk_usd: float | None,
 ) -> Offer:
-    """A type at its spot price in one zone. The least bid is the spot price: nobody ever pays the bid."""
+    """Build the offer of a type at its spot price in one zone. The minimum bid is the spot price; nobody pays a bid."""
     least = price.usd_hour
     return _offer(place, zone, machine, size, disk_usd, spot=True, quoted_usd_hour=least, min_bid_usd_hour=least)
 
 
 def with_score(offer: Offer, score: int | None) -> Offer:
-    """The offer with AWS's placement score of its zone."""
+    """Add AWS's placement score of the zone to an offer."""
     return offer if score is None else replace(offer, terms=replace(offer.terms, placement_score=score))
 
 
 def block_offer(
     place: RegionZones, machine: InstanceType, block: CapacityBlock, size: ListPrice | None, disk_usd: float | None
 ) -> Offer:
-    """A capacity block by its hour. Its id is none that an order takes, and it is no live offer: nobody can rent it."""
+    """Build the offer of a capacity block, per hour. It is not live and its id is not orderable: nobody can rent it."""
     made = _offer(place, block.zone, machine, size, disk_usd, spot=False, quoted_usd_hour=block.usd_hour)
     return replace(
         made,
@@ -108,7 +108,7 @@ def block_offer(
 
 
 def machine_id(zones: Mapping[str, str], zone: str, machine_type: str) -> str:
-    """What stays the same from poll to poll: the zone's id, which is the same for every account, and the type."""
+    """Return an id that stays the same from poll to poll: the zone's id, the same for every account, and the type."""
     return f"{zones.get(zone, zone)}/{machine_type}"
 
 
@@ -166,6 +166,6 @@ def _terms(region: str, zone: str, machine: InstanceType, *, spot: bool, priced_
 
 
 def _quota_family(machine_type: str) -> str:
-    """The letters before the generation: EC2 counts vCPUs by region, such family ("P instances") and rental type."""
+    """Return the letters before the generation: EC2 counts vCPUs by region, family ("P instances") and rental type."""
     letters = re.match(r"[a-z]+", machine_type)
     return letters[0].upper() if letters else machine_type

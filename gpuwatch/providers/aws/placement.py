@@ -1,7 +1,7 @@
-"""AWS's spot placement scores: how likely a zone is to have capacity now, from 1 to 10. Free, and never needed.
+"""AWS's spot placement scores: the likelihood, from 1 to 10, that a zone has capacity now. Free, and optional.
 
-AWS scores at least three instance types together and calls one alone always low, so those with the same GPUs are asked
-about together; a group without three, such as the p families, has no score.
+AWS scores at least three instance types together and rates a single one low, so types with the same GPUs are requested
+together; a group of fewer than three, such as the p families, has no score.
 source: AWS's API reference and user guide of GetSpotPlacementScores, read 2026-11.
 """
 
@@ -16,20 +16,20 @@ from gpuwatch.providers.aws.instance_types import InstanceType
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.validation import objects, whole, word
 
-_KEPT_S: Final = 3600.0  # AWS limits how many different questions it answers a day, and these stay the same
+_KEPT_S: Final = 3600.0  # AWS limits the number of different queries a day, and these stay the same
 _LEAST_TYPES: Final = 3
 ZoneScores = Mapping[tuple[str, str], int]  # (instance type, id of its zone) → score
 
 
 class PlacementScores:
-    """The scores of one account, kept for an hour; so is a refusal: without the right there are none."""
+    """Caches the scores of one account for an hour; a refusal (missing permission), too."""
 
     def __init__(self, account: AwsClient) -> None:
         self._account = account
         self._kept: TtlCache[Mapping[str, int]] = TtlCache(_KEPT_S, account.tools.monotonic)
 
     def of(self, region: str, offered: Iterable[InstanceType]) -> ZoneScores:
-        """The scores of these types in a region's zones, as far as AWS gives any. Raises nothing of the provider's."""
+        """Return the scores of these types in a region's zones, as far as AWS has any. Raises no ProviderError."""
         groups: dict[object, set[str]] = {}
         for one in offered:
             if one.fraction == 1.0:

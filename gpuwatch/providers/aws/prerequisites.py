@@ -1,7 +1,7 @@
-"""What an AWS account must have before it rents: checked by requests that only read, for the current orders.
+"""What an AWS account must have before it rents, checked for the current orders by requests that only read.
 
-source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager, read 2026-11. Filters are used in place of
-ids: EC2 answers an id that it does not know with an error, and a filter with an empty list.
+source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager, read 2026-11. Requests use filters instead
+of ids: EC2 answers an unknown id with an error, and a filter without a match with an empty list.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from gpuwatch.providers.toolkit.validation import at, number, objects
 
 _SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
 _IAM_REGION: Final = "us-east-1"
-_ALLOW: Final = "allow {}, so that gpuwatch can look"
+_ALLOW: Final = "allow {}, so that gpuwatch can check it"
 _SSH_PORT: Final = 22
-_LOOKED_AGAIN_S: Final = 60.0  # while something is missing, the daemon looks every minute
+_LOOKED_AGAIN_S: Final = 60.0  # while something is missing, the daemon checks every minute
 N = PrerequisiteName
 
 
 class Wanted(NamedTuple):
-    """One order and what its offer's id says."""
+    """One order and the parts of its offer id."""
 
     order: Order
     offer: OfferId
 
 
 class AwsPrerequisites:
-    """Looks at one account."""
+    """Checks the prerequisites of one account."""
 
     def __init__(self, account: AwsClient, catalog: CatalogCache, options: Mapping[str, Option]) -> None:
         self._account = account
         self._catalog = catalog
         self._options = options
-        self._network_by_place: dict[str, Prerequisite] = {}  # region or zone → what the last look found there
+        self._network_by_place: dict[str, Prerequisite] = {}  # region or zone → the last result there
 
     @property
     def _network(self) -> NetworkOptions:
         return network_options(self._options)
 
     def look(self, orders: Sequence[Order]) -> list[Prerequisite]:
-        """What is met and what is missing. Without orders: the regions that offers are asked for in."""
+        """Return what is met and what is missing. Without orders: for the regions of the searches."""
         read = ((order, read_offer_id(order.offer_id)) for order in orders)
         wanted = [Wanted(order, offer) for order, offer in read if offer is not None]
         by_region: dict[str, list[Wanted]] = {} if wanted else {name: [] for name in self._account.regions}
@@ -70,7 +70,7 @@ class AwsPrerequisites:
         return found
 
     def require_network(self, offer: OfferId) -> None:
-        """EC2 rents where nobody gets in, too: by the last look; what is not known refuses nothing.
+        """Refuse an order for a machine that nobody could reach, by the last check; EC2 would rent it. Unknown passes.
 
         Raises:
             OrderRefused: nothing was sent.
@@ -93,7 +93,7 @@ class AwsPrerequisites:
         for quota, mine in quotas.items():
             yield self._quota(region, quota, mine)
 
-    # --- one question each --------------------------------------------------------------------------------------------
+    # --- one check each -----------------------------------------------------------------------------------------------
     def _region(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
         def look() -> Prerequisite:
             filters = [{"Name": "region-name", "Values": [region]}]
@@ -101,7 +101,7 @@ class AwsPrerequisites:
             answer = self._account.ask("ec2", first, "describe_regions", AllRegions=True, Filters=filters)
             states = {row.get("RegionName"): row.get("OptInStatus") for row in objects(answer.get("Regions"))}
             if states.get(region) == "not-opted-in" or region not in states:
-                mend = f"enable {region} in the account settings of AWS, or take it out of options.regions"
+                mend = f"enable {region} in the account settings of AWS, or remove it from options.regions"
                 return _missing(N.REGION, region, wanted, f"{region} is not enabled for this account", mend)
             return _met(N.REGION, region, wanted, "enabled")
 
@@ -123,15 +123,15 @@ class AwsPrerequisites:
         if self._options.get("instance_profile"):
             return _met(N.KEY_PAIR, region, wanted, "no key pair; login by Session Manager, if the profile allows it")
         if wanted and all(one.order.onstart for one in wanted):
-            return _met(N.KEY_PAIR, region, wanted, "no key pair: nobody can log in, onstart does the work")
+            return _met(N.KEY_PAIR, region, wanted, "no key pair: nobody can log in, and onstart must do the work")
         mend = "set options.key_name, or options.instance_profile for Session Manager (SSM)"
         return _missing(N.KEY_PAIR, "", (), "no key pair and no instance profile: nobody could log in", mend)
 
     def _group(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
         if not self._options.get("key_name"):
-            return _met(N.NETWORK, region, wanted, "no SSH is needed: no key pair is set")
+            return _met(N.NETWORK, region, wanted, "SSH is not used: no key pair is set")
         if self._network.ssh_from and region not in self._network.groups:
-            text = f"the security group {ssh_group_name()} is made with the first rent, and deleted after the last"
+            text = f"gpuwatch creates the security group {ssh_group_name()} for the first launch and deletes it later"
             return _met(N.NETWORK, region, wanted, text)
         ids = self._network.groups.get(region, ())
 
@@ -142,13 +142,13 @@ class AwsPrerequisites:
             known = {row.get("GroupId") for row in groups}
             lacking = [one for one in ids if one not in known]
             if lacking:
-                text, mend = f"there is no security group {lacking[0]} in {region}", "mend options.security_groups"
+                text, mend = f"there is no security group {lacking[0]} in {region}", "fix options.security_groups"
                 return _missing(N.NETWORK, region, wanted, text, mend)
             if any(group_lets_in(row, _SSH_PORT) for row in groups):
-                return _met(N.NETWORK, region, wanted, "a security group lets SSH in")
-            what = "the security groups let" if ids else "the default security group lets"
-            mend = 'set options.ssh_from = "YOUR.ADDRESS/32" (gpuwatch makes a group), or options.security_groups'
-            return _missing(N.NETWORK, region, wanted, f"{what} nobody in by SSH (port 22)", mend)
+                return _met(N.NETWORK, region, wanted, "a security group allows SSH")
+            what = "the security groups allow" if ids else "the default security group allows"
+            mend = 'set options.ssh_from = "YOUR.ADDRESS/32" (gpuwatch creates a group), or options.security_groups'
+            return _missing(N.NETWORK, region, wanted, f"{what} no SSH access (port 22)", mend)
 
         return _answered(look, N.NETWORK, region, wanted, "ec2:DescribeSecurityGroups")
 
@@ -159,7 +159,7 @@ class AwsPrerequisites:
         def look() -> Prerequisite:
             rows = _subnets(self._account, own, zone, region)
             if not rows and own:
-                mend = "mend options.subnets"
+                mend = "fix options.subnets"
                 return _missing(N.NETWORK, zone, wanted, f"there is no subnet {own} in {zone}", mend)
             if not rows:
                 own_one = f'options.subnets = ["{zone}=subnet-…"]'
@@ -168,7 +168,7 @@ class AwsPrerequisites:
             gives = public if public is not None else rows[0].get("MapPublicIpOnLaunch") is True
             if not gives and self._options.get("key_name"):
                 mend = 'set options.public_ip = "yes", or use a subnet that gives public addresses'
-                text = f"machines in {rows[0].get('SubnetId')} get no public address: no SSH from outside"
+                text = f"machines in {rows[0].get('SubnetId')} get no public address: SSH is not reachable from outside"
                 return _missing(N.NETWORK, zone, wanted, text, mend)
             return _met(N.NETWORK, zone, wanted, f"subnet {rows[0].get('SubnetId')}")
 
@@ -184,15 +184,15 @@ class AwsPrerequisites:
             name = image.removeprefix(SSM)
             answer = self._account.ask("ssm", region, "get_parameters", Names=[name])
             if objects(answer.get("Parameters")):
-                return _met(N.IMAGE, place, wanted, "the parameter of the image is there")
-            return _missing(N.IMAGE, place, wanted, f"{region} has no image parameter {name}", "mend options.image")
+                return _met(N.IMAGE, place, wanted, "the image parameter exists")
+            return _missing(N.IMAGE, place, wanted, f"{region} has no image parameter {name}", "fix options.image")
 
         def by_id() -> Prerequisite:
             filters = [{"Name": "image-id", "Values": [image]}]
             rows = objects(self._account.ask("ec2", region, "describe_images", Filters=filters).get("Images"))
             if rows:
                 return _met(N.IMAGE, place, wanted, f"image {image}")
-            mend = f'an image belongs to one region: options.images = ["{type_.partition(".")[0]}=ami-…"]'
+            mend = f'image ids differ by region: set options.images = ["{type_.partition(".")[0]}=ami-…"]'
             return _missing(N.IMAGE, place, wanted, f"there is no image {image} in {region}", mend)
 
         if image.startswith(SSM):
@@ -205,7 +205,7 @@ class AwsPrerequisites:
         def look() -> Prerequisite:
             if quota.code is None:
                 return Prerequisite(
-                    name=N.QUOTA, met=None, text="which quota counts is not documented", place=place,
+                    name=N.QUOTA, met=None, text="AWS does not document which quota applies", place=place,
                     offer_ids=_ids(wanted),
                 )  # fmt: skip
             answer = self._account.ask(
@@ -213,20 +213,18 @@ class AwsPrerequisites:
             )
             limit = number(at(answer, "Quota", "Value"), 0.0, 1e9)
             if limit is None:
-                raise PayloadChanged(f"aws: {region}: an answer without the quota {quota.code}")
+                raise PayloadChanged(f"aws: {region}: the answer has no quota {quota.code}")
             need, used = self._vcpus(region, wanted), self._used(region, quota) if limit > 0 else 0.0
             known = f"{limit:.0f} vCPUs, {used:.0f} in use, {need:.0f} needed" if need else f"{limit:.0f} vCPUs"
             if limit == 0 or limit - used < (need or 1.0):
-                mend = (
-                    f"ask AWS for more: quota {quota.code} of EC2 in {region} (Service Quotas); it takes hours to days"
-                )
-                return _missing(N.QUOTA, place, wanted, f"the quota does not suffice: {known}", mend)
+                mend = f"request a higher EC2 quota {quota.code} in {region} (Service Quotas); it takes hours to days"
+                return _missing(N.QUOTA, place, wanted, f"the quota is too low: {known}", mend)
             return _met(N.QUOTA, place, wanted, known)
 
         return _answered(look, N.QUOTA, place, wanted, "servicequotas:GetServiceQuota")
 
     def _vcpus(self, region: str, wanted: Sequence[Wanted]) -> float:
-        """Of the smallest machine that is wanted; 0: not known."""
+        """Return the vCPUs of the smallest machine that is wanted; 0: unknown."""
         prices = self._catalog.prices(region).types
         sizes = [size for one in wanted if (price := prices.get(one.offer.type)) and (size := price.vcpu)]
         return min(sizes, default=0.0)
@@ -239,7 +237,7 @@ class AwsPrerequisites:
         def look() -> Prerequisite:
             answer = self._account.ask("iam", _IAM_REGION, "list_roles", PathPrefix=_SPOT_ROLE)
             if objects(answer.get("Roles")):
-                return _met(N.TERMS, "spot", wanted, "the service-linked role of spot is there")
+                return _met(N.TERMS, "spot", wanted, "the service-linked role of spot exists")
             mend = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
             return _missing(N.TERMS, "spot", wanted, "the account has no service-linked role for spot yet", mend)
 
@@ -247,7 +245,7 @@ class AwsPrerequisites:
 
 
 def require_public_address(account: AwsClient, options: Mapping[str, Option], zone: str, region: str) -> None:
-    """A job logs in from outside: a machine without a public address would be paid for in vain; unknown is no.
+    """Refuse a job's machine without a public address: a job logs in from outside. Unknown is a refusal, too.
 
     Raises:
         OrderRefused: nothing was sent.
@@ -259,17 +257,17 @@ def require_public_address(account: AwsClient, options: Mapping[str, Option], zo
             rows = _subnets(account, network.subnets.get(zone), zone, region)
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
-        gives = not rows or rows[0].get("MapPublicIpOnLaunch") is True  # without a subnet EC2 refuses by itself
+        gives = not rows or rows[0].get("MapPublicIpOnLaunch") is True  # EC2 itself refuses an order without a subnet
     if not gives:
         raise OrderRefused(
-            f"aws: nothing was sent: a job logs in by SSH, and machines in {zone} get no public address: set"
-            ' options.public_ip = "yes", or use a subnet that gives them',
+            f"aws: nothing was sent: a job logs in by SSH, but machines in {zone} get no public address; set"
+            ' options.public_ip = "yes", or use a subnet with public addresses',
             RefusalKind.NOT_SENT,
         )
 
 
 def _subnets(account: AwsClient, own: str | None, zone: str, region: str) -> list[Mapping[str, Any]]:
-    """The owner's subnet in a zone, else its default one. Raises ProviderError."""
+    """Return the owner's subnet in a zone, else its default one. Raises ProviderError."""
     wish = {"Name": "subnet-id", "Values": [own]} if own else {"Name": "default-for-az", "Values": ["true"]}
     filters = [wish, {"Name": "availability-zone", "Values": [zone]}]
     return objects(account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
@@ -278,7 +276,7 @@ def _subnets(account: AwsClient, own: str | None, zone: str, region: str) -> lis
 def _answered(
     look: Callable[[], Prerequisite], name: PrerequisiteName, place: str, wanted: Sequence[Wanted], right: str
 ) -> Prerequisite:
-    """What a question finds; an error of the provider is not known."""
+    """Return the result of a check; an error of the provider makes it unknown."""
     unknown = partial(Prerequisite, name=name, met=None, place=place, offer_ids=_ids(wanted))
     try:
         return look()

@@ -1,4 +1,4 @@
-"""Parses AWS's list prices and spot prices. Pure: decoded answers in, numbers out; odd rows are counted."""
+"""Parses AWS's list prices and spot prices. Pure: decoded answers in, numbers out; malformed rows are counted."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import msgspec
 
 from gpuwatch.providers.toolkit.validation import UNREADABLE, at, number, usd_hour, word
 
-# Old accounts get the second name.
+# Old accounts have the second name.
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _MACHINE: Final = {
     "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
 }  # fmt: skip
 _ON_DEMAND: Final = "OnDemand"
-_PLACEHOLDER: Final = 0.2  # of the median over regions
+_PLACEHOLDER: Final = 0.2  # fraction of the median over the regions
 _LEAST_REGIONS: Final = 3  # fewer have no useful median
-_LEAP: Final = 3.0  # times dearer or cheaper than hours ago
-_MOST_DISK_USD: Final = 10.0  # for a gigabyte and month
+_LEAP: Final = 3.0  # factor of a price change since hours ago
+_MOST_DISK_USD: Final = 10.0  # per gigabyte and month
 
 
 class ListPrice(msgspec.Struct, frozen=True):
-    """What one instance type costs on demand in one region, and its size."""
+    """The on-demand price and the size of an instance type in one region."""
 
     usd_hour: float
     vcpu: float | None = None
@@ -40,34 +40,34 @@ class PriceList(msgspec.Struct, kw_only=True):
 
 
 class SpotKey(NamedTuple):
-    """Where a spot price holds."""
+    """The scope of a spot price."""
 
     type: str
     zone: str
 
 
 class SpotPrice(msgspec.Struct, frozen=True):
-    """The spot price of a type in a zone, in force since `since`."""
+    """The spot price of a type in a zone, valid since `since`."""
 
     usd_hour: float
     since: datetime
 
 
 def machine_filters(region: str, types: Iterable[str]) -> list[dict[str, str]]:
-    """Filters for `GetProducts`: plain Linux machines on shared hardware, of these types."""
+    """Return filters for `GetProducts`: plain Linux machines on shared hardware, of these types."""
     exact = _MACHINE | {"regionCode": region, "marketoption": _ON_DEMAND}
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in exact.items()]
     return [*filters, {"Type": "ANY_OF", "Field": "instanceType", "Value": ",".join(types)}]
 
 
 def disk_filters(region: str) -> list[dict[str, str]]:
-    """Filters for `GetProducts`: gp3 volumes, what a root disk is made of."""
+    """Return filters for `GetProducts`: gp3 volumes, the type of root disks."""
     exact = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
     return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in exact.items()]
 
 
 def parse_machines(products: Iterable[object], region: str) -> PriceList:
-    """Prices of instance types out of `PriceList`, whose entries are JSON in texts.
+    """Parse prices of instance types from `PriceList`, whose entries are JSON in strings.
 
     The server's filters are not trusted: rows of other kinds passed them before and made prices wrong for months. If
     there are two prices for one type, neither is used.
@@ -97,7 +97,7 @@ def parse_machines(products: Iterable[object], region: str) -> PriceList:
 
 
 def parse_disk(products: Iterable[object], region: str) -> float | None:
-    """US dollars for a GB and month of a gp3 volume; None: missing, or contradictory."""
+    """Return US dollars per GB and month of a gp3 volume; None: missing, or contradictory."""
     prices = set()
     for product in products:
         value = _decoded(product)
@@ -109,7 +109,7 @@ def parse_disk(products: Iterable[object], region: str) -> float | None:
 
 
 def without_placeholders(lists: Mapping[str, PriceList]) -> None:
-    """Drop prices under a fifth of the median of the same type over the regions, and count them."""
+    """Drop prices below a fifth of the median of the same type over the regions, and count them."""
     by_type: dict[str, list[float]] = {}
     for one in lists.values():
         for name, price in one.types.items():
@@ -131,11 +131,11 @@ def without_leaps(new: PriceList, before: PriceList | None) -> None:
 
 
 def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey, SpotPrice]:
-    """The newest price of each type and zone. Rows are changes: the newest is in force.
+    """Return the newest price of each type and zone. Rows are changes: the newest one is valid.
 
     Args:
         rows: of `DescribeSpotPriceHistory`.
-        skipped: counts rows that cannot be read, by reason.
+        skipped: counts unreadable rows by reason.
     """
     found: dict[SpotKey, SpotPrice] = {}
     for row in rows:
@@ -154,13 +154,13 @@ def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey,
 
 
 def ram_gib(text: object) -> float | None:
-    """ "2,048 GiB" as a number."""
+    """Parse "2,048 GiB" as a number."""
     amount, _, unit = text.replace(",", "").partition(" ") if isinstance(text, str) else ("", "", "")
     return number(amount, 0.1, 1e6) if unit == "GiB" else None
 
 
 def _price(product: object, unit: str) -> object:
-    """The one price of a product's one on-demand term; None: there is none, or more than one."""
+    """Return the one price of a product's one on-demand term; None: there is none, or more than one."""
     dimensions = [
         dimension
         for term in _values(at(product, "terms", _ON_DEMAND))
@@ -177,7 +177,7 @@ def _values(value: object) -> list[Any]:
 def _decoded(product: object) -> object:
     try:
         return msgspec.json.decode(product) if isinstance(product, str) else None
-    except (*UNREADABLE, UnicodeEncodeError):  # a lone half of a surrogate pair in the text
+    except (*UNREADABLE, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate in the text
         return None
 
 

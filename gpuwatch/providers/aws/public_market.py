@@ -1,7 +1,7 @@
-"""AWS's prices without an account: the files behind its price pages. They are undocumented, and may change or end.
+"""AWS's prices without an account, from the files behind its price pages. They are undocumented and may change.
 
-Prices are by region only, without zones, disks or stock: list prices. Types are known by gpuwatch's own table alone.
-source: public price trackers that read these files, 2026; an older one, `spot.js`, still answers, frozen in 2024.
+Prices are by region only, without zones, disks or stock: list prices. Only types in gpuwatch's own table are known.
+source: public price trackers that read these files, 2026; an older file, `spot.js`, is still there, frozen in 2024.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour,
 _SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
 _ON_DEMAND_HOST: Final = "https://b0.p.awsstatic.com"
 _ON_DEMAND: Final = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{}/Linux/index.json"
-_SPOT_S: Final = 1800.0  # rewritten once an hour
+_SPOT_S: Final = 1800.0  # AWS rewrites the file once an hour
 _ON_DEMAND_S: Final = 6 * 3600.0
 _NOTE: Final = "from AWS's price page; zone and disk (EBS) are not told"  # word-check: allow - a value of the JSON
 
-# The names of regions on the page of on-demand prices.
+# Names of regions on the page of on-demand prices.
 _LOCATIONS: Final = {
     "us-east-1": "US East (N. Virginia)", "us-east-2": "US East (Ohio)", "us-west-1": "US West (N. California)",
     "us-west-2": "US West (Oregon)", "ca-central-1": "Canada (Central)", "sa-east-1": "South America (Sao Paulo)",
@@ -42,7 +42,7 @@ _LOCATIONS: Final = {
     "ap-southeast-1": "Asia Pacific (Singapore)", "ap-southeast-2": "Asia Pacific (Sydney)",
     "ap-southeast-3": "Asia Pacific (Jakarta)", "ap-east-1": "Asia Pacific (Hong Kong)",
 }  # fmt: skip
-# The names of some regions on the page of spot prices, from before regions had numbers.
+# Old names of some regions on the page of spot prices, without numbers.
 _OLD_NAMES: Final = {
     "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
     "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
@@ -52,12 +52,12 @@ Prices = dict[str, ListPrice]  # by instance type
 
 
 class PublicMarket:
-    """AWS's list prices for people without an account there."""
+    """Returns AWS's list prices without an account."""
 
     name = "aws"
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
-        self._rest = ApiClient(settings, tools, headers={})  # no key is sent
+        self._rest = ApiClient(settings, tools, headers={})  # sends no key
         self._spot_url = ("" if not own_endpoints else _SPOT_HOST) + "/spot.json"
         self._on_demand_url = ("" if not own_endpoints else _ON_DEMAND_HOST) + _ON_DEMAND
         regions = settings.options.get("regions")
@@ -67,7 +67,7 @@ class PublicMarket:
         self._tools = tools
 
     def search(self, query: Query) -> Answer:
-        """The list prices that match, at most half an hour old (on demand: six hours).
+        """Return the matching list prices, at most half an hour old (on demand: six hours).
 
         Raises:
             ProviderError: none is available.
@@ -94,7 +94,7 @@ class PublicMarket:
     def _prices(self, region: str, spot: bool) -> Prices:
         found = self._spot.get(self._all_spot).get(region) if spot else self._of_page(region)
         if not found:
-            raise PayloadChanged(f"aws: {region}: its price page names no GPU machine there")
+            raise PayloadChanged(f"aws: {region}: its price page lists no GPU machine")
         return found
 
     def _all_spot(self) -> dict[str, Prices]:
@@ -109,10 +109,10 @@ class PublicMarket:
 
 
 def parse_spot_page(value: object) -> dict[str, Prices]:
-    """Region → the Linux spot prices of known types. "N/A*" means not sold there. Raises PayloadChanged."""
+    """Return region → the Linux spot prices of known types. "N/A*" means not sold there. Raises PayloadChanged."""
     regions = at(value, "config", "regions")
     if not isinstance(regions, list) or not regions:
-        raise PayloadChanged("aws: the page of spot prices has another form")
+        raise PayloadChanged("aws: the spot price page has an unexpected format")
     found: dict[str, Prices] = {}
     for region in objects(regions):
         name = word(region.get("region"), 40) or ""
@@ -121,10 +121,10 @@ def parse_spot_page(value: object) -> dict[str, Prices]:
 
 
 def parse_on_demand_page(value: object, location: str) -> Prices:
-    """The Linux list prices of known types. Raises PayloadChanged."""
+    """Return the Linux list prices of known types. Raises PayloadChanged."""
     rows = at(value, "regions", location)
     if not isinstance(rows, dict):
-        raise PayloadChanged("aws: the page of on-demand prices has another form")
+        raise PayloadChanged("aws: the on-demand price page has an unexpected format")
     found: Prices = {}
     for row in rows.values():
         name, usd = word(at(row, "Instance Type"), 40) or "", usd_hour(at(row, "price"))
@@ -134,7 +134,7 @@ def parse_on_demand_page(value: object, location: str) -> Prices:
 
 
 def offers_of(prices: Mapping[str, ListPrice], region: str, query: Query, observed_at: datetime) -> list[Offer]:
-    """One offer a type: the zone is unknown."""
+    """Build one offer per type: the zone is unknown."""
     place = RegionZones(region, {region: region}, observed_at)
     wanted = ((table()[name], price) for name, price in prices.items() if name in table())
     return [_offer(place, one, price, query.spot) for one, price in wanted if is_wanted(one, query)]
@@ -144,7 +144,7 @@ def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bo
     offer = on_demand_offer(place, place.region, machine, price, None)
     return msgspec.structs.replace(
         offer,
-        offer_id=f"{place.region}/{machine.name}/{'spot' if spot else 'on-demand'}",  # not an id that can be ordered
+        offer_id=f"{place.region}/{machine.name}/{'spot' if spot else 'on-demand'}",  # not orderable
         spot=spot,
         kind=OfferKind.LISTED,
         terms=msgspec.structs.replace(offer.terms, note=_NOTE),

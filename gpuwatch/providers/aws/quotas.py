@@ -1,7 +1,7 @@
-"""Which quota of EC2 an instance counts against, and how much of it is in use. Pure.
+"""Which EC2 quota an instance counts against, and how much of it is in use. Pure.
 
 Quotas are in vCPUs, per region, family and market.
-source: AWS's page of EC2 endpoints and quotas, read 2026-11. It does not say which quota holds for p6 as spot.
+source: AWS's page of EC2 endpoints and quotas, read 2026-11. It does not say which quota applies to p6 as spot.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ALIVE: Final = frozenset({"pending", "running"})
 
 
 class QuotaOf(NamedTuple):
-    """One quota. `code` None: it is not known which."""
+    """One quota. `code` None: unknown."""
 
     title: str
     code: str | None
-    families: str  # a pattern of the instance types that it counts
+    families: str  # pattern of the instance types that it counts
     spot: bool
 
 
@@ -37,7 +37,7 @@ _ALL: Final = (
 
 
 def quota_of(offer: OfferId) -> QuotaOf:
-    """The quota that an offer counts against."""
+    """Return the quota that an offer counts against."""
     for one in _ALL:
         if one.spot is offer.spot and re.match(one.families, offer.type):
             return one
@@ -46,7 +46,7 @@ def quota_of(offer: OfferId) -> QuotaOf:
 
 
 def vcpus_in_use(reservations: Iterable[object], quota: QuotaOf) -> float:
-    """The vCPUs of living instances that count against a quota, out of `DescribeInstances`."""
+    """Return the vCPUs of running instances that count against a quota, from `DescribeInstances`."""
     used = 0.0
     for one in objects(list(reservations)):
         for row in objects(one.get("Instances")):

@@ -1,6 +1,6 @@
-"""The security group that gpuwatch makes on request: it lets SSH in, and is deleted after the last machine.
+"""The security group that gpuwatch creates on request: it allows SSH, and is deleted after the last machine.
 
-EC2 refuses to delete a group that a machine has, so a deletion is tried, not reasoned about.
+EC2 refuses to delete a group in use, so gpuwatch simply tries the deletion.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gpuwatch.providers.toolkit.validation import at, objects, word
 log = logging.getLogger(__name__)
 
 _TAG: Final = {"Key": "gpuwatch-made", "Value": "ssh"}
-_KEPT_S: Final = 300.0  # after a rent: its machine may not be listed yet
+_KEPT_S: Final = 300.0  # after a launch: its machine may not be listed yet
 _RETRY_S: Final = 30.0
 _SSH: Final = 22
 
 
 class SshGroups:
-    """One group for each region and network; only a group with gpuwatch's own tag is changed or deleted.
+    """One group per region and network; changes and deletes only groups with gpuwatch's own tag.
 
     Args:
         monotonic: seconds.
@@ -39,15 +39,15 @@ class SshGroups:
         self._delete_at_s: dict[str, float] = {}  # region → not before
 
     def wanted(self, region: str) -> bool:
-        """Whether gpuwatch may make one in this region."""
+        """Whether gpuwatch may create a group in this region."""
         network = network_options(self._options)
         return bool(network.ssh_from) and region not in network.groups
 
     def ensure(self, region: str, zone: str, *, needs_ssh: bool = False) -> str | None:
-        """The group for a machine in a zone, made if there is none; None: none is wanted. Raises OrderError.
+        """Return the group for a machine in a zone, created if necessary; None: none is wanted. Raises OrderError.
 
         Args:
-            needs_ssh: a job logs in, by a key of its own: what nothing lets in would be paid for in vain.
+            needs_ssh: a job logs in by its own key: an unreachable machine would cost money for nothing.
         """
         if not self.wanted(region):
             if needs_ssh:
@@ -67,12 +67,12 @@ class SshGroups:
             return group
 
     def listed(self, region: str, alive: bool) -> None:
-        """The region's machines were listed: delete the group once no machine of gpuwatch is alive. Raises nothing."""
+        """After a listing of the region: delete the group if no machine of gpuwatch is alive. Raises nothing."""
         if not self.wanted(region):
             return
         with self._lock:
             now_s = self._monotonic()
-            due_s = self._delete_at_s.setdefault(region, now_s)  # after a start: one may be left from before
+            due_s = self._delete_at_s.setdefault(region, now_s)  # after a start: one may be left over
             if alive or now_s < due_s:
                 return
             try:
@@ -82,12 +82,12 @@ class SshGroups:
                     )
                 left = self._found(region, None)
             except (OrderError, ProviderError) as error:
-                log.info("the security group is not deleted yet: %s", error, extra={"provider": "aws"})
+                log.info("cannot delete the security group yet: %s", error, extra={"provider": "aws"})
                 left = [region]
             self._delete_at_s[region] = now_s + (_RETRY_S if left else float("inf"))
 
     def _check_open(self, region: str, zone: str) -> None:
-        """The groups of the options, else the default one, must let SSH in; unknown is no. Raises OrderRefused."""
+        """Check that the groups of the options, or the default one, allow SSH. Raises OrderRefused, also if unsure."""
         ids = network_options(self._options).groups.get(region, ())
         named = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
         try:
@@ -99,12 +99,12 @@ class SshGroups:
         if not any(group_lets_in(row, _SSH) for row in objects(rows)):
             raise OrderRefused(
                 f"aws: nothing was sent: a job logs in by SSH, and {', '.join(ids) or 'the default security group'} in"
-                f' {region} lets nobody in: set options.ssh_from = "YOUR.ADDRESS/32", or options.security_groups',
+                f' {region} allows no SSH access; set options.ssh_from = "YOUR.ADDRESS/32", or options.security_groups',
                 RefusalKind.NOT_SENT,
             )
 
     def _vpc(self, region: str, zone: str) -> str | None:
-        """The network of the owner's subnet; None: the default one."""
+        """Return the network of the owner's subnet; None: the default one."""
         subnet = network_options(self._options).subnets.get(zone)
         if subnet is None:
             return None
@@ -129,7 +129,7 @@ class SshGroups:
         )  # fmt: skip
         group = at(answer, "GroupId")
         if not isinstance(group, str):
-            raise OutcomeUnknown(f"aws: {region}: an unexpected answer to the making of a security group")
+            raise OutcomeUnknown(f"aws: {region}: an unexpected answer to the creation of a security group")
         return group
 
     def _open(self, region: str, group: str) -> None:

@@ -1,6 +1,6 @@
-"""What a new machine runs once, at its first boot: cloud-init's user data. Pure; never logged, it holds secrets.
+"""cloud-init's user data, which a new machine runs at its first boot. Pure; never logged, because it contains secrets.
 
-The environment reaches the start script and every login shell. The machine can end itself: its shutdown terminates it.
+The start script and every login shell get the environment. The machine can end itself: its shutdown terminates it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _ENV_FILE: Final = "/etc/profile.d/gpuwatch.sh"
 
 
 def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | None, now: datetime) -> str:
-    """A shell script for cloud-init; empty: there is nothing to do.
+    """Build a shell script for cloud-init; empty: there is nothing to do.
 
     Args:
         script: the owner's; a first line `#!…` names the program that runs it.
-        ends_at: when the machine ends itself, aware; None: never.
+        ends_at: when the machine ends itself, timezone-aware; None: never.
 
     Raises:
-        ValueError: it cannot be written, with a sentence for the owner.
+        ValueError: it cannot be written; the text is a sentence for the owner.
     """
     parts = []
     if ends_at is not None:
@@ -39,17 +39,17 @@ def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | No
     whole = "".join(["#!/bin/bash\n", *parts]) if parts else ""
     size = len(whole.encode())
     if size > BYTES_MAX:
-        raise ValueError(f"onstart and env make {size} bytes of user data; EC2 takes {BYTES_MAX}")
+        raise ValueError(f"onstart and env need {size} bytes of user data; EC2 accepts {BYTES_MAX}")
     return whole
 
 
 def exports(env: Mapping[str, str]) -> str:
-    """Lines of shell that set these variables. Raises ValueError."""
+    """Return shell lines that set these variables. Raises ValueError."""
     odd = [name for name in env if not _NAME.fullmatch(name)]
     if odd:
-        raise ValueError(f"{odd[0][:40]!r} is no name of an environment variable")
+        raise ValueError(f"invalid name of an environment variable: {odd[0][:40]!r}")
     if any("\0" in value for value in env.values()):
-        raise ValueError("a value of env has a zero byte")
+        raise ValueError("a value of env contains a zero byte")
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
 
 
@@ -67,5 +67,5 @@ def _onstart(script: str) -> str:
 
 def _delimited(text: str) -> str:
     if _END in text.splitlines():
-        raise ValueError(f"the line {_END} cannot be part of onstart or env")
+        raise ValueError(f"onstart and env must not contain the line {_END}")
     return text

@@ -60,7 +60,7 @@ LACKS: list[tuple[Callable[[Ec2Account], Any], dict[str, Any], PrerequisiteName,
     (lambda one: one.private_zones.add("us-east-1a"), {}, N.NETWORK, 'options.public_ip = "yes"'),
     (lambda one: setattr(one, "parameters_missing", True), {}, N.IMAGE, "options.image"),
     (lambda one: None, {"image": "ami-9"}, N.IMAGE, "options.images"),
-    (lambda one: one.quotas.update({("us-east-1", "L-DB2E81BA"): 0.0}), {}, N.QUOTA, "L-DB2E81BA of EC2 in us-east-1"),
+    (lambda one: one.quotas.update({("us-east-1", "L-DB2E81BA"): 0.0}), {}, N.QUOTA, "quota L-DB2E81BA in us-east-1"),
     (lambda one: one.disabled_regions.add("us-east-1"), {}, N.REGION, "enable us-east-1"),
 ]
 
@@ -105,7 +105,7 @@ def test_what_one_region_lacks_does_not_block_the_other(strict: Ec2) -> None:
 
 WEST = "us-west-2/us-west-2a/g5.xlarge/on-demand"
 CLOSED: list[tuple[Callable[[Ec2Account], Any], RefusalScope, str]] = [
-    (lambda one: None, RefusalScope.REGION_FAMILY, "lets nobody in by SSH"),
+    (lambda one: None, RefusalScope.REGION_FAMILY, "allows no SSH access"),
     (lambda one: one.private_zones.add("us-west-2a"), RefusalScope.ZONE, "get no public address"),
 ]
 
@@ -143,7 +143,7 @@ def test_a_question_that_may_not_be_asked_leaves_it_unknown(strict: Ec2, right: 
     found = looked(strict)
     (one,) = [one for one in found if not one.met]
     assert one.met is None
-    assert f":{right}, so that gpuwatch can look" in one.mend
+    assert f":{right}, so that gpuwatch can check it" in one.mend
     assert not is_blocked(found, [order().offer_id])
 
 
@@ -207,7 +207,7 @@ def test_a_server_that_ignores_the_dry_run_keeps_no_machine(place: Ec2) -> None:
     place.knows_dry_run = False
     one = validated(place)
     assert one.met is None
-    assert "ended at once" in one.text
+    assert "gpuwatch ended it" in one.text
     assert [one["state"] for one in place.instances.values()] == ["shutting-down"]
 
 
@@ -217,7 +217,9 @@ def test_a_dry_run_without_an_answer_is_unknown(strict: Ec2) -> None:
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("type_", "words"), [("p3.2xlarge", "needs the closed driver"), ("g4ad.xlarge", "is AMD's")])
+@pytest.mark.parametrize(
+    ("type_", "words"), [("p3.2xlarge", "needs the proprietary driver"), ("g4ad.xlarge", "is from AMD")]
+)
 def test_a_card_that_the_image_does_not_fit_is_not_ordered(strict: Ec2, type_: str, words: str) -> None:
     one = order(f"us-east-1/us-east-1a/{type_}/on-demand")
     (lack,) = [found for found in missing(looked(strict, one)) if found.name is N.IMAGE]
@@ -233,7 +235,7 @@ def test_a_card_that_the_image_does_not_fit_is_not_ordered(strict: Ec2, type_: s
 
 def test_the_default_group_lets_only_itself_in(strict: Ec2) -> None:
     (one,) = missing(looked(strict, security_groups=(f"us-east-1={DEFAULT_GROUP}",)))
-    assert "nobody in by SSH" in one.text
+    assert "no SSH access" in one.text
 
 
 # --- disks and spot requests ----------------------------------------------------------------------------------------

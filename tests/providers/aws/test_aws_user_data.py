@@ -72,12 +72,12 @@ def test_an_end_that_is_past_is_the_next_minute() -> None:
 @pytest.mark.parametrize(
     ("script", "env", "words"),
     [
-        (None, {"A B": "x"}, "no name of an environment variable"),
-        (None, {"A;reboot": "x"}, "no name of an environment variable"),
+        (None, {"A B": "x"}, "invalid name of an environment variable"),
+        (None, {"A;reboot": "x"}, "invalid name of an environment variable"),
         (None, {"A": "x\0"}, "zero byte"),
-        ("x" * BYTES_MAX, {}, f"EC2 takes {BYTES_MAX}"),
-        ("echo\nGPUWATCH_ONSTART_ENDS_HERE\nreboot", {}, "cannot be part"),
-        (None, {"A": "x\nGPUWATCH_ONSTART_ENDS_HERE\nreboot"}, "cannot be part"),
+        ("x" * BYTES_MAX, {}, f"EC2 accepts {BYTES_MAX}"),
+        ("echo\nGPUWATCH_ONSTART_ENDS_HERE\nreboot", {}, "must not contain the line"),
+        (None, {"A": "x\nGPUWATCH_ONSTART_ENDS_HERE\nreboot"}, "must not contain the line"),
     ],
 )
 def test_what_cannot_be_written_is_refused(script: str | None, env: dict[str, str], words: str) -> None:
