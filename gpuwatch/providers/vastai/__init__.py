@@ -14,13 +14,13 @@ INFO = ProviderInfo(
     name="vastai",
     title="vast.ai",
     base_url="https://console.vast.ai",
-    # The owner's decision, on top of a listed price that seems to hold the marketplace's own share already.
+    # The owner's decision. It is added to a listed price that seems to include the marketplace's own share already.
     commission=Commission("0.20", CommissionMode.ON_TOP),
     key_names=("VAST_API_KEY",),
     on_by_default=True,
     searches_without_key=True,
     launches=True,
-    self_destruct=SelfDestruct(how="it destroys itself with its own key, or stops where that fails"),
+    self_destruct=SelfDestruct(how="it destroys itself with its own key, or stops if that fails"),
     spots=(False, True),
     rates_hosts=True,
     default_disk_gb=8.0,
@@ -42,17 +42,17 @@ INFO = ProviderInfo(
     template="""\
 [providers.vastai]                # searching needs no key, renting does: VAST_API_KEY
 commission = 0.20                 # on top of the listed price: listed 3.00 costs 3.60
-poll_every = "30s"                # between two polls for your watches; at least 1s
-sweep_every = "auto"              # between two reads of the market for the history; or a duration
-search_interval = "6s"            # least time between two searches
-rows_per_day = 20000              # the provider's daily quota to plan with; 0: none
+poll_every = "30s"                # poll interval of your watches; at least 1s
+sweep_every = "auto"              # interval for reading the whole market into the history; or a duration
+search_interval = "6s"            # minimum interval between two searches
+rows_per_day = 20000              # the provider's daily row quota; 0: none
 """,
 )
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one rate limiter."""
-    from gpuwatch.providers.vastai.client import VastClient  # noqa: PLC0415 - wire structs are not for start-up
+    """Build the adapter; searching and renting share one rate limiter."""
+    from gpuwatch.providers.vastai.client import VastClient  # noqa: PLC0415 - start-up does not need the wire structs
     from gpuwatch.providers.vastai.launcher import VastLauncher  # noqa: PLC0415
     from gpuwatch.providers.vastai.market import VastMarket  # noqa: PLC0415
 

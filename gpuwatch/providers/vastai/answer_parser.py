@@ -1,8 +1,8 @@
 """Parses a search answer piece by piece as it arrives. Pure: bytes in, offers and counted reasons for skipped rows out.
 
-The rows are never all in memory at once. The parser guesses a cut between two rows from the bytes ("},{") and proves it
-by decoding what lies before it: a cut inside a text or a nested value leaves unbalanced JSON, which no decoder accepts.
-Once a piece does not decode, the parser finds the other rows one by one, by tokens: slowly and with certainty.
+The rows are never all in memory at once. The parser guesses a cut between two rows from the bytes ("},{") and verifies
+it by decoding what precedes it: a cut inside a text or a nested value leaves unbalanced JSON, which no decoder accepts.
+If a piece does not decode, the parser finds the remaining rows one by one, by tokens: slow but reliable.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from gpuwatch.redaction import redact
 _HEAD_MAX: Final = 64 * 1024
 _ROW_MAX: Final = 4 * 2**20
 _DEPTH_MAX: Final = 60
-_SAMPLED: Final = 24  # rows whose field names are checked
-_HOPELESS: Final = 1000  # after so many rows without a usable one the rest is not read: each costs an exception
+_SAMPLED: Final = 24  # rows sampled for their field names
+_HOPELESS: Final = 1000  # after this many rows without a usable one, stop reading: each costs an exception
 
 _OPENING, _CLOSING = b"[]"
 _OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
-_NEXT_ROW: Final = b"},{"  # as vast.ai writes it; with blanks, `_BETWEEN` finds it
+_NEXT_ROW: Final = b"},{"  # as vast.ai writes it; `_BETWEEN` also finds it with whitespace
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+("|\\?\Z)|[\[\]{},]', re.DOTALL)
 _rows_of: Final = msgspec.json.Decoder(list[VastRow]).decode
@@ -38,9 +38,9 @@ _names_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class ParsedAnswer(msgspec.Struct):
-    """What one answer holds. `rows` counts every row, usable or not; the offers are in the answer's order.
+    """The content of one answer. `rows` counts every row, usable or not; the offers are in the answer's order.
 
-    `not_wanted` counts rows of GPUs that were not asked for; they are not parsed further.
+    `not_wanted` counts rows of GPUs outside the query; they are not parsed further.
     """
 
     offers: list[Offer]
@@ -56,12 +56,12 @@ def parse_offers(
     """Parse one search answer.
 
     Args:
-        body: the whole, or its pieces as they arrive.
-        on_offers: gets offers as soon as they are parsed, before the answer is complete.
+        body: the whole body, or its pieces as they arrive.
+        on_offers: receives offers as soon as they are parsed, before the answer is complete.
 
     Raises:
-        PayloadChanged: it is not a list of offers, or none of its rows can be used.
-        ProviderDown: it breaks off in the middle.
+        PayloadChanged: it is not a list of offers, or none of its rows is usable.
+        ProviderDown: it is cut off.
     """
     parser = _Parser(reader, on_offers)
     for chunk in [body] if isinstance(body, bytes) else body:
@@ -112,18 +112,20 @@ class _Parser:
         return parsed
 
     def _find_head(self, ended: bool) -> bool:
-        """Find where the list begins, and drop what comes before it."""
+        """Find the start of the list, and drop what precedes it."""
         start = bytes(self._buffer[:_HEAD_MAX])
         if start.strip() and not start.lstrip().startswith(b"{"):
             raise PayloadChanged(f"vastai: the search answer is not a JSON object, it begins {_shown(start)}")
         found = _OFFERS.search(start)
         if found is not None and found[1] == b"[":
             self._head = start[: found.end()]
-            del self._buffer[: found.end() - 1]  # the list's bracket stays: from here on the buffer begins with one
+            del self._buffer[: found.end() - 1]  # keep the list's bracket: from here on the buffer begins with one
             return True
         if found is not None or len(self._buffer) > _HEAD_MAX or ended:
             what = "its `offers` is not a list" if found else "it has no list of offers"
-            raise PayloadChanged(f"vastai: the search answer has another form: {what}; it begins {_shown(start)}")
+            raise PayloadChanged(
+                f"vastai: the search answer has an unexpected format: {what}; it begins {_shown(start)}"
+            )
         return False
 
     def _take_last(self) -> bool:
@@ -134,10 +136,10 @@ class _Parser:
         return True
 
     def _take_block(self, end: int) -> bool:
-        """Take the rows before `end`; False: they are not complete.
+        """Parse the rows before `end`; False: they are not complete.
 
-        They are decoded in place, with the byte at `end` replaced by the end of the list: copying half a megabyte
-        costs as much as decoding it.
+        Decodes them in place, with the byte at `end` replaced by the end of the list: copying half a megabyte costs as
+        much as decoding it.
         """
         held, self._buffer[end] = self._buffer[end], _CLOSING
         try:
@@ -190,7 +192,7 @@ class _Parser:
             self._on_offers(offers)
 
     def _check_use(self, at_least: int) -> None:
-        """Reject an answer of so many rows if none of them can be used."""
+        """Reject an answer with this many rows if none of them is usable."""
         parsed = self._parsed
         if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.not_wanted:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
@@ -203,7 +205,7 @@ class _Parser:
         self._parsed.skipped[reason] = self._parsed.skipped.get(reason, 0) + 1
 
     def _sample(self, wrapped: bytes, rows: int | None = None) -> bool:
-        """Note the names in the first two rows and the last two; False: they cannot be read, or are not so many."""
+        """Note the names in the first two rows and the last two; False: unreadable, or fewer rows."""
         try:
             raws = _raws_of(wrapped)
             if rows not in (None, len(raws)):
@@ -216,7 +218,7 @@ class _Parser:
         return True
 
     def _sample_ends(self, block: bytes) -> None:
-        """Sample a block without reading what lies between; a cut guessed inside a row leaves fewer than four rows."""
+        """Sample a block without parsing its middle; a wrong cut inside a row leaves fewer than four rows."""
         second = block.find(_NEXT_ROW, block.find(_NEXT_ROW) + 1)
         last_but_one = block.rfind(_NEXT_ROW, 0, block.rfind(_NEXT_ROW))
         guessed = 0 < second < last_but_one and self._sample(block[: second + 1] + block[last_but_one + 1 :], 4)
@@ -238,13 +240,13 @@ class _Parser:
 
     def _check_envelope(self, tail: bytes | None) -> None:
         if tail is None:
-            raise ProviderDown("vastai: the search answer ends in the middle")
+            raise ProviderDown("vastai: the search answer is cut off")
         if not self._envelope_is_whole(tail):
             raise PayloadChanged(f"vastai: the search answer is not JSON near its end: {_shown(tail)}")
 
 
 class _Scanner:
-    """Finds rows by tokens: slow and certain, with no more memory than one row."""
+    """Finds rows by tokens: slow but reliable, with no more memory than one row."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -255,7 +257,7 @@ class _Scanner:
         self._tail: bytes | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The rows that are complete by now; an empty one stands for a superfluous comma."""
+        """Yield the rows that are complete; an empty one stands for a superfluous comma."""
         if self._tail is not None:
             self._tail += chunk
             return
@@ -277,7 +279,7 @@ class _Scanner:
         self._drop_read()
 
     def tail(self) -> bytes | None:
-        """What follows the rows, from their closing bracket on; None: it has not arrived."""
+        """Return what follows the rows, from their closing bracket on; None: it has not arrived."""
         return self._tail
 
     def _ends_row(self, token: bytes) -> bool:
@@ -300,7 +302,7 @@ class _Scanner:
 
 
 def _last_cut(buffer: bytearray) -> tuple[int, int] | None:
-    """Where the last complete row seems to end, and the next one to begin."""
+    """Return where the last complete row seems to end, and the next one to begin."""
     at = buffer.rfind(_NEXT_ROW)
     if at >= 0:
         return at + 1, at + 2

@@ -1,7 +1,7 @@
 """Parses vast.ai's invoices. Pure.
 
-Each day is requested by itself, so that an amount belongs to that day. An item whose dates reach further is spread
-evenly over those of its days that were requested. The marketplace rounds amounts to a tenth of a cent.
+Each day is requested separately, so that an amount belongs to that day. An item that covers more days is spread evenly
+over those of its days that were requested. The marketplace rounds amounts to a tenth of a cent.
 source: the vendor's documents of `show charges`, read 2026-11.
 """
 
@@ -18,19 +18,19 @@ from gpuwatch.ports import ProviderCharge
 from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 
-_ROWS: Final = 500  # the most that a page holds
+_ROWS: Final = 500  # the maximum page size
 _DAY_S: Final = 86_400
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
 _MOST_USD: Final = 1e6
-_ROUNDED_USD: Final = 0.0005  # what rounding may hide in one amount
+_ROUNDED_USD: Final = 0.0005  # the largest rounding error of one amount
 _DEEPEST: Final = 4
 _KINDS: Final = {"gpu": "gpu", "disk": "disk", "bwd": "download", "bwu": "upload"}
-_CREDITED: Final = frozenset({"sla"})  # may be negative: the fee less what the host owes for downtime
+_CREDITED: Final = frozenset({"sla"})  # may be negative: the fee minus what the host owes for downtime
 _SOURCE: Final = "instance-"
 
 
 class ChargeItem(msgspec.Struct):
-    """One charge, and the items that it consists of."""
+    """One charge and its items."""
 
     start: float
     end: float
@@ -41,7 +41,7 @@ class ChargeItem(msgspec.Struct):
 
 
 class ChargesPage(msgspec.Struct):
-    """One page: a row for every contract."""
+    """One page: one row per contract."""
 
     success: bool
     results: list[ChargeItem]
@@ -50,28 +50,28 @@ class ChargesPage(msgspec.Struct):
 
 
 def charges_params(day: date) -> dict[str, str]:
-    """The URL parameters for one day (UTC)."""
+    """Return the URL parameters for one day (UTC)."""
     start = int(datetime.combine(day, time(), UTC).timestamp())
     filters: dict[str, Any] = {"day": {"gte": start, "lte": start + _DAY_S - 1}, "type": {"in": ["instance"]}}
     return {"select_filters": msgspec.json.encode(filters).decode(), "latest_first": "false", "limit": str(_ROWS)}
 
 
 def charges_page(body: bytes) -> ChargesPage:
-    """Parse one page. Raises PayloadChanged: it has another form."""
+    """Parse one page. Raises PayloadChanged: it has an unexpected format."""
     try:
         page = msgspec.json.decode(body, type=ChargesPage)
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the charges have another form: {fit_sentence(str(error))}") from error
+        raise PayloadChanged(f"vastai: the charges have an unexpected format: {fit_sentence(str(error))}") from error
     if not page.success:
         raise PayloadChanged("vastai: the charges say success: false")
     return page
 
 
 def charges_of(rows: Sequence[ChargeItem], since: date, until: date, now: datetime) -> list[ProviderCharge]:
-    """Charges of instances by day and kind. The part of a row's amount that its items do not explain is `other`.
+    """Return charges of instances by day and kind. The part of an amount that its items do not explain is `other`.
 
     Args:
-        since, until: the requested days, both included.
+        since, until: the requested days, both inclusive.
         now: a day is final once it is over.
 
     Raises:
@@ -93,13 +93,13 @@ def charges_of(rows: Sequence[ChargeItem], since: date, until: date, now: dateti
 
 
 def _instance_id(row: ChargeItem) -> str | None:
-    """The instance of a row; None: it is of a volume or of something else."""
+    """Return the instance of a row; None: it is about a volume or something else."""
     source = row.source or ""
     if not source.startswith(_SOURCE):
         return None
     instance_id = source.removeprefix(_SOURCE)
     if not (instance_id.isascii() and instance_id.isdigit() and len(instance_id) <= 20):
-        raise PayloadChanged("vastai: a charge names no instance")
+        raise PayloadChanged("vastai: a charge has no instance id")
     return instance_id
 
 
@@ -116,7 +116,7 @@ def _parts(row: ChargeItem, since: date, until: date) -> Iterator[tuple[date, st
 
 def _leaves(items: Sequence[ChargeItem], depth: int = 0) -> Iterator[ChargeItem]:
     if depth > _DEEPEST:
-        raise PayloadChanged("vastai: charges nested too deeply")
+        raise PayloadChanged("vastai: the charges are nested too deeply")
     for item in items:
         if item.items and item.type not in _KINDS:
             yield from _leaves(item.items, depth + 1)
@@ -132,7 +132,7 @@ def _amount(item: ChargeItem) -> float:
 
 
 def _days(item: ChargeItem, since: date, until: date) -> list[date]:
-    """The days of an item that were requested; `end` is within the last day."""
+    """Return the days of an item that were requested; `end` is within the last day."""
     if not 0 <= item.start <= item.end < _LAST_SECOND:
         raise PayloadChanged("vastai: a charge has no dates")
     first = max(datetime.fromtimestamp(item.start, UTC).date(), since)

@@ -11,7 +11,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.vastai.error_mapping import reading_error
 
-# Seconds between two requests of a class; searches have a setting of their own.
+# Seconds between two requests of a class; the interval of searches is a setting.
 # source: the vendor's generated specification (x-rateLimit), 2026-08
 INTERVALS_S: Final[Mapping[str, float]] = {
     "instances": 1.0, "create": 4.5, "destroy": 3.0, "label": 1.0, "user": 1.0, "bid": 5.5, "charges": 1.0,
@@ -23,11 +23,11 @@ _SMALL_BYTES: Final = 2**20
 
 
 class VastClient(ApiClient):
-    """One `[providers.vastai]`."""
+    """The client of one `[providers.vastai]`."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         super().__init__(settings, tools, intervals_s=INTERVALS_S, reading=reading_error)
 
     def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> HttpReply:
-        """As `ApiClient.ask`; answers other than searches are small."""
+        """Like `ApiClient.ask`; answers other than searches are small."""
         return super().ask(method, path, kind=kind, urgent=urgent, **({"max_bytes": _SMALL_BYTES} | options))

@@ -20,7 +20,7 @@ _PORTS_MAX: Final = 64
 LEAST_DISK_GB: Final = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
 _LAST_PORT: Final = 65_535
 _SAME_PORTS: Final = range(70_000, 100_000)  # "map me to one number in and out", in the vendor's words
-# The wire's own words, misspelled there. source: the vendor's client 1.9
+# Names of the wire format, with its misspellings. source: the vendor's client 1.9
 RUNTYPES: Final = {
     "ssh": "ssh_direc ssh_proxy",
     "ssh_direct": "ssh_direc ssh_proxy",
@@ -30,7 +30,7 @@ RUNTYPES: Final = {
     "jupyter_proxy": "jupyter_proxy ssh_proxy",
     "args": "args",
 }
-# Codes that mean that nothing was made, even with status 200.
+# Codes that mean that nothing was created, even with status 200.
 _PLAIN_REFUSALS: Final = frozenset({
     "auth_error", "insufficient_credit", "invalid_args", "invalid_price", "missing_billing", "no_ssh_key_for_vm",
     "no_such_ask",
@@ -38,26 +38,26 @@ _PLAIN_REFUSALS: Final = frozenset({
 
 
 def create_body(order: Order, now: datetime) -> dict[str, Any]:
-    """The create request. `price` alone makes it a bid: without it the rental is on demand, at the full price.
+    """Build the create request. `price` alone makes it a bid: without it the rental is on demand, at the full price.
 
-    With a template, an empty image or runtype is left to the template; the order's `onstart` replaces the template's,
-    and its `env` is merged into the template's.
+    With a template, an empty image or runtype means the template's; the order's `onstart` replaces the template's, and
+    its `env` is merged into the template's.
 
     Raises:
-        OrderRefused: it cannot be put into a request.
+        OrderRefused: the order does not fit into a request.
     """
     if order.bid_usd_hour is not None:
         check_bid(order.bid_usd_hour)
     if len(order.label) > LABEL_LENGTH:
         raise bad_order(f"the label is longer than {LABEL_LENGTH} characters")
     if not order.image and not order.template:
-        raise bad_order("neither an image nor a template is named")
+        raise bad_order("neither an image nor a template is set")
     body: dict[str, Any] = {
         "client_id": "me",
         "disk": max(order.disk_gb, LEAST_DISK_GB),
         "label": order.label,
         "env": dict(order.env) | _ports(order.ports),
-        "cancel_unavail": True,  # false is the default for bids: an outbid instance is stopped then, its disk billed
+        "cancel_unavail": True,  # bids default to false: an outbid instance is then stopped, and its disk billed
         "force": False,
     }
     optional = {
@@ -73,18 +73,18 @@ def create_body(order: Order, now: datetime) -> dict[str, Any]:
 
 
 def check_bid(bid_usd_hour: float) -> None:
-    """Reject a bid that cannot be made. Raises OrderRefused."""
+    """Reject an impossible bid. Raises OrderRefused."""
     if not 0.001 <= bid_usd_hour <= 128:
         raise OrderRefused(f"vastai: a bid of {bid_usd_hour} is outside 0.001 to 128", RefusalKind.BID_TOO_LOW)
 
 
 def bad_order(what: str) -> OrderRefused:
-    """The error of an order that is not sent because it would be refused."""
+    """Return the error of an order that is not sent because it would be refused."""
     return OrderRefused(f"vastai: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
 def created(reply: HttpReply, now: datetime) -> Created:
-    """The receipt of a create. Raises OrderError: what the answer says instead."""
+    """Return the receipt of a create. Raises OrderError: the answer reports an error."""
     refusal = read_error_body(reply)
     values = refusal.value
     contract, success = values.get("new_contract"), values.get("success")
@@ -105,29 +105,29 @@ def _runtype(order: Order) -> str | None:
         return None
     word = RUNTYPES.get(order.runtype)
     if word is None:
-        raise bad_order(f"no such runtype; known are {', '.join(RUNTYPES)}")
+        raise bad_order(f"unknown runtype; expected one of {', '.join(RUNTYPES)}")
     return word
 
 
 def _onstart(order: Order, now: datetime) -> str | None:
-    """The start script. With runtype `args` it is the entrypoint, which takes no lines in front."""
+    """Return the start script. With runtype `args` it is the entrypoint, which accepts no lines before it."""
     script = order.onstart
     if order.self_destruct_at is not None:
         if order.runtype == "args":
-            raise bad_order("self_destruct needs an ssh or jupyter runtype: with args, onstart is the entrypoint")
+            raise bad_order("self_destruct requires an ssh or jupyter runtype: with args, onstart is the entrypoint")
         if order.template and script is None:
-            raise bad_order("self_destruct takes the place of the template's onstart: set onstart as well")
+            raise bad_order("self_destruct replaces the template's onstart: set onstart as well")
         script = with_self_destruct(script or "", order.self_destruct_at, now)
         if script is None:
-            raise bad_order("self_destruct needs an onstart that is a shell script")
+            raise bad_order("self_destruct requires an onstart that is a shell script")
     if script is not None and len(script) > ONSTART_LENGTH:
-        added = "" if order.self_destruct_at is None else ", the lines of self_destruct included"
-        raise bad_order(f"onstart has {len(script)} characters{added}; vast.ai takes {ONSTART_LENGTH}")
+        added = "" if order.self_destruct_at is None else ", including the lines of self_destruct"
+        raise bad_order(f"onstart has {len(script)} characters{added}; vast.ai accepts {ONSTART_LENGTH}")
     return script
 
 
 def _ports(ports: tuple[str, ...]) -> dict[str, str]:
-    """Docker's options for opening ports, as the vendor's client spells them."""
+    """Return Docker's options for opening ports, as the vendor's client spells them."""
     if len(ports) > _PORTS_MAX:
         raise bad_order(f"{len(ports)} ports; vast.ai opens {_PORTS_MAX}")
     return {_option(port): "1" for port in ports}
@@ -136,7 +136,7 @@ def _ports(ports: tuple[str, ...]) -> dict[str, str]:
 def _option(port: str) -> str:
     found = _PORT.fullmatch(port)
     if found is None:
-        raise bad_order(f'port {port[:20]!r} is not like "8000", "8080:8000" or "53/udp"')
+        raise bad_order(f'port {port[:20]!r}: expected "8000", "8080:8000" or "53/udp"')
     inside, outside, protocol = found[2], found[1] or found[2], found[3] or ""
     for number in (int(inside), int(outside)):
         if not 0 < number <= _LAST_PORT and number not in _SAME_PORTS:
@@ -145,21 +145,19 @@ def _option(port: str) -> str:
 
 
 def _login(registry: Registry) -> str:
-    """Docker's login arguments; the wire has no way to quote them."""
+    """Return Docker's login arguments; the wire format cannot quote them."""
     words = (registry.username, registry.password, registry.server)
     if not all(words) or any(character.isspace() or character in "\"'" for word in words for character in word):
-        raise bad_order("the registry's server, username and password must be set, without blanks and quotes")
+        raise bad_order("the registry's server, username and password must be set, without spaces and quotes")
     return f"-u {registry.username} -p {registry.password} {registry.server}"
 
 
 def _volume(volume: Volume) -> dict[str, Any]:
-    """An existing volume, or a new one out of a volume offer: `volume_id` is then the number of that offer."""
+    """Return an existing volume, or a new one from a volume offer: `volume_id` is then the id of that offer."""
     if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
-        raise bad_order("a volume's mount is an absolute path without blanks")
+        raise bad_order("a volume's mount must be an absolute path without spaces")
     if volume.volume_id is None or not (volume.volume_id.isascii() and volume.volume_id.isdigit()):
-        raise bad_order(
-            "a volume needs its number as volume_id; a new one the number of the machine's volume offer, and size_gb"
-        )
+        raise bad_order("a volume requires volume_id; for a new one, the id of the machine's volume offer and size_gb")
     info: dict[str, Any] = {
         "mount_path": volume.mount,
         "create_new": volume.size_gb is not None,

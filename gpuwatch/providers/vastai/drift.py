@@ -18,13 +18,13 @@ from gpuwatch.providers.vastai.rows import VastRow
 
 _READ: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
 _PRICES: Final = frozenset({"dph_total", "min_bid", "storage_cost", "storage_total_cost"})
-_REPORTED_MAX: Final = 20  # names of one kind; an answer of another format would fill a page
+_REPORTED_MAX: Final = 20  # names of one kind; an answer in another format would fill a page
 
 
 def drift(seen: Iterable[str]) -> tuple[str, ...]:
-    """What the field names of an answer say: "new field: x", and "field gone: y" for fields that gpuwatch reads.
+    """Report what changed in the field names: "new field: x", and "field gone: y" for fields that gpuwatch reads.
 
-    A field that makes the price is a "price field gone".
+    A missing field of the price is a "price field gone".
 
     Args:
         seen: the names found in any of the sampled rows; empty: there was no row, so nothing is reported.
@@ -32,7 +32,7 @@ def drift(seen: Iterable[str]) -> tuple[str, ...]:
     return _drift(frozenset(seen))
 
 
-@lru_cache(maxsize=8)  # one answer after the other has the same names
+@lru_cache(maxsize=8)  # successive answers have the same names
 def _drift(names: frozenset[str]) -> tuple[str, ...]:
     if not names:
         return ()
@@ -42,11 +42,11 @@ def _drift(names: frozenset[str]) -> tuple[str, ...]:
 
 
 def unusable_fields(skipped: Mapping[str, int], rows: int) -> tuple[str, ...]:
-    """The fields because of which no row at all can be used: "price field gone: x", "field of another type: x".
+    """Return the fields that make every row unusable: "price field gone: x", "field of another type: x".
 
     Args:
         skipped: reason → rows.
-        rows: of the whole answer.
+        rows: number of rows of the whole answer.
     """
     notes = []
     for reason, count in skipped.items():

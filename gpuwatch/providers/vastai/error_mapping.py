@@ -1,7 +1,7 @@
-"""Which errors vast.ai's answers other than 200 mean. Pure.
+"""Maps vast.ai's answers other than 200 to errors. Pure.
 
-Bodies are `{"success": false, "error": code, "msg": sentence}` with parts missing, plain text, or a page from the edge;
-a wrong key is 401, 403 or 404; "too many" comes in five shapes.
+Bodies are `{"success": false, "error": code, "msg": sentence}` with parts missing, plain text, or a page of the edge;
+a wrong key is 401, 403 or 404; "too many requests" comes in five shapes.
 source: the vendor's documents and client 1.9, and public logs, read 2026-11.
 """
 
@@ -41,16 +41,16 @@ _QUOTA: Final = "search_quota_exceeded"
 
 
 class VastErrorBody(ErrorBody, frozen=True):
-    """The error in an answer, by vast.ai's own forms; `value` is an object."""
+    """The error in an answer, in vast.ai's formats; `value` is an object."""
 
     @property
     def is_key_error(self) -> bool:
-        """A key problem, whatever the status: "404 Invalid user key" is not "not found"."""
+        """Whether the key is the problem, whatever the status: "404 Invalid user key" is not "not found"."""
         return self.status == 401 or (self.status in (400, 403, 404) and self.has(*_KEY_WORDS))
 
 
 def read_error_body(reply: HttpReply) -> VastErrorBody:
-    """Read the error out of an answer; never fails."""
+    """Parse the error in an answer; never fails."""
     try:
         value = msgspec.json.decode(reply.body)
     except UNREADABLE:
@@ -68,7 +68,7 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
 
 
 def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads (a search, a list), by vast.ai's own reading of the body."""
+    """Map the answer to the error of a request that only reads (a search, a list)."""
     refusal = read_error_body(reply)
     line = f"vastai: {refusal.summary}"
     if reply.status == 429:
@@ -80,18 +80,18 @@ def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> P
     if reply.status >= 500 or reply.status == 408:
         return ProviderDown(line)
     if 300 <= reply.status < 400:
-        return ProviderDown(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+        return ProviderDown(f"vastai: {reply.status}, a redirect, not followed; check `base_url`")
     if 200 <= reply.status < 300:
         return PayloadChanged(f"{line}: an unexpected answer")
     return KeyRejected(line) if reply.status == 403 else PayloadChanged(line)
 
 
 def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
-    """The error of an order; only a plain refusal proves that nothing was made."""
+    """Map the answer to the error of an order; only a plain refusal proves that nothing was created."""
     refusal = read_error_body(reply)
     line = f"vastai: {refusal.summary}"
     if reply.status in _MOVED:
-        return OrderRefused(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+        return OrderRefused(f"vastai: {reply.status}, a redirect, not followed; check `base_url`")
     if not 400 <= reply.status < 500 or reply.status == 408:
         return OutcomeUnknown(line)
     if reply.status == 429:
@@ -108,7 +108,7 @@ def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
 
 
 def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> float | None:
-    """Seconds to wait, limited to a second and an hour; None: the answer does not say."""
+    """Return the seconds to wait, clamped to 1 second and 1 hour; None: the answer does not say."""
     for said in (asked_wait_s(reply, now), number(refusal.value.get("retry_after"))):
         if said is not None:
             return min(max(said, _WAIT_MIN_S), _WAIT_MAX_S)
@@ -119,7 +119,7 @@ def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> fl
 
 
 def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> datetime:
-    """When the day's rows begin anew: by the answer if that is within a day, else the next 00:00 UTC."""
+    """Return when the row quota resets: as the answer states if that is within a day, else the next 00:00 UTC."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     unix_s = number(reply.headers.get("x-ratelimit-reset"))
     wait_s = number(refusal.value.get("retry_after"))

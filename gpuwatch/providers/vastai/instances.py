@@ -1,6 +1,6 @@
-"""Instances, as vast.ai's v1 list shows them. Pure.
+"""Parses instances from vast.ai's v1 list. Pure.
 
-Tokens, start scripts and environments are in these rows too: they are never read.
+The rows also contain tokens, start scripts and environments: these are never read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
 
 _MIB: Final = 1024.0
-_MOST: Final = 1e9  # MiB, GB: beyond it a size is in another unit
+_MOST: Final = 1e9  # MiB, GB: a larger size is in another unit
 _LAST_PORT: Final = 65_535
 
 # source: the vendor's documents of `show instance`, 2026-08
@@ -69,7 +69,7 @@ class _Row(msgspec.Struct):
     gpu_util: float | None = None
     ssh_host: str | None = None
     ssh_port: int | None = None
-    ssh_user: str | None = None  # of the emulator alone: containers of the market let in root
+    ssh_user: str | None = None  # only in the emulator: containers of the market let in root
     public_ipaddr: str | None = None
     ports: dict[str, Any] | None = None
     start_date: float | None = None
@@ -81,7 +81,7 @@ _LESSER: Final = {field.name: field.type for field in msgspec.structs.fields(_Ro
 
 
 class InstancePage(msgspec.Struct):
-    """One page of the list: an answer without these keys is no page, whatever its status."""
+    """One page of the list: an answer without these keys is not a page, whatever its status."""
 
     success: bool
     instances: list[msgspec.Raw]
@@ -91,12 +91,14 @@ class InstancePage(msgspec.Struct):
 
 
 def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
-    """Understand one page. Raises PayloadChanged: it is anything but a page with every instance readable."""
+    """Parse one page. Raises PayloadChanged: it is not a page in which every instance is readable."""
     try:
         page = msgspec.json.decode(body, type=InstancePage)
         rows = [_row(raw) for raw in page.instances]
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the list of instances has another form: {fit_sentence(str(error))}") from error
+        raise PayloadChanged(
+            f"vastai: the instance list has an unexpected format: {fit_sentence(str(error))}"
+        ) from error
     if not page.success:
         raise PayloadChanged("vastai: the list of instances says success: false")
     return page, [_instance(row) for row in rows]
@@ -109,18 +111,18 @@ class _One(msgspec.Struct):
 
 
 def parse_one(body: bytes) -> Instance | None:
-    """Understand the answer about one instance; None: it is gone. Raises PayloadChanged."""
+    """Parse the answer about one instance; None: it is gone. Raises PayloadChanged."""
     try:
         one = msgspec.json.decode(body, type=_One)
         return None if bytes(one.instances) == b"null" else _instance(_row(one.instances))
     except UNREADABLE as error:
         raise PayloadChanged(
-            f"vastai: the answer about an instance has another form: {fit_sentence(str(error))}"
+            f"vastai: the instance answer has an unexpected format: {fit_sentence(str(error))}"
         ) from error
 
 
 def state_of(words: Mapping[str, str | None]) -> InstanceState:
-    """The state behind an instance's own words.
+    """Return the state that an instance's status fields mean.
 
     Args:
         words: `actual_status` (None: provisioning), `intended_status`, `cur_state`, `status_msg`.
@@ -129,7 +131,7 @@ def state_of(words: Mapping[str, str | None]) -> InstanceState:
     state = InstanceState.STARTING if actual is None else _STATES.get(actual, InstanceState.UNKNOWN)
     stays_stopped = words.get("intended_status") == "stopped"
     if state is InstanceState.EXITED and stays_stopped:
-        return InstanceState.STOPPED  # by the renter, or outbid, which looks the same
+        return InstanceState.STOPPED  # by the renter, or outbid, which look the same
     if state is not InstanceState.STARTING:
         return state
     message = (words.get("status_msg") or "").lower()
@@ -141,7 +143,7 @@ def state_of(words: Mapping[str, str | None]) -> InstanceState:
 
 
 def _row(raw: msgspec.Raw) -> _Row:
-    """A row, lenient only where no decision depends on it: an odd port must not hide an instance that is billed."""
+    """A row; lenient where no decision depends on a field: an odd port must not hide an instance that is billed."""
     try:
         return msgspec.json.decode(raw, type=_Row)
     except msgspec.ValidationError:
@@ -190,7 +192,7 @@ def _instance(row: _Row) -> Instance:
 
 
 def _ssh(row: _Row) -> tuple[str | None, int | None]:
-    """Where SSH answers: straight at the host if its port is mapped, for the proxy answers before sshd does."""
+    """Return the SSH address: the host itself if its port is mapped, because the proxy answers before sshd does."""
     mapped = (row.ports or {}).get("22/tcp")
     address = _address(row.public_ipaddr)
     for mapping in mapped if isinstance(mapped, list) and address is not None else []:
@@ -208,14 +210,14 @@ def _address(text: str | None) -> str | None:
 
 
 def _port(value: object) -> int | None:
-    """A port number; the wire has it as a text in `ports`, as a number in `ssh_port`."""
+    """Return a port number; the wire format has text in `ports` and a number in `ssh_port`."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_LAST_PORT)):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LAST_PORT else None
 
 
 def _disk_price(row: _Row) -> float | None:
-    """The disk alone. `instance.totalHour` is not always that: one documented example holds the running price there."""
+    """Return the price of the disk alone. `instance.totalHour` may be the running price, as one example shows."""
     if row.storage_total_cost is not None:
         return _price(row.storage_total_cost)
     stated = (row.instance or {}).get("diskHour")
@@ -227,10 +229,10 @@ def _price(usd_hour: float | None) -> float | None:
 
 
 def _sized(value: float | None, unit: float = 1.0) -> float | None:
-    """0 means "not known" at vast.ai."""
+    """Return None for 0, which means "unknown" at vast.ai."""
     return value / unit if value is not None and 0 < value < _MOST else None
 
 
 def _status(row: _Row) -> str:
-    """The marketplace's own words: the state, and its message."""
+    """Return the marketplace's own words: the state, and its message."""
     return fit_sentence(": ".join(filter(None, (row.actual_status or "new", (row.status_msg or "").strip()))))

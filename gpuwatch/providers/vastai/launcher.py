@@ -1,4 +1,4 @@
-"""vast.ai's renting side. Requests that change something are sent once, whatever happens."""
+"""The launcher of vast.ai. Requests that change something are sent once, whatever happens."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from gpuwatch.providers.vastai.instances import parse_one, parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import PROVIDER
 
-_PAGE_ROWS: Final = 25  # the most that a page holds
+_PAGE_ROWS: Final = 25  # the maximum page size
 _PAGES_MAX: Final = 200
 _PAGE_BYTES: Final = 8 * 2**20
 _CREATE_DEADLINE_S: Final = 60.0  # a create may take several seconds, and giving up early costs more than waiting
 
 
 class VastLauncher:
-    """vast.ai's renting side. It needs a key with `instance_read`, `instance_write`, `user_read` and `billing_read`."""
+    """Rents at vast.ai. Its key needs `instance_read`, `instance_write`, `user_read` and `billing_read`."""
 
     name = PROVIDER
 
@@ -43,7 +43,7 @@ class VastLauncher:
         self._client = client
 
     def create(self, order: Order) -> Created:
-        """Rent, once: on demand, or with the order's bid. Raises OrderError."""
+        """Rent once: on demand, or with the order's bid. Raises OrderError."""
         body = create_body(order, self._client.tools.now())
         reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
         return created(reply, self._client.tools.now())
@@ -53,10 +53,10 @@ class VastLauncher:
         create_body(order, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account, all pages; a list that does not add up is not a list.
+        """Return every instance of the account, from all pages; rejects a list whose numbers do not add up.
 
         Raises:
-            ProviderError: a page is missing or odd.
+            ProviderError: a page is missing or malformed.
         """
         self._client.require_key()
         found: dict[str, Instance] = {}
@@ -71,25 +71,25 @@ class VastLauncher:
                 break
             tokens.add(page.next_token)
             params["after_token"] = page.next_token
-        raise PayloadChanged("vastai: the list of instances has no end: its pages repeat")
+        raise PayloadChanged("vastai: the instance list does not end: its pages repeat")
 
     def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: the marketplace says that it is gone.
+        """Return one instance; None: the marketplace states that it is gone.
 
         Raises:
             ProviderError: no usable answer, or one about another instance.
         """
         if not ID.fullmatch(instance_id):
-            raise PayloadChanged("vastai: that is no id of an instance")
+            raise PayloadChanged("vastai: invalid instance id")
         self._client.require_key()
         path = f"/api/v0/instances/{instance_id}/"
         found = parse_one(self._client.ask("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
         if found is not None and found.instance_id != instance_id:
-            raise PayloadChanged(f"vastai: asked for instance {instance_id}, it answered about {found.instance_id}")
+            raise PayloadChanged(f"vastai: asked for instance {instance_id}, but got {found.instance_id}")
         return found
 
     def destroy(self, instance_id: str) -> None:
-        """End an instance; one that is gone already is no error. Raises OrderError: not done, or not known."""
+        """End an instance, unless it is already gone. Raises OrderError: not done, or outcome unknown."""
         reply = self._change("destroy", "DELETE", f"/api/v0/instances/{_path_id(instance_id)}/", {})
         if reply.status == 404 and not read_error_body(reply).is_key_error:
             if read_error_body(reply).code in {"no_such_instance", "not_found"}:
@@ -98,12 +98,12 @@ class VastLauncher:
         self._need_success(reply)
 
     def label(self, instance_id: str, label: str) -> None:
-        """Name an instance. Raises OrderError: not done, or not known."""
+        """Label an instance. Raises OrderError: not done, or outcome unknown."""
         path = f"/api/v0/instances/{_path_id(instance_id)}/"
         self._need_success(self._change("label", "PUT", path, {"label": label[:LABEL_LENGTH]}))
 
     def credit_usd(self) -> float | None:
-        """What the account can still spend. Of the answer only this number is kept: it holds the key, too.
+        """Return what the account can still spend. Reads only this number: the answer also contains the key.
 
         Raises:
             ProviderError: no usable answer.
@@ -112,13 +112,13 @@ class VastLauncher:
         return credit_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
 
     def account_id(self) -> str | None:
-        """The account's number; None: this key may list instances, but not read that (it lacks `user_read`).
+        """Return the account's number; None: this key may list instances, but cannot read that (it lacks `user_read`).
 
-        An answer that names no account (a 404, another form) names none tomorrow either: the key itself then stands for
-        its account, which never takes another key for the same one.
+        An answer without an account (a 404, another format) will have none tomorrow either: the key itself then
+        identifies the account, and another key never counts as the same account.
 
         Raises:
-            ProviderError: no usable answer; KeyRejected: the key is good for nothing.
+            ProviderError: no usable answer; KeyRejected: the key is invalid.
         """
         self._client.require_key()
         try:
@@ -128,18 +128,18 @@ class VastLauncher:
             return None
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """Bid another price for the whole of a spot instance, its disk not included.
+        """Change the bid for the whole of a spot instance, excluding its disk.
 
         Raises:
             OrderRefused: BID_TOO_LOW outside 0.001 to 128 $/h; BAD_ORDER if rented on demand; OTHER if it is gone.
-            OrderError: not done, or not known.
+            OrderError: not done, or outcome unknown.
         """
         check_bid(bid_usd_hour)
         path = f"/api/v0/instances/bid_price/{_path_id(instance_id)}/"
         self._need_success(self._change("bid", "PUT", path, {"client_id": "me", "price": bid_usd_hour}))
 
     def price_increases(self) -> Sequence[PriceIncrease]:
-        """The proposals of hosts. If there are any, the instances are listed too: a proposal has no number of GPUs.
+        """Return the proposals of hosts. If there are any, lists the instances too: a proposal has no GPU count.
 
         Raises:
             ProviderError: no usable answer.
@@ -151,23 +151,23 @@ class VastLauncher:
         return increases_of(rows, self.list_instances()) if rows else []
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
-        """Accept or reject a proposal: a rejected contract keeps its price, and is not extended beyond its end.
+        """Accept or reject a proposal: a rejected contract keeps its price, but is not extended beyond its end.
 
         Raises:
-            OrderRefused: it is no longer open, or there is none of that number.
-            OrderError: not done, or not known.
+            OrderRefused: it is no longer open, or does not exist.
+            OrderError: not done, or outcome unknown.
         """
         if not (increase_id.isascii() and increase_id.isdigit()):
-            raise OrderRefused("vastai: that is not a number of a price increase", RefusalKind.BAD_ORDER)
+            raise OrderRefused("vastai: invalid price increase id", RefusalKind.BAD_ORDER)
         word = "accept" if accept else "reject"
-        body = {"pending_price_increase_id": int(increase_id)}  # with any other key it is refused
+        body = {"pending_price_increase_id": int(increase_id)}  # any other field name is refused
         self._need_success(self._change(word, "PUT", f"/api/v0/instances/{word}-price-increase/", body))
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge]:
-        """What was charged on these days (UTC), both included; a day costs a request for every 500 instances.
+        """Return the charges of these days (UTC), both inclusive; a day costs one request per 500 instances.
 
         Raises:
-            ProviderError: a page is missing or odd.
+            ProviderError: a page is missing or malformed.
         """
         self._client.require_key()
         now = self._client.tools.now()
@@ -191,13 +191,13 @@ class VastLauncher:
                 break
             tokens.add(page.next_token)
             params["after_token"] = page.next_token
-        raise PayloadChanged("vastai: the list of charges has no end: its pages repeat")
+        raise PayloadChanged("vastai: the list of charges does not end: its pages repeat")
 
     def _page(self, kind: str, path: str, params: Mapping[str, str]) -> bytes:
         return self._client.ask("GET", path, kind=kind, params=params, max_bytes=_PAGE_BYTES).body
 
     def _change(self, kind: str, method: str, path: str, body: object) -> HttpReply:
-        """The answer of any status to a request that changes something. Raises OrderRefused, OutcomeUnknown."""
+        """Return the answer of any status to a request that changes something. Raises OrderRefused, OutcomeUnknown."""
         self._client.require_key_to_order()
         return self._client.send(method, path, body, kind=kind, deadline_s=_CREATE_DEADLINE_S)
 
@@ -220,29 +220,29 @@ class _Account(msgspec.Struct):
 
 
 def credit_of(body: bytes) -> float | None:
-    """The spendable dollars of an account's answer. Raises PayloadChanged."""
+    """Return the spendable dollars of an account answer. Raises PayloadChanged."""
     try:
         return msgspec.json.decode(body, type=_User).credit
     except UNREADABLE as error:
-        raise PayloadChanged("vastai: the answer about the account has another form") from error
+        raise PayloadChanged("vastai: the account answer has an unexpected format") from error
 
 
 def account_of(body: bytes) -> str:
-    """The number of an account. Raises PayloadChanged."""
+    """Return the number of an account. Raises PayloadChanged."""
     try:
         return str(msgspec.json.decode(body, type=_Account).id)
     except UNREADABLE as error:
-        raise PayloadChanged("vastai: the answer about the account has another form") from error
+        raise PayloadChanged("vastai: the account answer has an unexpected format") from error
 
 
 def _path_id(text: str) -> str:
     if not ID.fullmatch(text):
-        raise OrderRefused("vastai: that is no id of an offer or an instance", RefusalKind.BAD_ORDER)
+        raise OrderRefused("vastai: invalid offer or instance id", RefusalKind.BAD_ORDER)
     return text
 
 
 def _whole(found: dict[str, Instance], total: int, labels: dict[str, int] | None) -> Sequence[Instance]:
-    """All instances, if they are as many as the list itself states."""
+    """Return all instances, if there are as many as the list itself states."""
     if len(found) < total or (labels and sum(labels.values()) > len(found)):
         raise ProviderError(f"vastai: {len(found)} instances listed of {total}: the list is incomplete")
     return list(found.values())

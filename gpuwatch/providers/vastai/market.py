@@ -1,4 +1,4 @@
-"""vast.ai's search: one page for a hunt, as many pages as there are for a sweep."""
+"""The market of vast.ai: one page for a hunt, all pages for a sweep."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gpuwatch.providers.vastai.client import SEARCH_PATH, VastClient
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
 from gpuwatch.providers.vastai.rows import PROVIDER, KnownRows, RowReader
 
-_PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
-_PRICE_STEP: Final = 1e-9  # past a price that fills a whole page by itself
-_KINDS_MAX: Final = 8  # kinds of query, by rental type and disk, whose rows are kept
-_HAIR: Final = 1e-6  # a price's last digits, in dollars
+_PAGES_MAX: Final = 400  # 25,600 rows at 64 per page: six times the market of 2026
+_PRICE_STEP: Final = 1e-9  # to get past a price that fills a whole page by itself
+_KINDS_MAX: Final = 8  # kinds of query, by rental type and disk, with cached rows
+_HAIR: Final = 1e-6  # rounding error of a price, in dollars
 OnOffers = Callable[[Sequence[Offer]], None]
 
 
 class VastMarket:
-    """vast.ai's search. A query with a `limit` is a hunt: it asks for one page, ahead of waiting sweeps."""
+    """Searches vast.ai. A query with a `limit` is a hunt: one page, ahead of waiting sweeps."""
 
     name = PROVIDER
 
@@ -33,13 +33,13 @@ class VastMarket:
         self._known: dict[tuple[bool, float], KnownRows] = {}
 
     def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
-        """The offers that match, cheapest first.
+        """Return the matching offers, cheapest first.
 
         Args:
-            on_offers: gets offers as they arrive, unsorted; twice if an answer breaks off and is requested again.
+            on_offers: receives offers as they arrive, unsorted; twice if an answer is cut off and requested again.
 
         Raises:
-            ProviderError: no usable answer at all.
+            ProviderError: no usable answer.
         """
         tools = self._client.tools
         began, observed_at = tools.monotonic(), tools.now()
@@ -77,7 +77,7 @@ class VastMarket:
 
 
 class _PagedSearch:
-    """Pages by price, the only way past the marketplace's cap on rows."""
+    """Pages by price, the only way to get past the marketplace's cap on rows."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
@@ -92,7 +92,7 @@ class _PagedSearch:
         self._broken = ""
         self.searches = 0
         self.from_usd_hour: float | None = None
-        # of names that it does not use, such as those of several cards together, vast.ai has no offers
+        # vast.ai has no offers of names that it does not use, such as those shared by several cards
         self.done = bool(query.gpus) and not wire_names(query.gpus)
 
     def take(self, page: ParsedAnswer) -> None:
@@ -107,12 +107,12 @@ class _PagedSearch:
         self._settle(page, new=len(self._offers) - known_before)
 
     def broke_off(self, why: str) -> None:
-        """A later page failed: the offers so far are right, but not all."""
+        """Mark the result as partial after a later page failed: the offers so far are correct."""
         self._broken = why.replace(f"{PROVIDER}: ", "")
         self._completeness = Completeness.PARTIAL
 
     def answer(self, observed_at: datetime, elapsed_s: float) -> Answer:
-        """All offers found, in order."""
+        """Return all offers found, in order."""
         complete = self._completeness is Completeness.COMPLETE
         return Answer(
             provider=PROVIDER,
@@ -129,7 +129,10 @@ class _PagedSearch:
         )
 
     def _settle(self, page: ParsedAnswer, new: int) -> None:
-        """Complete, truncated, or one more page. More rows than asked for: this server does not truncate."""
+        """Decide whether the result is complete, truncated, or needs one more page.
+
+        A server that sends more rows than requested does not truncate.
+        """
         if page.rows not in (self._asked, SILENT_CAP):
             self.done = True
             return
@@ -146,10 +149,10 @@ class _PagedSearch:
         if self._query.limit is not None or self.searches >= _PAGES_MAX:
             self._truncate(done=True)
         elif not self._in_order:
-            # One more page tells a server that ignores the order from one that ignores the prices as well.
+            # One more page distinguishes a server that ignores only the order from one that ignores the prices, too.
             self._truncate(done=self.searches > 1)
         elif not new:
-            # A full page at one price: other offers at that price cannot be reached.
+            # A full page at one price: other offers at that price are unreachable.
             self._truncate(done=last_usd_hour != from_usd_hour)
             self.from_usd_hour = last_usd_hour + _PRICE_STEP
 
@@ -161,7 +164,7 @@ class _PagedSearch:
         self._completeness, self.done = Completeness.TRUNCATED, done
 
     def _ignored_filter(self, page: ParsedAnswer) -> str:
-        """The filter that the rows of a page prove was not applied; empty: none."""
+        """Return the filter that the rows of a page prove to be ignored; empty: none."""
         if page.not_wanted:
             return "GPU names"
         prices = [offer.quoted_usd_hour for offer in page.offers]
@@ -173,7 +176,7 @@ class _PagedSearch:
         return "highest price" if most is not None and dearest > most + _HAIR else ""
 
     def _distrust(self, rows: int, ignored: str) -> None:
-        """A full page that was not filtered proves nothing; after a handful of rows, reading all of them may."""
+        """Stop at a page that was not filtered. A short one counts as truncated: reading all rows may help."""
         if rows < SILENT_CAP:
             self._in_order = False
             self._truncate(done=True)

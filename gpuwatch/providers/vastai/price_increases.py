@@ -1,8 +1,8 @@
 """Higher prices that hosts propose for running contracts. Pure.
 
 A row has a price "per second" without the number of GPUs; the vendor's client heads the column "$/GPU/hr". So the
-instance's own price decides: a row whose old price is the price of all its GPUs is for all of them, any other for one.
-The new price holds from the contract's present end on, never before.
+instance's own price decides: a row whose old price is the price of all its GPUs applies to all of them, others to one.
+The new price applies from the end of the contract's present term, never earlier.
 source: the vendor's client 1.9 and its tests, and the documents of the endpoint, read 2026-11.
 """
 
@@ -21,8 +21,8 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
 
 _SECONDS_AN_HOUR: Final = 3600.0
 _SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR
-_NEAR: Final = 0.01  # two prices are the same to a hundredth of them
-# What else may rise: its key without "old_" and "new_", its name, the factor to the unit for people, the unit.
+_NEAR: Final = 0.01  # two prices within one per cent are the same
+# What else may rise: its key without "old_" and "new_", its name, the factor to the displayed unit, the unit.
 _OTHERS: Final = (
     ("disk_ram_costpersec", "disk", _SECONDS_A_MONTH, "$/GB/month"),
     ("bwd_cost", "download", 1.0, "$/GB"),
@@ -32,7 +32,7 @@ _OTHERS: Final = (
 
 
 class IncreaseRow(msgspec.Struct):
-    """One proposal; null on the new side: this does not change."""
+    """One proposal; null in a new field: this value does not change."""
 
     pending_price_increase_id: int
     contract_id: int
@@ -55,12 +55,12 @@ class _IncreasesAnswer(msgspec.Struct):
 
 
 def increase_rows(body: bytes) -> list[IncreaseRow]:
-    """Understand the answer. Raises PayloadChanged: it is anything else, or a price in it is impossible."""
+    """Parse the answer. Raises PayloadChanged: unexpected format, or an impossible price."""
     try:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:
         stated = fit_sentence(str(error))
-        raise PayloadChanged(f"vastai: the price increases have another form: {stated}") from error
+        raise PayloadChanged(f"vastai: the price increases have an unexpected format: {stated}") from error
     if not answer.success:
         raise PayloadChanged("vastai: the price increases say success: false")
     for row in answer.pending_price_increases:
@@ -69,9 +69,9 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
 
 
 def increases_of(rows: Sequence[IncreaseRow], instances: Sequence[Instance]) -> list[PriceIncrease]:
-    """The proposals, each for all GPUs of its instance.
+    """Return the proposals, each for all GPUs of its instance.
 
-    If the instance is not listed, or has no number of GPUs, the prices are in `words` alone.
+    If the instance is not listed, or has no GPU count, only `words` contains the prices.
     """
     known = {instance.instance_id: instance for instance in instances}
     return [_increase(row, known) for row in rows]
@@ -95,7 +95,7 @@ def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
 
 
 def _gpus(old_usd_hour: float | None, instance: Instance) -> int | None:
-    """By what a row's price is to be multiplied."""
+    """Return the factor by which to multiply a row's price; None: unknown."""
     count, listed, disk = instance.gpu_count, instance.listed_usd_hour, instance.stopped_usd_hour
     if count is None or count < 1:
         return None
@@ -125,6 +125,6 @@ def _hourly(usd_second: float | None) -> float | None:
 def _check(row: IncreaseRow) -> None:
     prices = [getattr(row, name) for name in row.__struct_fields__ if name.startswith(("old_", "new_"))]
     if any(price is not None and not 0 <= price <= MAX_USD_HOUR for price in prices):
-        raise PayloadChanged("vastai: a price increase names an impossible price")
+        raise PayloadChanged("vastai: a price increase has an impossible price")
     if row.new_gpu_costpersec is not None and row.new_gpu_costpersec * _SECONDS_AN_HOUR > MAX_USD_HOUR:
-        raise PayloadChanged("vastai: a price increase names an impossible price")
+        raise PayloadChanged("vastai: a price increase has an impossible price")

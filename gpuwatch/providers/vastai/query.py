@@ -1,4 +1,4 @@
-"""From what is wanted to vast.ai's query object. Pure.
+"""Converts a query into vast.ai's query object. Pure.
 
 source: the vendor's client 1.9 and documents; names and filters as live clients report them, read 2026-11.
 """
@@ -15,28 +15,28 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.ports import Query
 
-ROWS_AT_MOST: Final = 1000  # requested when all are wanted
-SILENT_CAP: Final = 64  # sent back for larger requests too: without a key always, with one at times
-DEFAULT_DISK_GB: Final = 8.0  # in a quote, if no disk is asked for
-_HAIR: Final = 1.0 + 1e-9  # doubles: an offer exactly at the bound must not be lost to the last digit
+ROWS_AT_MOST: Final = 1000  # sent if all rows are wanted
+SILENT_CAP: Final = 64  # rows returned for larger requests, too: without a key always, with one sometimes
+DEFAULT_DISK_GB: Final = 8.0  # in a quote, if the query has no disk
+_HAIR: Final = 1.0 + 1e-9  # doubles: the last digit must not exclude an offer exactly at the bound
 
 
 def search_params(query: Query, from_usd_hour: float | None = None) -> dict[str, str]:
-    """The URL parameters of one search. Filters that the server is known to get wrong are not sent.
+    """Return the URL parameters of one search. Leaves out filters that the server is known to apply wrongly.
 
     Args:
-        from_usd_hour: only offers at or over this price, for the next page.
+        from_usd_hour: only offers at or above this price, for the next page.
     """
     return {"q": _conditions_text(query, from_usd_hour)}
 
 
-@lru_cache(maxsize=64)  # each hunt asks the same again and again
+@lru_cache(maxsize=64)  # each hunt repeats the same queries
 def _conditions_text(query: Query, from_usd_hour: float | None) -> str:
     return msgspec.json.encode(_conditions(query, from_usd_hour)).decode()
 
 
 def rows_asked(query: Query) -> int:
-    """The `limit` that is sent."""
+    """Return the `limit` to send."""
     return min(query.limit, ROWS_AT_MOST) if query.limit is not None else ROWS_AT_MOST
 
 
@@ -66,10 +66,10 @@ def _conditions(query: Query, from_usd_hour: float | None) -> dict[str, Any]:
 
 
 def wire_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """vast.ai's spellings of canonical names. vast.ai answers an unknown spelling with an empty list and no error.
+    """Return vast.ai's spellings of canonical names. Unknown spellings get an empty list from vast.ai, not an error.
 
-    A GPU that has never been seen there is requested by every spelling that exists: it may be new there. Empty: vast.ai
-    has no name for such a card alone.
+    A GPU never seen there is requested by all known spellings: it may be new there. Empty: vast.ai has no name for
+    this card alone.
     """
     names: dict[str, None] = {}
     for gpu in gpus:
@@ -84,7 +84,7 @@ def _wire_names_of(gpu: str) -> tuple[str, ...]:
         return (gpu,)
     meant = {name: catalog().resolve(name, row.memory_gib) for name in _known()}  # it always states the memory
     known = tuple(name for name, found in meant.items() if found.name == gpu)
-    # A card that it offers under an ambiguous name ("Tesla V100") is requested by that name alone.
+    # A card that it offers under an ambiguous name ("Tesla V100") is requested only by that name.
     if known or row.members or any(gpu in found.candidates for found in meant.values()):
         return known
     return row.spellings
@@ -92,7 +92,7 @@ def _wire_names_of(gpu: str) -> tuple[str, ...]:
 
 @cache
 def _known() -> tuple[str, ...]:
-    """The marketplace's own list, and what has been seen live besides."""
+    """Return the marketplace's own list, plus the spellings seen live."""
     return tuple(Path(__file__).with_name("gpu-names.txt").read_text("ascii").splitlines())
 
 

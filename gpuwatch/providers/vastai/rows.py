@@ -1,4 +1,4 @@
-"""From one row of vast.ai's search answer to an `Offer`, or to a reason why it is skipped. Pure."""
+"""Converts one row of vast.ai's search answer into an `Offer`, or skips it with a reason. Pure."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
-_LEAST_USD_HOUR: Final = 5e-7  # rounds to no micro-dollar at all
+_LEAST_USD_HOUR: Final = 5e-7  # less rounds to zero micro-dollars
 _MOST_GPUS: Final = 1024
 _MOST_DISK_GB: Final = 1e6
 _COUNTRY_LETTERS: Final = 2
-# what copy.copy() calls in the end, in half its time
+# what copy.copy() calls, in half its time
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
-_KNOWN_MAX: Final = 11_000  # known rows: a tenth more than the market of 2026
+_KNOWN_MAX: Final = 11_000  # cached rows: ten per cent more than the market of 2026
 _SHARED_MAX: Final = 5_000  # values
-_SPELLINGS_MAX: Final = 2_000  # of GPUs: a marketplace could invent any number, of any length
+_SPELLINGS_MAX: Final = 2_000  # of GPUs: a marketplace could send any number, of any length
 _SPELLING_LENGTH: Final = 200
-_FORGOTTEN: Final = 1_000  # of them, if there are more: those that were seen the longest time ago
+_FORGOTTEN: Final = 1_000  # rows to drop when the cache is full: those not seen for the longest time
 
 
 class KnownRow(msgspec.Struct, gc=False):
     """A row of an earlier answer.
 
-    Its hash stands for the row, which would take as much memory again as the offer. Hashes of numbers collide at
-    multiples of 2**61, so everything that makes the price is compared.
+    Its hash stands for the row, which would take as much memory as the offer. Hashes of numbers collide at multiples of
+    2**61, so everything that determines the price is compared.
     """
 
     digest: int
     prices: tuple[int, float, float | None, float | None, float | None]  # with the number of GPUs
-    offer: Offer  # as the newest answer has it, which holds it anyway
+    offer: Offer  # from the newest answer, which keeps it in memory anyway
 
 
 KnownRows = dict[int | str, KnownRow]  # by the row's id
@@ -50,7 +50,7 @@ KnownRows = dict[int | str, KnownRow]  # by the row's id
 class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The fields that gpuwatch reads, with their types of 2026. All other fields are ignored.
 
-    They stand in the order in which vast.ai sends them: the decoder expects the next one next.
+    Their order is vast.ai's: the decoder expects the next one next.
     """
 
     id: int | str
@@ -96,10 +96,10 @@ _fields: Final = msgspec.structs.fields(VastRow)
 
 
 def row_of(raw: bytes | msgspec.Raw) -> VastRow:
-    """One row decoded by itself; wrong values of fields that nothing depends on become None.
+    """Decode one row; wrong values of optional fields become None.
 
     Raises:
-        RowSkipped: it is no object, or an essential field is missing or has a wrong type.
+        RowSkipped: it is not an object, or an essential field is missing or has a wrong type.
     """
     try:
         value = msgspec.json.decode(raw)
@@ -111,9 +111,9 @@ def row_of(raw: bytes | msgspec.Raw) -> VastRow:
 
 
 def _decode_leniently(raw: bytes) -> object:
-    """By the standard library, which accepts what msgspec rejects: NaN, 1e999, lone surrogates."""
+    """Decode by the standard library, which accepts what msgspec rejects: NaN, 1e999, lone surrogates."""
     try:
-        import json  # noqa: PLC0415 - for odd answers alone
+        import json  # noqa: PLC0415 - only for odd answers
 
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -131,14 +131,14 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         found = int(found)
     try:
         return msgspec.convert(found, field.type, strict=True)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of a lone surrogate
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # UnicodeEncodeError: a lone surrogate
         if name in _ESSENTIAL:
             raise RowSkipped(f"{name}: wrong type") from error
         return None
 
 
 class _OneObjectEach(dict[float | None, float | None]):
-    """One object for a value that many offers have: ten thousand of them would take 24 bytes each."""
+    """Share one object for a value that many offers have: ten thousand copies would take 24 bytes each."""
 
     def __missing__(self, value: float | None) -> float | None:
         if len(self) < _SHARED_MAX:
@@ -150,7 +150,7 @@ _one_of_each: Final = _OneObjectEach()
 
 
 class _IsWanted(dict[str, bool]):
-    """Whether a row can be of one of these GPUs, by its spelling, before its memory decides."""
+    """Whether a row may be one of these GPUs, by its spelling; its memory decides later."""
 
     def __init__(self, gpus: Collection[str]) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class _IsWanted(dict[str, bool]):
         return wanted
 
 
-_is_wanted_by: Final = lru_cache(maxsize=256)(_IsWanted)  # the same few questions all the time
+_is_wanted_by: Final = lru_cache(maxsize=256)(_IsWanted)  # the same few queries repeat
 
 
 class RowReader:
@@ -173,10 +173,10 @@ class RowReader:
     Args:
         spot: whether the rows answer a search for bids; the rows do not say.
         disk_gb: the disk size of the quote.
-        observed_at: when the answer came.
-        gpus: canonical names of the query; empty: all. Rows of other GPUs are not built.
-        known: rows of earlier answers to the same kind of query, with their offers. An unchanged row needs only a copy
-            with a new time, a fifth of the work of building it. Updated here.
+        observed_at: when the answer arrived.
+        gpus: canonical names of the query; empty: all. Rows of other GPUs are skipped early.
+        known: rows of earlier answers to the same kind of query, with their offers. For an unchanged row, copying the
+            offer with a new time costs a fifth of building it. Updated here.
     """
 
     def __init__(
@@ -195,10 +195,10 @@ class RowReader:
         self._known: KnownRows = {} if known is None else known
 
     def offers(self, rows: Sequence[VastRow], skip: Callable[[RowSkipped], None]) -> tuple[list[Offer], int]:
-        """The offers of these rows, in their order, and the number of rows of GPUs that were not asked for.
+        """Return the offers of these rows, in their order, and the number of rows of GPUs outside the query.
 
         Args:
-            skip: gets the reason of each row that is no offer.
+            skip: receives the reason of each row that is not an offer.
         """
         is_wanted = self._is_wanted
         wanted = rows if is_wanted is None else [row for row in rows if is_wanted[row.gpu_name]]
@@ -282,7 +282,7 @@ class RowReader:
         )
 
     def _quoted_disk_gb(self, row: VastRow) -> float:
-        """The disk in the quote: computed from its price where the row has both prices, else the disk of the query."""
+        """Return the disk of the quote: from its price if the row has both prices, else the disk of the query."""
         rate, total = row.storage_cost, row.storage_total_cost
         if rate is not None and not 0 <= rate <= MAX_USD_HOUR:
             raise RowSkipped("storage_cost: out of range")
@@ -298,19 +298,19 @@ class RowReader:
 
 
 def _forget_oldest(known: KnownRows) -> None:
-    """Make room. To begin anew would build the whole market beside the offers that others still hold."""
+    """Make room. Clearing the cache would rebuild the whole market beside the offers that others still hold."""
     for row_id, _ in sorted(known.items(), key=lambda one: one[1].offer.observed_at)[:_FORGOTTEN]:
         known.pop(row_id, None)
 
 
 @lru_cache(maxsize=256)
 def _ambiguous(reason: str | None) -> OfferTerms:
-    """One value for all offers of a name that several cards share, such as "Tesla V100"."""
+    """Share one value among all offers of a name that several cards have, such as "Tesla V100"."""
     return OfferTerms(note=reason)
 
 
 def place(geolocation: str | None) -> tuple[str | None, str | None]:
-    """Region and ISO country of "Washington, US"; either may be missing: ", US", "Norway"."""
+    """Return region and ISO country of "Washington, US"; either may be missing: ", US", "Norway"."""
     if not geolocation:
         return None, None
     found = _places.get(geolocation)
@@ -345,7 +345,7 @@ def _why_skipped(row: VastRow) -> str:
 
 
 def _bid_quote(row: VastRow) -> float:
-    """What a won bid costs: at least the lowest bid and the disk, even if `dph_total` is less."""
+    """Return the cost of a won bid: at least the minimum bid and the disk, even if `dph_total` is less."""
     if row.min_bid is None:
         return row.dph_total
     if not 0 < row.min_bid <= MAX_USD_HOUR:
@@ -354,13 +354,13 @@ def _bid_quote(row: VastRow) -> float:
 
 
 def _identifier(value: int | str | None) -> str | None:
-    """An id as text; None: it is empty, or too long for the store's 64 characters."""
+    """Return an id as text; None: it is empty, or too long for the store's 64 characters."""
     found = str(value) if isinstance(value, int) else clean_word(value or "")
     return found if value and 0 < len(found) <= 64 else None
 
 
 def _measured(value: float | None) -> float | None:
-    """At vast.ai 0 means "not measured"; absurd values are treated alike."""
+    """Return None for 0, which means "not measured" at vast.ai, and for absurd values."""
     return value if value and 0 < value < 1e12 else None
 
 

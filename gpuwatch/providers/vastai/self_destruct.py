@@ -1,8 +1,8 @@
-"""A few lines of shell with which an instance ends itself, even if gpuwatch is gone. Pure.
+"""A few shell lines with which an instance ends itself, even if gpuwatch is gone. Pure.
 
-What is relied on: every container has `CONTAINER_ID` and `CONTAINER_API_KEY`, a key with which this instance can be
-destroyed, and `onstart` runs at every start of an ssh or jupyter instance. The vendor's documents say so (docker
-environment, read 2026-11), and public projects of 2026 end their instances that way; we have tried it on none.
+They rely on this: every container has `CONTAINER_ID` and `CONTAINER_API_KEY`, a key that can destroy this instance,
+and `onstart` runs at every start of an ssh or jupyter instance. The vendor's documents say so (docker environment, read
+2026-11), and public projects of 2026 end their instances that way; gpuwatch has not tested it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from gpuwatch.providers.toolkit.shutdown_timer import with_end
 
 _SHELL: Final = re.compile(r"#!.*\b(?:ba|da|a|k|z)?sh\b.*")
 
-# Told from the outside: END in Unix seconds, LEFT in seconds from the order on, for hosts whose clock is slow.
-# `( … & )` keeps it out of a `wait` in the owner's script, setsid out of its process group; its output goes nowhere.
-# The key goes to curl over a pipe and to python in the environment: no list of processes shows it.
+# Inputs: END in Unix seconds, LEFT in seconds from the order, for hosts whose clock is slow.
+# `( … & )` hides it from a `wait` in the owner's script, setsid moves it to its own process group; no output.
+# curl gets the key over a pipe, python in the environment: no process list shows it.
 _LINES: Final = r"""# gpuwatch: this instance ends itself at @WHEN@
 (END=@END@ LEFT=@LEFT@ $(command -v setsid) sh -c '
 trap "" HUP INT TERM
@@ -46,14 +46,14 @@ done' </dev/null >/dev/null 2>&1 &)
 
 
 def with_self_destruct(script: str, at: datetime, now: datetime) -> str | None:
-    """The owner's script behind the lines that end its instance; None: it is not a shell script.
+    """Put the lines that end the instance before the owner's script; None: it is not a shell script.
 
-    Five requests to destroy, then one to stop, which ends the GPU's bill at least; again for ever.
+    Five requests to destroy, then one to stop, which at least ends the GPU's bill; repeated for ever.
 
     Args:
-        script: the owner's; a first line `#!…` stays the first.
-        at: when it is to end.
-        now: the moment of the order.
+        script: the owner's; a first line `#!…` stays first.
+        at: when it ends.
+        now: the time of the order.
     """
     lines = with_end(_LINES, at, now)
     if not script.startswith("#!"):
