@@ -1,6 +1,6 @@
-"""Lambda: a cloud of virtual machines at one price for a type everywhere; what moves is where there is capacity.
+"""Lambda: a cloud of virtual machines. A type has one price everywhere; only the regions with capacity change.
 
-This folder's name is a word of Python: `importlib` brings it in, no statement can; inside it, imports are relative.
+The folder's name is a Python keyword: only `importlib` can import it, and imports inside it are relative.
 
 source: the vendor's OpenAPI 1.10.0 and billing page, and public clients, read 2026-11.
 """
@@ -20,10 +20,8 @@ INFO = ProviderInfo(
     runs_images=False,
     billing=Billing(step_s=60.0),
     options=(
-        OptionSpec(name="ssh_key", kind="text", about="Name of an SSH key registered at Lambda; needed for renting."),
-        OptionSpec(
-            name="image", kind="text", about="System image, by its family or its id; default: the newest Lambda Stack."
-        ),
+        OptionSpec(name="ssh_key", kind="text", about="Name of an SSH key registered at Lambda; required for renting."),
+        OptionSpec(name="image", kind="text", about="System image, by family or id; default: the newest Lambda Stack."),
     ),
     search_interval_s=1.0,
     console_url="https://cloud.lambda.ai/instances",
@@ -36,7 +34,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one rate limiter."""
+    """Build the adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415 - not for start-up
 
     from .launcher import LambdaClient, LambdaLauncher  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""Lambda's renting side: launch, list, terminate. What changes something is sent once.
+"""The launcher of Lambda: launch, list, terminate. Requests that change something are sent once.
 
-An instance's row holds `jupyter_token` and `jupyter_url`: they are never read.
+The rows of instances contain `jupyter_token` and `jupyter_url`, which are never read.
 """
 
 from __future__ import annotations
@@ -69,30 +69,30 @@ _NO_OBJECT: Final = "global/object-does-not-exist"
 
 
 class LambdaClient(ApiClient):
-    """The HTTP client of the account: every request keeps one interval, launches a longer one besides."""
+    """The HTTP client of the account: all requests share one interval, launches have an additional, longer one."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        # a launch that has its turn may still wait for a request that is before it: the next must not come up on it
+        # a launch may still wait for an earlier request after its turn: the interval keeps the next launch away from it
         intervals_s = {"any": _REQUEST_S, "launch": _LAUNCH_S + _REQUEST_S}
         super().__init__(settings, tools, intervals_s=intervals_s, reading=list_error, ordering=launch_error)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
-        """Wait for this class's turn, and then for the next moment that any request may leave. Raises `WaitStopped`."""
+        """Wait for this class's turn, and then for the interval of all requests. Raises `WaitStopped`."""
         super().acquire(kind, urgent)
         super().acquire("any", urgent)
 
 
 class LambdaLauncher(ApiLauncher):
-    """Lambda's renting side. Its account needs a payment method, and the settings the name of an SSH key."""
+    """Rents at Lambda. Requires a payment method in the account, and the name of an SSH key in the settings."""
 
     name, instance_id = PROVIDER, _ID
 
     def __init__(self, account: LambdaClient, options: Mapping[str, Option]) -> None:
         super().__init__(account, options)
-        self._ending: frozenset[str] = frozenset()  # what the newest list shows as terminating
+        self._ending: frozenset[str] = frozenset()  # instances that the newest list shows as terminating
 
     def create(self, order: Order) -> Created:
-        """Launch, once; not sooner than 12 s after the launch before. Raises OrderError."""
+        """Launch once, at least 12 s after the previous launch. Raises OrderError."""
         body = launch_body(order, self._options)
         return created(self.send_create("/instance-operations/launch", body, "launch"))
 
@@ -101,15 +101,15 @@ class LambdaLauncher(ApiLauncher):
         launch_body(order, self._options)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account that is not over; the list has no pages. Raises ProviderError."""
+        """Return every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         found = parse_instances(self._account.get("/instances", kind="instances"))
         self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """Whether the account has the SSH key of the settings. Only reads; raises nothing."""
-        mend = f'add ssh_key = "NAME" of a key that Lambda has to [providers.{PROVIDER}.options]'
+        """Check that the account has the SSH key of the settings. Only reads; raises nothing."""
+        mend = f'add ssh_key = "NAME", a key registered at Lambda, to [providers.{PROVIDER}.options]'
         return [ssh_key_prerequisite(self._options.get("ssh_key"), self._keys, mend)]
 
     def _keys(self) -> list[object]:
@@ -117,18 +117,18 @@ class LambdaLauncher(ApiLauncher):
         return [row.get("name") for row in objects(at(self._account.get("/ssh-keys", kind="instances"), "data"))]
 
     def row_in(self, value: Any) -> object:
-        """Within an object."""
+        """Return the row, which is within an object."""
         return at(value, "data")
 
     def read(self, row: Mapping[str, Any]) -> Instance | None:
-        """None: it is terminated, or was preempted."""
+        """Return the instance; None: it is terminated, or was preempted."""
         return None if row.get("status") in _ENDED else _instance(row)
 
     def end(self, instance_id: str) -> None:
-        """Terminate. Until it is gone, the list shows it as terminating: then nothing is sent again.
+        """Terminate it. Sends nothing while the list shows it as terminating.
 
         Raises:
-            OrderError: not done, or not known.
+            OrderError: not done, or outcome unknown.
         """
         if instance_id in self._ending:
             return
@@ -139,25 +139,23 @@ class LambdaLauncher(ApiLauncher):
             return
         ended = objects(at(decoded_order(reply, PROVIDER, instance_id), "data", "terminated_instances"))
         if instance_id not in [one.get("id") for one in ended]:
-            raise OutcomeUnknown("lambda: the answer does not name what was to be terminated", instance_id)
+            raise OutcomeUnknown("lambda: the answer does not list the terminated instance", instance_id)
 
 
 class _InstanceGone(OrderRefused):
-    """What was named does not exist."""
+    """The object of the request does not exist."""
 
 
 def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The launch request. The label is its name and a tag; variables and start commands are user data.
+    """Build the launch request. The label is its name and a tag; variables and start commands are user data.
 
     Raises:
-        OrderRefused: BAD_ORDER, Lambda cannot do what it asks for.
+        OrderRefused: BAD_ORDER, Lambda does not support it.
     """
     found = offer_parts(order, _OFFER, PROVIDER)
     ssh_key, image = needed_ssh_key(options, PROVIDER, "an SSH key", "NAME"), options.get("image")
     script = first_boot_script(order.onstart, order.env)
-    too_long = {
-        "onstart and env are longer than the 1 MB that Lambda takes": len((script or "").encode()) > _USER_DATA_BYTES
-    }
+    too_long = {"onstart and env exceed the 1 MB that Lambda accepts": len((script or "").encode()) > _USER_DATA_BYTES}
     firewall = "set them in the firewall of the account"
     refuse_beyond_machine(order, PROVIDER, "Lambda", too_long, label_length=_NAME_LENGTH, ports=firewall)
     body: dict[str, Any] = {
@@ -175,13 +173,13 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of an order; the vendor says to rely on its code alone."""
+    """Map the error of an order; the vendor recommends to rely only on its code."""
     line = f"{name}: {body.summary}"
     if reply.status >= 500 or reply.status == 408:
         return OutcomeUnknown(line)
     if body.code == _NO_CAPACITY:
         return OfferGone(line)
-    if body.code == _NO_OBJECT:  # its message alone says of what
+    if body.code == _NO_OBJECT:  # only the message names the object
         if body.has("instance type", "region") and not body.has("ssh", "key", "image"):
             return OfferGone(line)
         return _InstanceGone(f"{line} (an SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
@@ -193,14 +191,14 @@ def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 
 
 def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads."""
+    """Map the error of a request that only reads."""
     if reply.status == 404 and body.code == _NO_OBJECT:  # "global/not-found" is a wrong path, and proves nothing
         return InstanceNotFound(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
 
 
 def created(reply: HttpReply) -> Created:
-    """What a launch's 2xx means: exactly one instance. Raises OutcomeUnknown for anything else."""
+    """Return the instance of a launch's 2xx answer: exactly one. Raises OutcomeUnknown for anything else."""
     ids = at(decoded_order(reply, PROVIDER), "data", "instance_ids")
     found = [one for one in ids if isinstance(one, str) and _ID.fullmatch(one)] if isinstance(ids, list) else []
     if len(found) != 1 or len(ids) != 1:
@@ -209,10 +207,10 @@ def created(reply: HttpReply) -> Created:
 
 
 def parse_instances(value: object) -> list[Instance]:
-    """The instances of `GET /instances` that have not ended.
+    """Parse the instances of `GET /instances` that have not ended.
 
     Raises:
-        PayloadChanged: it has no list, or one of its rows has no id or status: it might be gpuwatch's.
+        PayloadChanged: it contains no list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, at(value, "data"), PROVIDER)
     return [_instance(row) for row in rows if word(row.get("status")) not in _ENDED]
@@ -233,7 +231,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         machine_id=place,
         spot=False,
         listed_usd_hour=None if kind is None else kind.usd_hour,
-        stopped_usd_hour=None if kind is None else kind.usd_hour,  # idle or unhealthy, it is billed until its end
+        stopped_usd_hour=None if kind is None else kind.usd_hour,  # billed until its end, even if idle or unhealthy
         ssh_host=ip,
         ssh_port=22 if ip else None,
         ssh_user="ubuntu",
@@ -242,7 +240,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
 
 
 def _kind(row: Mapping[str, Any]) -> LambdaInstanceType | None:
-    """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
+    """Return its hardware, as far as it is readable: an odd value must not hide an instance that is billed."""
     try:
         return parse_type(row.get("instance_type"))
     except RowSkipped:
@@ -250,7 +248,7 @@ def _kind(row: Mapping[str, Any]) -> LambdaInstanceType | None:
 
 
 def _label(row: Mapping[str, Any]) -> str | None:
-    """The tag, which stays when somebody renames it, if it is gpuwatch's; else its name."""
+    """Return the tag if it is gpuwatch's, because it survives a rename; else the name."""
     tags = [word(tag.get("value")) for tag in objects(row.get("tags")) if tag.get("key") == _TAG]
     name = word(row.get("name"))
     ours = next((one for one in (*tags, name) if one is not None and one.startswith(LABEL_PREFIX)), None)

@@ -19,14 +19,14 @@ from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, w
 
 PROVIDER: Final = "lambda"
 _GIB_GB: Final = 1.073741824
-_MOST: Final = 100_000.0  # GiB: beyond it a size is in another unit
+_MOST: Final = 100_000.0  # GiB: a larger size is in another unit
 _NAME: Final = re.compile(r"gpu_(\d{1,3})x_([a-z0-9_]{1,40})")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_REGION: Final = re.compile(r"[a-z0-9-]{1,23}")  # an offer's id, both with a slash between, has 64 characters at most
+_REGION: Final = re.compile(r"[a-z0-9-]{1,23}")  # an offer id is type, slash and region: at most 64 characters
 _SIZE: Final = re.compile(r"(\d{1,4}) ?GB\b")
 _FORM: Final = re.compile(r"\b(SXM|PCIe)")
 _INTERCONNECT: Final = {"SXM": "NVLink", "PCIe": "PCIe"}
-# What a name alone leaves open, without a description: 8× of that name is SXM, 1×, 2× and 4× are PCIe.
+# For names that are ambiguous without a description: 8× is SXM; 1×, 2× and 4× are PCIe.
 _BY_NAME: Final = {"rtx6000": "Quadro RTX 6000", "v100_n": "Tesla V100"}
 _A100: Final = ("A100-PCIE-40GB", "A100-SXM4-40GB")
 _COUNTRIES: Final = {
@@ -47,28 +47,28 @@ class LambdaInstanceType(MachineType, frozen=True, kw_only=True):
 
 
 def fetch_types(client: ApiClient) -> tuple[ParseResult, datetime]:
-    """Lambda's types, wherever there is capacity. Raises ProviderError."""
+    """Fetch Lambda's types, wherever there is capacity. Raises ProviderError."""
     value, now = client.get("/instance-types"), client.tools.now()
     return parse_types(value, now), now
 
 
 def parse_types(value: object, observed_at: datetime) -> ParseResult:
-    """The offers of `GET /instance-types`: one for each type and each region that has it now.
+    """Parse the offers of `GET /instance-types`: one per type and region that has it now.
 
     Raises:
-        PayloadChanged: it is no map of types, or none of them can be used.
+        PayloadChanged: it is not a map of types, or none of them is usable.
     """
     types = at(value, "data")
     if not isinstance(types, dict) or not types:
-        raise PayloadChanged("lambda: the answer is no map of instance types")
+        raise PayloadChanged("lambda: the answer is not a map of instance types")
     return read_types(types.values(), PROVIDER, partial(_read, observed_at=observed_at))
 
 
 def parse_type(stated: object) -> LambdaInstanceType | None:
-    """One `instance_type`, of the catalogue or of an instance; None: it has no GPU.
+    """Parse one `instance_type`, of the catalogue or of an instance; None: it has no GPU.
 
     Raises:
-        RowSkipped: it is no type, or its numbers are none.
+        RowSkipped: it is not a type, or its numbers are malformed.
     """
     if not isinstance(stated, dict):
         raise RowSkipped("no instance type")
@@ -109,7 +109,7 @@ def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> Lam
             instance_type=name,
             fungible=True,
             interconnect=_INTERCONNECT[form[1]] if form else None,
-            multi_node=False,  # clusters of several machines are not in the API
+            multi_node=False,  # the API does not offer clusters of several machines
             tax_included=False,
             note=gpu.reason,
         ),
@@ -117,7 +117,7 @@ def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> Lam
 
 
 def _wire(stated: Mapping[str, Any], name: str, count: int) -> str:
-    """The GPU as Lambda describes it: the description is right where it and the name disagree."""
+    """Return the GPU that Lambda describes: if description and name disagree, the description is right."""
     described = word(stated.get("gpu_description"), 80)
     if described is not None:
         return described
@@ -132,7 +132,7 @@ def _read(row: object, seen: ParseResult, observed_at: datetime) -> None:
     kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
     found = parse_type(kind)
     if not isinstance(regions, list):
-        raise RowSkipped("no list of regions")  # which is not the same as an empty one
+        raise RowSkipped("no list of regions")  # not the same as an empty list
     if isinstance(row, dict) and isinstance(kind, dict):
         seen.check_drift(row, _ROW, _ROW)
         seen.check_drift(kind, _TYPE, _TYPE - {"architecture"})

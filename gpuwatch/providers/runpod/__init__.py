@@ -26,27 +26,29 @@ INFO = ProviderInfo(
     searches_without_key=True,
     launches=True,
     self_destruct=SelfDestruct(
-        how="the pod deletes itself with the key that RunPod puts into it (reported, not tried)", needs_onstart=True
+        how="the pod deletes itself with the key that RunPod puts into it (reported, not tested)", needs_onstart=True
     ),
     billing=Billing(prepaid=True),
     options=(
         OptionSpec(
             name="clouds",
             kind="texts",
-            about="Which of its two clouds to search; each costs a request per GPU count.",
+            about="Which of its two clouds to search; each costs one request per GPU count.",
             default=("SECURE", "COMMUNITY"),
             choices=("SECURE", "COMMUNITY"),
         ),
         OptionSpec(
             name="registry_id",
             kind="text",
-            about="Id of registry credentials that are saved at RunPod; sent with every pod.",
+            about="Id of registry credentials stored at RunPod; sent with every pod.",
         ),
-        OptionSpec(name="min_cuda", kind="text", about="Lowest CUDA version of the host, 12.4.", check=_version),
-        OptionSpec(name="min_ram_gb_per_gpu", kind="integer", about="Least memory of the host for each GPU.", least=1),
-        OptionSpec(name="min_vcpus_per_gpu", kind="integer", about="Least vCPUs of the host for each GPU.", least=1),
+        OptionSpec(
+            name="min_cuda", kind="text", about="Minimum CUDA version of the host, such as 12.4.", check=_version
+        ),
+        OptionSpec(name="min_ram_gb_per_gpu", kind="integer", about="Minimum memory of the host per GPU.", least=1),
+        OptionSpec(name="min_vcpus_per_gpu", kind="integer", about="Minimum vCPUs of the host per GPU.", least=1),
     ),
-    default_disk_gb=10.0,  # of container disk, as its official client orders
+    default_disk_gb=10.0,  # container disk in GB, as its official client orders
     search_interval_s=0.1,  # the quota in the headers limits the rate
     rows_per_day=0,
     console_url="https://console.runpod.io/deploy",
@@ -55,13 +57,13 @@ INFO = ProviderInfo(
         credentials="a key that lists pods",
         balance="credit for at least an hour",
         key_pair="an SSH key in the account, where runtype opens SSH",
-        image="registry credentials that are saved there, where an image needs them",
+        image="stored registry credentials, if an image needs them",
     ),
 )
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share the key, the rate limit and the quota."""
+    """Build the adapter; searching and renting share the key, the rate limit and the quota."""
     from gpuwatch.providers.runpod.client import RunpodClient  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.runpod.launcher import RunpodLauncher  # noqa: PLC0415
     from gpuwatch.providers.runpod.market import RunpodMarket  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """Parses RunPod's catalogue into offers. Pure.
 
-A GPU type has one price per GPU everywhere in a cloud. The stock differs by cloud, number of GPUs and data centre, and
-is requested for each number of GPUs separately. The price does not include the disk.
+A GPU type has one price per GPU everywhere in a cloud. The stock differs by cloud, GPU count and data centre, and is
+requested for each GPU count separately. The price does not include the disk.
 source: REST v2 specification 2.0.0, pricing page (read 2026-11).
 """
 
@@ -24,14 +24,14 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
 
 PROVIDER: Final = "runpod"
-# 0.10 $ a month for each GB of container disk while it runs; their month is taken as 730 h, gpuwatch's has 720.
+# 0.10 $ a month per GB of container disk while it runs; RunPod's month is taken as 730 h, gpuwatch's has 720.
 _THEIR_MONTH_H: Final = 730
 DISK_USD_GB_HOUR: Final = 0.10 / _THEIR_MONTH_H
 STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _THEIR_MONTH_H  # of a volume disk; the container disk is wiped
 DISK_USD_GB_MONTH: Final = DISK_USD_GB_HOUR * HOURS_A_MONTH
-MOST_GPUS: Final = 16  # in one pod; larger numbers are not believed
+MOST_GPUS: Final = 16  # in one pod; larger numbers are implausible
 _STOCK: Final = {"LOW": True, "MEDIUM": True, "HIGH": True, "NONE": False}
-SENTINEL: Final = "unknown"  # an entry of their database that is no GPU type
+SENTINEL: Final = "unknown"  # an entry of their database that is not a GPU type
 _TYPE_FIELDS: Final = frozenset({
     "id", "name", "pool", "manufacturer", "memory", "secure", "community", "price", "maxCount", "availability",
     "dataCenters", "cudaVersions",
@@ -44,35 +44,35 @@ class CatalogueRequest(msgspec.Struct, frozen=True):
 
     cloud: str
     count: int
-    disk_gb: float  # priced into the quote
+    disk_gb: float  # included in the quoted price
     observed_at: datetime
 
 
 def gpu_types(value: Any) -> list[Mapping[str, Any]]:
-    """The types of an answer; an answer without any has another form. Raises PayloadChanged."""
+    """Return the types of an answer. Raises PayloadChanged, also if there are none."""
     rows = value.get("gpus") if isinstance(value, dict) else None
     if not isinstance(rows, list) or not rows:
-        raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
+        raise PayloadChanged(f"{PROVIDER}: the catalogue contains no list of GPUs")
     return objects(rows) or [{}]
 
 
 def most_gpus(types: list[Mapping[str, Any]], cloud: str, gpus: Collection[str] = ()) -> int:
-    """The largest pod in a cloud, within what is plausible, of the wanted GPUs (empty: of any)."""
+    """Return the largest plausible pod in a cloud with the wanted GPUs (empty: any)."""
     counts = [_max_count(one, cloud) for one in types if not gpus or _name(one) in gpus]
     return max((count for count in counts if count is not None), default=1)
 
 
 def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
-    """Offers of one cloud and one number of GPUs.
+    """Parse the offers of one cloud and one GPU count.
 
     Raises:
-        PayloadChanged: it is no catalogue, or none of its rows can be used.
+        PayloadChanged: it is not a catalogue, or none of its rows is usable.
     """
     seen, known = ParseResult(), 0
     for one in gpu_types(value):
         seen.rows += 1
         if one.get("id") == SENTINEL or one.get(asked.cloud.lower()) is False:
-            continue  # not sold in this cloud: a price beside that is a leftover
+            continue  # not sold in this cloud: ignore its leftover price
         seen.check_drift(one, _TYPE_FIELDS, _NEEDED)
         reason = _odd(one, asked.cloud)
         if reason is not None:
@@ -85,13 +85,13 @@ def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
 
 
 def need_one(known: int, seen: ParseResult) -> None:
-    """A catalogue without a usable row is not a market without offers. Raises PayloadChanged."""
+    """Reject a catalogue without a usable row: it is not a market without offers. Raises PayloadChanged."""
     if seen.skipped and not known:
         raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(seen.skipped))}")
 
 
 def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
-    """Why a row is skipped; None: it can be used."""
+    """Return why a row is skipped; None: it is usable."""
     gpu_id, stock = word(one.get("id"), 80), one.get("availability")
     if gpu_id is None or one.get("id") != gpu_id:
         return "no id of a GPU type"
@@ -105,7 +105,7 @@ def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
 
 
 def _offers(one: Mapping[str, Any], asked: CatalogueRequest, seen: ParseResult) -> Iterator[Offer]:
-    """The offers of a usable row: one for each place."""
+    """Yield the offers of a usable row: one per place."""
     price, most = usd_hour(_of_cloud(one.get("price"), asked.cloud)), _max_count(one, asked.cloud)
     if not _STOCK[one["availability"]] or price is None or (most is not None and asked.count > most):
         return
@@ -121,12 +121,12 @@ def _offers(one: Mapping[str, Any], asked: CatalogueRequest, seen: ParseResult) 
 def offer_of(
     wanted: PodPlacement, gpu_usd_hour: float, memory_gb: int | None, asked: CatalogueRequest, cuda: float | None = None
 ) -> Offer | None:
-    """One offer; None: its id cannot be kept.
+    """Build one offer; None: its id does not fit the store.
 
     Args:
-        gpu_usd_hour: of one GPU, without disk.
-        memory_gb: of one GPU.
-        cuda: what every host has at least.
+        gpu_usd_hour: per GPU, without disk.
+        memory_gb: per GPU.
+        cuda: minimum version of all hosts.
     """
     identity, machine = offer_id(wanted), machine_id(wanted)
     if identity is None or machine is None:
@@ -158,7 +158,7 @@ def offer_of(
 
 
 def _places(one: Mapping[str, Any], seen: ParseResult) -> list[str | None]:
-    """Where there is one now. Without a list of data centres: somewhere."""
+    """Return the data centres with stock now. Without a list of them: "somewhere"."""
     listed = one.get("dataCenters")
     if listed is None:
         return [None]
@@ -176,7 +176,7 @@ def _places(one: Mapping[str, Any], seen: ParseResult) -> list[str | None]:
 
 
 def _least_cuda(one: Mapping[str, Any]) -> float | None:
-    """The oldest of the hosts' newest CUDA versions: every host has at least that. None: not known of all hosts."""
+    """Return the lowest of the hosts' CUDA versions: every host has at least that. None: unknown for some hosts."""
     rows = objects(one.get("cudaVersions"))
     known = [number(row.get("version"), 1.0, 1000.0) for row in rows if row.get("available") is True]
     return min((one for one in known if one is not None), default=None) if None not in known else None
@@ -184,7 +184,7 @@ def _least_cuda(one: Mapping[str, Any]) -> float | None:
 
 @lru_cache(maxsize=512)
 def _terms(gpu_id: str) -> OfferTerms:
-    """One value for all offers of a type. A MIG slice is a part of a GPU."""
+    """Share one value among all offers of a type. A MIG slice is a part of a GPU."""
     return OfferTerms(fungible=True, gpu_fraction=gpu_fraction(gpu_id))
 
 

@@ -24,30 +24,30 @@ _KINDS: Final = {"gpuAmount": "gpu", "diskAmount": "disk", "cpuAmount": "other"}
 
 
 def charges_params(since: date, until: date) -> dict[str, str]:
-    """The URL parameters for these days (UTC), both included, day by day."""
+    """Return the URL parameters for these days (UTC), both inclusive, day by day."""
     end = until + _DAY
     return {"bucketSize": "day", "startTime": f"{since}T00:00:00Z", "endTime": f"{end}T00:00:00Z"}
 
 
 def charges_of(value: Any, since: date, until: date, now: datetime) -> list[ProviderCharge]:
-    """Charges by pod, day and kind; the part of a record's total that its parts do not explain is `other`.
+    """Return charges by pod, day and kind; the part of a total that its items do not explain is `other`.
 
     Args:
         now: a day is final once it is over.
 
     Raises:
         ProviderError: the list is incomplete.
-        PayloadChanged: it has another form.
+        PayloadChanged: it has an unexpected format.
     """
     records = value.get("records") if isinstance(value, dict) else None
     if not isinstance(records, list):
-        raise PayloadChanged(f"{PROVIDER}: the answer holds no records of charges")
+        raise PayloadChanged(f"{PROVIDER}: the answer contains no charge records")
     if (whole(at(value, "metadata", "recordCount")) or 0) > len(records):
         raise ProviderError(f"{PROVIDER}: the list of charges is incomplete")
     sums: dict[tuple[str, date, str], float] = {}
     for record in records:
         for pod_id, day, kind, usd in _parts(record):
-            if since <= day <= until:  # buckets are aligned outward
+            if since <= day <= until:  # RunPod extends the range to whole buckets
                 sums[pod_id, day, kind] = sums.get((pod_id, day, kind), 0.0) + usd
     today = now.astimezone(UTC).date()
     return [
@@ -59,7 +59,7 @@ def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Prov
 def _parts(record: Any) -> Iterator[tuple[str, date, str, float]]:
     pod_id, day = at(record, "podId"), _day(record)
     if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id):
-        raise PayloadChanged(f"{PROVIDER}: a charge names no pod")
+        raise PayloadChanged(f"{PROVIDER}: a charge has no pod id")
     total = _amount(record, "totalAmount")
     rest = total
     for field, kind in _KINDS.items():
@@ -72,7 +72,7 @@ def _parts(record: Any) -> Iterator[tuple[str, date, str, float]]:
 
 
 def _day(record: Any) -> date:
-    """The one day of a record."""
+    """Return the one day of a record."""
     try:
         start = msgspec.convert(at(record, "startTime"), datetime)
         end = msgspec.convert(at(record, "endTime"), datetime)
@@ -80,7 +80,7 @@ def _day(record: Any) -> date:
             return start.astimezone(UTC).date()
     except (msgspec.ValidationError, OverflowError):
         pass
-    raise PayloadChanged(f"{PROVIDER}: a charge is not of one day")
+    raise PayloadChanged(f"{PROVIDER}: a charge does not cover one day")
 
 
 def _amount(record: Mapping[str, Any], field: str) -> float:

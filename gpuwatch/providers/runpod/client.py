@@ -1,4 +1,4 @@
-"""The HTTP client of RunPod: REST v2 under `/v2`, and GraphQL. Only v2 has a quota; every request to it counts."""
+"""The HTTP client of RunPod: REST v2 under `/v2`, and GraphQL. Only v2 has a quota; every v2 request counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gpuwatch.providers.runpod.quota import Quota
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.rate_limiter import WaitStopped
 
-GRAPHQL: Final = "graphql"  # a class of requests: without quota
-_LONGEST_WAIT_S: Final = 60.0  # for a window to open; a longer wait is reported as an error
+GRAPHQL: Final = "graphql"  # a class of requests that has no quota
+_LONGEST_WAIT_S: Final = 60.0  # maximum wait for a quota window; a longer wait is reported as an error
 _URGENT: Final = frozenset({"list", "order"})
 
 
@@ -26,10 +26,10 @@ class RunpodClient(ApiClient):
         self._quota = Quota(tools.monotonic)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
-        """Wait for the rate limit, and for the quota to allow one more.
+        """Wait for the rate limit, and until the quota allows one more request.
 
         Raises:
-            Stopped: gpuwatch is stopping.
+            WaitStopped: gpuwatch is stopping.
             RateLimited: the quota is used up for longer than a minute.
         """
         super().acquire(kind, urgent)
@@ -43,19 +43,19 @@ class RunpodClient(ApiClient):
                 raise WaitStopped
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
-        """Every answer of v2 has the remaining quota in its headers."""
+        """Read the remaining quota from the headers, which every v2 answer has."""
         if kind != GRAPHQL:
             self._quota.on_reply(reply.status, reply.headers)
 
     def order(
         self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
     ) -> HttpReply:
-        """As `Rest.order`; with the quota used up nothing is sent. Raises OrderError."""
+        """Like `ApiClient.order`; sends nothing if the quota is used up. Raises OrderError."""
         try:
             return super().order(method, path, body, kind=kind, deadline_s=deadline_s)
         except RateLimited as error:
             raise OrderRateLimited(f"{error}; nothing was sent", error.retry_after_s) from error
 
     def graphql(self, query: str) -> Any:
-        """The decoded answer to a GraphQL query. Raises ProviderError."""
+        """Return the decoded answer to a GraphQL query. Raises ProviderError."""
         return self.query("/graphql", {"query": query}, kind=GRAPHQL)

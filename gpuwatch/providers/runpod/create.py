@@ -1,7 +1,7 @@
-"""The create request, and what its answer means. Pure; nothing here is logged, for it holds secrets.
+"""The create request and its answer. Pure; nothing here is logged, because it contains secrets.
 
-source: REST v2 specification 2.0.0 (a field that it does not know is refused with 422), and the fields that dstack
-0.22.5 sends (2026-09): the container's command in exec form, and needs of the host for each GPU.
+source: REST v2 specification 2.0.0 (it refuses unknown fields with 422), and the fields that dstack 0.22.5 sends
+(2026-09): the container's command in exec form, and host requirements per GPU.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _RUNTYPES: Final = {
     "ssh": _SSH, "ssh_direct": _SSH, "ssh_proxy": _SSH, "jupyter": _JUPYTER, "jupyter_direct": _JUPYTER,
     "jupyter_proxy": _JUPYTER, "args": (), "": (),
 }  # fmt: skip
-# A command takes the place of the image's own command, and a container that ends is started again and again. So the
-# image's usual start (it brings up sshd and Jupyter in images that follow the provider's convention) runs beside the
-# script, and what remains when that ends is a pod that idles.
+# A command replaces the image's own command, and a container that exits is restarted again and again. So the image's
+# usual start (it starts sshd and Jupyter in images that follow the provider's convention) runs beside the script, and
+# the pod idles when the script ends.
 _HOST_NEEDS: Final = {
     "min_cuda": "minCudaVersion", "min_ram_gb_per_gpu": "minRamPerGpu", "min_vcpus_per_gpu": "minVcpuCountPerGpu",
 }  # fmt: skip
 EMPTY: Final[Mapping[str, Option]] = {}
 _BESIDE: Final = "if [ -x /start.sh ]; then /start.sh & fi\n"
-# images that do not follow that convention (pytorch/pytorch, nvidia/cuda) bring no SSH server
+# images that do not follow that convention (pytorch/pytorch, nvidia/cuda) have no SSH server
 _SSH_SERVER: Final = """\
 if [ ! -x /start.sh ]; then
   [ -x /usr/sbin/sshd ] || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y openssh-server; }
@@ -56,19 +56,19 @@ _AFTER: Final = "\nexec sleep infinity"
 def create_body(
     order: Order, now: datetime, registry_id: str | None, options: Mapping[str, Option] = EMPTY
 ) -> dict[str, Any]:
-    """The create request.
+    """Build the create request.
 
     Args:
-        now: the moment of the order.
-        registry_id: of credentials that are saved at RunPod.
-        options: the provider's; what each GPU needs of the host is among them.
+        now: the time of the order.
+        registry_id: of credentials that are stored at RunPod.
+        options: the provider's, including the host requirements per GPU.
 
     Raises:
-        OrderRefused: BAD_ORDER, RunPod cannot do what it asks for.
+        OrderRefused: BAD_ORDER, RunPod does not support it.
     """
     wanted = read_offer_id(order.offer_id)
     if wanted is None:
-        raise not_sent(PROVIDER, "that is no id of an offer there")
+        raise not_sent(PROVIDER, "invalid offer id")
     _check(order, registry_id)
     body: dict[str, Any] = {
         "name": order.label,
@@ -92,7 +92,7 @@ def create_body(
 
 
 def created(reply: HttpReply) -> Created:
-    """The receipt in a 2xx to a create. Raises OutcomeUnknown: it does not say what was made."""
+    """Return the receipt in a 2xx to a create. Raises OutcomeUnknown: it does not name the pod."""
     value = decoded_order(reply, PROVIDER)
     made = created_instance(at(value, "id"), POD_ID, PROVIDER)
     return msgspec.structs.replace(made, starting=str(at(value, "status")) not in _DEAD)
@@ -101,38 +101,36 @@ def created(reply: HttpReply) -> Created:
 def _check(order: Order, registry_id: str | None) -> None:
     unsaved = order.registry is not None and registry_id is None
     reasons = {
-        "nothing is rented by bids there any more": order.bid_usd_hour is not None,
-        'self_destruct needs an onstart and another runtype than "args"': _cannot_end_itself(order),
-        "neither an image nor a template is named": not order.image and not order.template,
-        f"the label has not 1 to {LABEL_LENGTH} characters": not 1 <= len(order.label) <= LABEL_LENGTH,
-        "it takes the id of credentials that are saved there: set options.registry_id": unsaved,
-        f"no such runtype; known are {', '.join(filter(None, _RUNTYPES))}": order.runtype not in _RUNTYPES,
-        "that is no size of a disk": not math.isfinite(order.disk_gb) or order.disk_gb > 1e6,
+        "RunPod no longer accepts bids": order.bid_usd_hour is not None,
+        'self_destruct requires an onstart and a runtype other than "args"': _cannot_end_itself(order),
+        "neither an image nor a template is set": not order.image and not order.template,
+        f"the label must have 1 to {LABEL_LENGTH} characters": not 1 <= len(order.label) <= LABEL_LENGTH,
+        "it accepts only the id of stored credentials: set options.registry_id": unsaved,
+        f"unknown runtype; expected one of {', '.join(filter(None, _RUNTYPES))}": order.runtype not in _RUNTYPES,
+        "invalid disk size": not math.isfinite(order.disk_gb) or order.disk_gb > 1e6,
     }
     refuse(PROVIDER, reasons)
 
 
 def _cannot_end_itself(order: Order) -> bool:
-    """A command of ours would take the place of the image's own, and who serves by that would serve no longer."""
+    """Whether gpuwatch's command would replace the image's own command, and with it the service of the image."""
     return order.self_destruct_at is not None and (not order.onstart or order.runtype == "args")
 
 
 def _ports(order: Order) -> list[str]:
-    """Container ports as the wire spells them; what they are outside, RunPod chooses."""
+    """Return container ports in the wire format; RunPod chooses the external ports."""
     found = dict.fromkeys(_RUNTYPES[order.runtype])
     for port in order.ports:
         if ":" in port:
-            raise not_sent(
-                PROVIDER, f"port {port[:20]!r}: the port outside cannot be chosen there; name the one inside alone"
-            )
+            raise not_sent(PROVIDER, f"port {port[:20]!r}: RunPod chooses the external port; set only the internal one")
         if not _PORT.fullmatch(port) or int(port) > 65_535:
-            raise not_sent(PROVIDER, f"port {port[:20]!r}: only TCP ports are opened there")
+            raise not_sent(PROVIDER, f"port {port[:20]!r}: RunPod opens only TCP ports")
         found[f"{port}/tcp"] = None
     return list(found)
 
 
 def _command(order: Order, now: datetime) -> list[str] | None:
-    """What the container runs instead of the image's command, in exec form; with runtype `args` as it stands."""
+    """Return what the container runs instead of the image's command, in exec form; unchanged with runtype `args`."""
     if not order.onstart:
         return None
     if order.runtype != "args":
@@ -142,27 +140,25 @@ def _command(order: Order, now: datetime) -> list[str] | None:
     try:
         return shlex.split(order.onstart)
     except ValueError:
-        raise not_sent(
-            PROVIDER, 'onstart has a quote that is not closed; with runtype "args" it is a command'
-        ) from None
+        raise not_sent(PROVIDER, 'onstart has an unclosed quote; with runtype "args" it is a command') from None
 
 
 def _host_needs(options: Mapping[str, Option]) -> dict[str, Any]:
-    """Placement filters, for each GPU."""
+    """Return placement filters, per GPU."""
     needs = {wire: options.get(name) for name, wire in _HOST_NEEDS.items()}
     return {wire: value for wire, value in needs.items() if value is not None}
 
 
 def _mounts(volume: Volume, wanted: PodPlacement) -> dict[str, Any]:
-    """A network volume by its id, or a new volume disk at the host."""
+    """Return a network volume by its id, or a new volume disk on the host."""
     if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
-        raise not_sent(PROVIDER, "a volume's mount is an absolute path without blanks")
+        raise not_sent(PROVIDER, "a volume's mount must be an absolute path without spaces")
     if volume.volume_id is not None and volume.size_gb is None:
         if wanted.place is None:
-            raise not_sent(PROVIDER, "a network volume needs an offer that names its data centre")
+            raise not_sent(PROVIDER, "a network volume requires an offer with a data centre")
         if not POD_ID.fullmatch(volume.volume_id):
-            raise not_sent(PROVIDER, "that is no id of a network volume")
+            raise not_sent(PROVIDER, "invalid network volume id")
         return {"network": [{"volumeId": volume.volume_id, "path": volume.mount}]}
     if volume.volume_id is None and volume.size_gb is not None and volume.size_gb >= _LEAST_VOLUME_GB:
         return {"persistent": {"size": math.ceil(volume.size_gb), "path": volume.mount}}
-    raise not_sent(PROVIDER, f"a volume needs its volume_id, or a size_gb of at least {_LEAST_VOLUME_GB}, and not both")
+    raise not_sent(PROVIDER, f"a volume requires volume_id or a size_gb of at least {_LEAST_VOLUME_GB}, not both")

@@ -1,7 +1,7 @@
-"""Which errors RunPod's answers mean. Pure.
+"""Maps RunPod's answers to errors. Pure.
 
 "No capacity" has no code of its own: it is a 400 with a sentence, and was a 500 in the API before. So a 400 that does
-not blame the order counts as "not this one", and the next candidate is tried.
+not blame the order means "not this offer", and the next candidate is tried.
 source: REST v2 specification 2.0.0, the vendor's migration notes (texts seen live 2026-08-18), recorded answers.
 """
 
@@ -32,7 +32,7 @@ from gpuwatch.providers.toolkit.error_mapping import retry_after_s as stated_wai
 from gpuwatch.providers.toolkit.validation import objects, word
 from gpuwatch.redaction import redact
 
-# Sentences that mean that nothing was made, whatever the status. source: recorded, versions 1 and 2 of the API
+# Sentences that mean that nothing was created, whatever the status. source: recorded, versions 1 and 2 of the API
 NO_CAPACITY: Final = (
     "no longer any instances available",
     "no instances currently available",
@@ -50,15 +50,15 @@ _LINE_LENGTH: Final = 120
 
 
 class PodGone(OrderRefused):
-    """The API itself says that there is no such pod."""
+    """The API itself states that the pod does not exist."""
 
 
 class NoSuchPod(ProviderError):
-    """The same to a request that only reads; a 404 of a proxy has no body that the API would write."""
+    """Like `PodGone`, for a request that only reads; a proxy's 404 does not have the API's body."""
 
 
 def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads."""
+    """Map the error of a request that only reads."""
     line = _line(name, body)
     if reply.status == 429:
         return RateLimited(line, wait_s(reply, now))
@@ -69,12 +69,12 @@ def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -
     if reply.status == 401:
         return KeyRejected(f"{line} (the key is missing, wrong or expired)")
     if reply.status == 403:
-        return KeyRejected(f"{line} (the key lacks the right to do this)")
+        return KeyRejected(f"{line} (the key lacks the permission)")
     return plain_reading_error(name, body, reply, now)
 
 
 def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of a create. A plain refusal proves that nothing was made."""
+    """Map the error of a create. A plain refusal proves that nothing was created."""
     line = _line(name, body)
     if body.has(*NO_CAPACITY) and reply.status >= 400:
         return OfferGone(line)
@@ -87,7 +87,7 @@ def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) 
     if reply.status == 400:
         return _bad_request(line, body)
     if reply.status == 408 or reply.status >= 500:
-        return OutcomeUnknown(f"{line}: it may have been made")
+        return OutcomeUnknown(f"{line}: it may have been created")
     return plain_ordering_error(name, body, reply, now)
 
 
@@ -98,7 +98,7 @@ def _bad_request(line: str, body: ErrorBody) -> OrderError:
 
 
 def wait_s(reply: HttpReply, now: datetime) -> float | None:
-    """Seconds to wait after a 429: by `Retry-After`, else until the windows that are empty are full again."""
+    """Return the wait after a 429: `Retry-After`, or until the used-up windows reset."""
     body = stated_wait_s(reply, now)
     if body is not None:
         return body
@@ -106,10 +106,10 @@ def wait_s(reply: HttpReply, now: datetime) -> float | None:
 
 
 def graphql_data(value: Any, name: str) -> Any:
-    """The `data` of a GraphQL answer, which reports failures as `errors` in a 200.
+    """Return the `data` of a GraphQL answer, which reports failures as `errors` in a 200.
 
     Raises:
-        KeyRejected, PayloadChanged: there is none.
+        KeyRejected, PayloadChanged: there is no data.
     """
     errors = objects(value.get("errors")) if isinstance(value, dict) else []
     if errors:
@@ -121,12 +121,12 @@ def graphql_data(value: Any, name: str) -> Any:
         raise PayloadChanged(line)
     data = value.get("data") if isinstance(value, dict) else None
     if not isinstance(data, dict):
-        raise PayloadChanged(f"{name}: GraphQL: an answer without data")
+        raise PayloadChanged(f"{name}: GraphQL: the answer has no data")
     return data
 
 
 def _line(name: str, body: ErrorBody) -> str:
-    """Status, sentence, and the message in `errors` about each wrong field."""
+    """Return status, sentence, and the message in `errors` about each wrong field."""
     value = body.value.get("errors") if isinstance(body.value, dict) else None
     rows = [one for one in (value if isinstance(value, list) else [])[:_LINES] if isinstance(one, str)]
     lines = [text for one in rows if (text := word(redact(one), _LINE_LENGTH))]

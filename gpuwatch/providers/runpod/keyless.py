@@ -1,7 +1,7 @@
-"""RunPod's catalogue without a key: one GraphQL query for all GPU types, clouds and numbers of GPUs. Pure.
+"""RunPod's catalogue without a key: one GraphQL query for all GPU types, clouds and GPU counts. Pure.
 
-Its prices are those of the type (`securePrice`, `communityPrice`). `lowestPrice` is used for the stock alone, because
-the two disagree at times. It retires early in 2027.
+Prices are those of the type (`securePrice`, `communityPrice`). `lowestPrice` is used only for the stock, because the
+two sometimes disagree. The API retires early in 2027.
 source: the vendor's GraphQL guide, recorded answers of 2026-05-31.
 """
 
@@ -18,7 +18,7 @@ from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, is_place
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 
-KEYLESS_GPUS: Final = 8  # in one pod, where the query has no maximum: each number makes the GraphQL query longer
+KEYLESS_GPUS: Final = 8  # in one pod, if the query has no maximum: each count makes the GraphQL query longer
 BALANCE: Final = "query { myself { clientBalance } }"
 ACCOUNT: Final = "query { myself { id } }"
 SSH_KEYS: Final = "query { myself { pubKey } }"
@@ -26,7 +26,7 @@ _IN_STOCK: Final = {"high": True, "medium": True, "low": True, "none": False, "o
 
 
 def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
-    """The GraphQL query. Stock has aliases such as `secure8`, data centres such as `n8`."""
+    """Build the GraphQL query. Stock has aliases such as `secure8`, data centres such as `n8`."""
     counts = list(counts)
     stock = " ".join(
         f"{cloud.lower()}{count}: lowestPrice(input: {{gpuCount: {count}, "
@@ -45,16 +45,16 @@ def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
 
 
 def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
-    """The offers of one cloud and one number of GPUs.
+    """Parse the offers of one cloud and one GPU count.
 
     Raises:
-        PayloadChanged: it is no catalogue, or none of its rows can be used.
-        KeyRejected: it needs a key now.
+        PayloadChanged: it is not a catalogue, or none of its rows is usable.
+        KeyRejected: the API requires a key now.
     """
     data = graphql_data(value, PROVIDER)
     rows, known, seen = data.get("gpuTypes"), 0, ParseResult()
     if not isinstance(rows, list) or not objects(rows):
-        raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
+        raise PayloadChanged(f"{PROVIDER}: the catalogue contains no list of GPUs")
     places = _places(data.get("dataCenters"), asked) if asked.cloud == SECURE else {}
     for one in objects(rows):
         seen.rows += 1
@@ -71,7 +71,7 @@ def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
 
 
 def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
-    """Why a row is skipped; None: it can be used."""
+    """Return why a row is skipped; None: it is usable."""
     kind, gpu_id = asked.cloud.lower(), word(one.get("id"), 80)
     if gpu_id is None or one.get("id") != gpu_id:
         return "no id of a GPU type"
@@ -87,7 +87,7 @@ def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
 def _offers(
     one: Mapping[str, Any], asked: CatalogueRequest, places: Mapping[str, list[str]], seen: ParseResult
 ) -> Iterator[Offer]:
-    """The offers of a usable row: one for each place in it."""
+    """Yield the offers of a usable row: one per place."""
     kind = asked.cloud.lower()
     price, most = usd_hour(one.get(f"{kind}Price")), whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
     in_stock = _is_in_stock(one[f"{kind}{asked.count}"])
@@ -103,7 +103,7 @@ def _offers(
 
 
 def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
-    """GPU type → data centres that have so many at once; empty for a list that cannot be read."""
+    """Return GPU type → data centres that have this many at once; empty for a list that cannot be read."""
     found: dict[str, list[str]] = {}
     for row in objects(rows):
         place = word(row.get("id"), 40)
@@ -115,32 +115,32 @@ def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
 
 
 def _is_in_stock(stated: Any) -> bool:
-    """Title case here, upper case in REST; null and unknown words are no proof of stock."""
+    """Parse the stock: title case here, upper case in REST; null and unknown words do not prove stock."""
     status = stated.get("stockStatus") if isinstance(stated, dict) else None
     return isinstance(status, str) and _IN_STOCK.get(status.lower(), False)
 
 
 def parse_balance(value: Any) -> float:
-    """The account's balance in US dollars. Raises ProviderError."""
+    """Return the account's balance in US dollars. Raises ProviderError."""
     myself = graphql_data(value, PROVIDER).get("myself")
     balance = number(myself.get("clientBalance"), -1e9, 1e9) if isinstance(myself, dict) else None
     if balance is None:
-        raise PayloadChanged(f"{PROVIDER}: GraphQL: the account's answer holds no balance")
+        raise PayloadChanged(f"{PROVIDER}: GraphQL: the account answer has no balance")
     return balance
 
 
 def parse_ssh_keys(value: Any) -> bool:
-    """Whether the account has an SSH key. Raises PayloadChanged, KeyRejected."""
+    """Return whether the account has an SSH key. Raises PayloadChanged, KeyRejected."""
     found = at(graphql_data(value, PROVIDER), "myself", "pubKey")
     if not isinstance(found, str):
-        raise PayloadChanged(f"{PROVIDER}: an answer without the account's SSH keys")
+        raise PayloadChanged(f"{PROVIDER}: the answer has no SSH keys of the account")
     return bool(found.strip())
 
 
 def parse_account(value: Any) -> str:
-    """The account's id. Raises ProviderError."""
+    """Return the account's id. Raises ProviderError."""
     myself = graphql_data(value, PROVIDER).get("myself")
     named = word(myself.get("id"), 100) if isinstance(myself, dict) else None
     if not named:
-        raise PayloadChanged(f"{PROVIDER}: GraphQL: the account's answer holds no id")
+        raise PayloadChanged(f"{PROVIDER}: GraphQL: the account answer has no id")
     return named

@@ -1,4 +1,4 @@
-"""RunPod's renting side. Requests that change something are sent once, whatever happens."""
+"""The launcher of RunPod. Requests that change something are sent once, whatever happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 
 
 class RunpodLauncher(BasicLauncher):
-    """Pods, by REST v2; balance and account come from GraphQL."""
+    """Rents pods by REST v2; balance and account come from GraphQL."""
 
     name = PROVIDER
 
@@ -34,14 +34,14 @@ class RunpodLauncher(BasicLauncher):
         self._registry_id = registry_id if isinstance(registry_id, str) else None
         self._options = settings.options
         self._restarts = RestartDetector()
-        self._key: Prerequisite | None = None  # the account's SSH key, when it was last looked for
+        self._key: Prerequisite | None = None  # the last check of the account's SSH key
 
     def create(self, order: Order) -> Created:
-        """Rent, once.
+        """Rent once.
 
         Raises:
-            OfferGone: no capacity for it; OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
+            OfferGone: no capacity for it; OrderRefused, OrderRateLimited: nothing was created.
+            OutcomeUnknown: it may have been created.
         """
         body = create_body(order, self._account.tools.now(), self._registry_id, self._options)
         self._account.require_key_to_order()
@@ -50,7 +50,7 @@ class RunpodLauncher(BasicLauncher):
         return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """What the account has and lacks for these orders. Only reads; raises nothing."""
+        """Check what the account has and lacks for these orders. Only reads; raises nothing."""
         found = look(self._account, self._registry_id, orders)
         self._key = next((one for one in found if one.name is PrerequisiteName.KEY_PAIR), self._key)
         return found
@@ -60,16 +60,16 @@ class RunpodLauncher(BasicLauncher):
         create_body(order, self._account.tools.now(), self._registry_id, self._options)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every pod of the account, those of clusters too. Raises ProviderError."""
+        """Return every pod of the account, including those of clusters. Raises ProviderError."""
         self._account.require_key()
-        # a filter that the API does not know is ignored; this one it knows
+        # the API ignores unknown filters, but supports this one
         reply = self._account.ask("GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"})
         return self._restarts.looked(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
 
     def get(self, instance_id: str) -> Instance | None:
-        """One pod; None: the API itself says that there is none. Raises ProviderError."""
+        """Return one pod; None: the API itself states that there is none. Raises ProviderError."""
         if not POD_ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of a pod")
+            raise PayloadChanged(f"{PROVIDER}: invalid pod id")
         self._account.require_key()
         try:
             reply = self._account.ask("GET", f"/v2/pods/{instance_id}", kind="list", urgent=True)
@@ -77,30 +77,30 @@ class RunpodLauncher(BasicLauncher):
             return None
         found = parse_pod(decoded(reply.body, PROVIDER))
         if found is not None and found.instance_id != instance_id:
-            raise PayloadChanged(f"{PROVIDER}: asked for pod {instance_id}, it answered about {found.instance_id}")
+            raise PayloadChanged(f"{PROVIDER}: asked for pod {instance_id}, but got {found.instance_id}")
         return found
 
     def destroy(self, instance_id: str) -> None:
-        """Terminate a pod, its disks with it; one that is gone is no error. Raises OrderError."""
+        """Terminate a pod and delete its disks, unless it is already gone. Raises OrderError."""
         if not POD_ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of a pod")
+            raise not_sent(PROVIDER, "invalid pod id")
         self._account.require_key_to_order()
         try:
             self._account.order("DELETE", f"/v2/pods/{instance_id}")
-        except OfferGone as error:  # a 400 speaks of capacity to a create alone
+        except OfferGone as error:  # a 400 is about capacity only after a create
             raise OrderRefused(str(error)) from error
         except PodGone:
             return
 
     def credit_usd(self) -> float | None:
-        """The balance. Raises ProviderError."""
+        """Return the balance. Raises ProviderError."""
         self._account.require_key()
         return parse_balance(self._account.graphql(BALANCE))
 
     def account_id(self) -> str | None:
-        """The account's id, by GraphQL; None: this key may list pods, but not ask that, or nothing is named there.
+        """Return the account's id, by GraphQL; None: this key may list pods but not read the account, or it has none.
 
-        GraphQL is to be retired and REST names no account: the key itself then stands for it. Raises ProviderError.
+        GraphQL will retire, and REST names no account: the key itself then identifies it. Raises ProviderError.
         """
         self._account.require_key()
         try:
@@ -110,7 +110,7 @@ class RunpodLauncher(BasicLauncher):
             return None
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
-        """What was charged on these days (UTC), both included. Raises ProviderError."""
+        """Return the charges of these days (UTC), both inclusive. Raises ProviderError."""
         self._account.require_key()
         value = self._account.get("/v2/billing/pods", charges_params(since, until), kind="charges")
         return charges_of(value, since, until, self._account.tools.now())

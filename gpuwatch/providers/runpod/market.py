@@ -1,4 +1,4 @@
-"""RunPod's search side: the catalogue of REST v2 with a key, that of GraphQL without one."""
+"""The market of RunPod: the catalogue of REST v2 with a key, that of GraphQL without one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpuwatch.providers.runpod.keyless import KEYLESS_GPUS, catalogue_query, par
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
-_FRESH_S: Final = 2.5  # what is rented at is the price of now; under the default `gather` of 3 s
+_FRESH_S: Final = 2.5  # launches use the current price; shorter than the default `gather` of 3 s
 
 
 class _CatalogueReply(msgspec.Struct, frozen=True):
-    """A decoded answer: the parameters of its request, and when it came."""
+    """A decoded answer, the parameters of its request, and its time."""
 
     cloud: str
     count: int
@@ -47,10 +47,10 @@ class RunpodMarket:
         self._reported: TtlCache[_CatalogueReply] = TtlCache(_FRESH_S, account.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
-        """Offers that fit: one request for each cloud and number of GPUs; without a key one in all.
+        """Return matching offers: one request per cloud and GPU count; without a key one in all.
 
         Raises:
-            ProviderError: no usable answer at all.
+            ProviderError: no usable answer.
         """
         began = self._account.tools.monotonic()
         if query.spot:
@@ -69,7 +69,7 @@ class RunpodMarket:
         )
 
     def _with_key(self, query: Query) -> tuple[ParseResult, datetime]:
-        """All catalogues as one; those that fail beside others make it partial. Raises ProviderError."""
+        """Merge all catalogues; if some of them fail, the result is partial. Raises ProviderError."""
         stated, failed = [], list[ProviderError]()
         for cloud in self._clouds:
             try:
@@ -94,7 +94,7 @@ class RunpodMarket:
         return total, observed_at
 
     def _catalogues(self, cloud: str, query: Query, failed: list[ProviderError]) -> list[_CatalogueReply]:
-        """For each number of GPUs that is wanted, and that any type is sold in. Raises ProviderError: not even one."""
+        """Return the catalogues of the wanted GPU counts up to the largest on sale. Raises ProviderError: none."""
         first = self._catalogue(cloud, query.count_min)
         most = min(most_gpus(gpu_types(first.value), cloud, query.gpus), query.count_max or MOST_GPUS, MOST_GPUS)
         stated = [first]
@@ -103,7 +103,7 @@ class RunpodMarket:
                 stated.append(self._catalogue(cloud, count))
             except ProviderError as error:
                 failed.append(error)
-                break  # the rest would fare no better, and each would be tried three times
+                break  # the others would fail, too, and each would be tried three times
         return stated
 
     def _catalogue(self, cloud: str, count: int) -> _CatalogueReply:
@@ -115,7 +115,7 @@ class RunpodMarket:
         return _CatalogueReply(cloud, count, value, self._account.tools.now())
 
     def _without_key(self, query: Query) -> tuple[ParseResult, datetime]:
-        """One query for everything. Raises ProviderError."""
+        """Send one query for everything. Raises ProviderError."""
         counts = range(query.count_min, min(query.count_max or KEYLESS_GPUS, MOST_GPUS) + 1)
         text = catalogue_query(counts, self._clouds)
         stated = self._reported.get(

@@ -1,4 +1,4 @@
-"""What is rented at RunPod: a GPU type, a cloud, a number of GPUs, and perhaps a data centre. Pure."""
+"""RunPod's offer ids: a GPU type, a cloud, a GPU count, and perhaps a data centre. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 SECURE: Final = "SECURE"
 COMMUNITY: Final = "COMMUNITY"
 ANYWHERE: Final = "*"
-_LONGEST: Final = 64  # characters of an id, as the store keeps it
+_LONGEST: Final = 64  # characters of an id in the store
 _MAKER: Final = "NVIDIA "
-_SHORT_MAKER: Final = "~"  # stands for it where the whole would be too long
+_SHORT_MAKER: Final = "~"  # replaces the maker if the whole id is too long
 _PLACE: Final = re.compile(r"[A-Z0-9][A-Z0-9-]{0,30}")
 _GPU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]{0,79}")
 _CLOUDS: Final = {SECURE: SECURE, COMMUNITY: COMMUNITY, "S": SECURE, "C": COMMUNITY}
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,2}")
 
-# Known data centres; the list grows, and an id is never taken apart by rule ("EU-SE-1" is Sweden, "SEA-SG-1" is not).
+# Known data centres; the list grows, and ids do not follow a rule ("EU-SE-1" is Sweden, "SEA-SG-1" is not).
 # source: SkyPilot 0.14.1's catalogue, read 2026-11.
 _COUNTRY: Final[dict[str, tuple[str, ...]]] = {
     "AU": ("OC-AU-1",),
@@ -44,7 +44,7 @@ _COUNTRY_OF: Final = {place: country for country, places in _COUNTRY.items() for
 
 
 class PodPlacement(msgspec.Struct, frozen=True):
-    """What a create needs; `place` None: wherever there is one."""
+    """What a create needs; `place` None: any place with stock."""
 
     gpu_id: str
     cloud: str
@@ -53,27 +53,27 @@ class PodPlacement(msgspec.Struct, frozen=True):
 
 
 def country_of(place: str | None) -> str | None:
-    """ISO 3166 alpha-2 of a data centre; None: not known."""
+    """Return the ISO 3166 alpha-2 country of a data centre; None: unknown."""
     return _COUNTRY_OF.get(place or "")
 
 
 def is_place(text: str | None) -> bool:
-    """Can this be the id of a data centre?"""
+    """Return whether this can be the id of a data centre."""
     return text is not None and _PLACE.fullmatch(text) is not None
 
 
 def offer_id(wanted: PodPlacement) -> str | None:
-    """`NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a shorter form that `wanted_of` understands too; None: too long."""
+    """Return `NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a short form that `read_offer_id` parses; None: too long."""
     return _fitting(wanted, (str(wanted.count), wanted.place or ANYWHERE))
 
 
 def machine_id(wanted: PodPlacement) -> str | None:
-    """What keeps one price series: GPU type, cloud and place. There is no host to be named."""
+    """Return the id of a price series: GPU type, cloud and place. RunPod does not name hosts."""
     return _fitting(wanted, (wanted.place or ANYWHERE,))
 
 
 def read_offer_id(text: str) -> PodPlacement | None:
-    """The placement behind an offer's id; None: it is no such id."""
+    """Parse an offer id; None: it is not one."""
     parts = text.rsplit("/", 3)
     if len(parts) != 4:
         return None

@@ -1,7 +1,7 @@
 """Parses RunPod's list of pods into instances, and detects pods whose container restarts again and again.
 
-`RUNNING` is what RunPod wants a pod to be: it is up when `runtime` has an uptime of its container, and its ports. A
-container that ends is started again, and the pod stays `RUNNING`.
+`RUNNING` is the desired state of a pod: it is up when `runtime` has an uptime of its container, and its ports. A
+container that exits is restarted, and the pod stays `RUNNING`.
 source: REST v2 specification 2.0.0; series of a restart loop recorded 2026-06-15.
 """
 
@@ -32,18 +32,18 @@ _STATES: Final = {
 }
 _LOOPING: Final = "RUNNING: its container starts again and again"
 _GONE: Final = "TERMINATED"
-_PORTS_LAG_S: Final = 120.0  # ports show 30 to 60 s late; where they never show, the host has no public address
-YOUNG_S: Final = 90.0  # a container that was up for less at every poll …
-LOOP_S: Final = 180.0  # … for so long, and fell back so often, is in a restart loop; without a fall, after
+_PORTS_LAG_S: Final = 120.0  # ports appear 30 to 60 s late; if they never appear, the host has no public address
+YOUNG_S: Final = 90.0  # a container with a shorter uptime at every poll …
+LOOP_S: Final = 180.0  # … for this long, and whose uptime fell this often, is in a restart loop; without a fall, after
 FALLS: Final = 2
 STUCK_S: Final = 600.0
 _MOST_DISK_GB: Final = 1e6
 
 
 class PodRow(msgspec.Struct, frozen=True):
-    """One row: the instance by the row alone, and its container's uptime (None: there is none).
+    """One row: the instance from the row alone, and its container's uptime (None: there is none).
 
-    `runs`: it is meant to run.
+    `runs`: its desired state is running.
     """
 
     instance: Instance
@@ -52,17 +52,17 @@ class PodRow(msgspec.Struct, frozen=True):
 
 
 def parse_pods(value: Any) -> list[PodRow]:
-    """Every pod of a list. A pod that cannot be read makes the list unreadable: it may be billed.
+    """Parse every pod of a list. A pod that cannot be read makes the list unreadable: it may be billed.
 
     Raises:
-        PayloadChanged: the list has another form, or is incomplete.
+        PayloadChanged: the list has an unexpected format, or is incomplete.
     """
     rows = instance_rows(value, at(value, "pods"), PROVIDER)
     return [_pod(row) for row in rows if row.get("status") != _GONE]
 
 
 def parse_pod(value: Any) -> Instance | None:
-    """The answer about one pod; None: it is gone. Raises PayloadChanged."""
+    """Parse the answer about one pod; None: it is gone. Raises PayloadChanged."""
     pod = _pod(value)
     return None if at(value, "status") == _GONE else pod.instance
 
@@ -72,7 +72,7 @@ class _YoungContainer(msgspec.Struct):
 
     since_s: float  # monotonic
     uptime_s: float
-    falls: int = 0  # polls at which its uptime was less than at the poll before, or missing
+    falls: int = 0  # polls at which its uptime was lower than at the poll before, or missing
 
 
 class RestartDetector:
@@ -82,10 +82,10 @@ class RestartDetector:
         self._young: dict[str, _YoungContainer] = {}
 
     def looked(self, pods: Iterable[PodRow], now_s: float) -> list[Instance]:
-        """The instances, with those in a restart loop as failed.
+        """Return the instances, with those in a restart loop as failed.
 
         Args:
-            now_s: monotonic; polls may be any time apart.
+            now_s: monotonic; the interval between polls may vary.
         """
         pods = list(pods)
         seen = {one.instance.instance_id: self._seen(one, now_s) for one in pods}
@@ -93,10 +93,10 @@ class RestartDetector:
         return [self._judged(one, now_s) for one in pods]
 
     def _seen(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
-        """What is known of a young container; None: it is no longer young, or there is none."""
+        """Update a young container; None: it is no longer young, or there is none."""
         young = self._young.get(pod.instance.instance_id)
         if pod.uptime_s is None:
-            return young if pod.runs else None  # between two starts there is no container for a moment
+            return young if pod.runs else None  # between two starts there is briefly no container
         if pod.uptime_s >= YOUNG_S:
             return None
         if young is None:
@@ -105,7 +105,7 @@ class RestartDetector:
         return _YoungContainer(young.since_s, pod.uptime_s, young.falls + fell)
 
     def _judged(self, pod: PodRow, now_s: float) -> Instance:
-        """RunPod's uptime lags: an uptime that stands still for a while proves nothing, one that falls does."""
+        """Return the instance, failed if in a restart loop. RunPod's uptime lags: only a fall proves a restart."""
         young = self._young.get(pod.instance.instance_id)
         age_s = 0.0 if young is None else now_s - young.since_s
         if young is None or age_s < LOOP_S or (young.falls < FALLS and age_s < STUCK_S):
@@ -150,7 +150,7 @@ def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float 
 
 
 def _is_up(row: Mapping[str, Any], uptime_s: float | None) -> bool:
-    """`runtime` may be there and empty; in a restart loop the uptime is 0 or negative most of the time."""
+    """Return the uptime. `runtime` may be empty; in a restart loop the uptime is mostly 0 or negative."""
     if uptime_s is None or uptime_s <= 0:
         return False
     wanted = {port.removesuffix("/tcp") for port in _texts(row.get("ports")) if port.endswith("/tcp")}
@@ -159,7 +159,7 @@ def _is_up(row: Mapping[str, Any], uptime_s: float | None) -> bool:
 
 
 def _listed(row: Mapping[str, Any]) -> float | None:
-    """What it costs while it runs. `cost` leaves out the disks, and is 0 when nothing runs."""
+    """Return the cost while it runs. `cost` excludes the disks, and is 0 when nothing runs."""
     cost = usd_hour(row.get("cost"))
     if cost is None:
         return None
@@ -171,7 +171,7 @@ def _volume_gb(row: Mapping[str, Any]) -> float:
 
 
 def _utilisation(row: Mapping[str, Any]) -> float | None:
-    """Percent of the busiest GPU: with one working GPU a pod is not idle. None: unknown for one of them."""
+    """Return the percentage of the busiest GPU: a pod with one busy GPU is not idle. None: unknown for one of them."""
     gpus = objects(at(row, "runtime", "gpus"))
     used = [number(one.get("util"), 0.0, 100.0) for one in gpus]
     count = whole(at(row, "gpu", "count"), 1)
@@ -182,7 +182,7 @@ def _utilisation(row: Mapping[str, Any]) -> float | None:
 
 
 def _ssh(row: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    """Where sshd answers by itself; the provider's proxy wants a user of its own and is left out."""
+    """Return the direct address of sshd; the provider's proxy requires a special user and is not used."""
     host, port = word(at(row, "ssh", "direct", "host"), 253), _port(at(row, "ssh", "direct", "port"))
     if host is not None and port is not None:
         return host, port

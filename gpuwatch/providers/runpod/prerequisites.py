@@ -1,7 +1,7 @@
-"""What a RunPod account must have before it rents: checked by requests that only read.
+"""What a RunPod account must have before it rents, checked by requests that only read.
 
-RunPod validates no order without carrying it out: whether the key may create pods, only a rent shows.
-source: REST v2 (`GET /v2/registries`) and GraphQL (`myself`), as dstack 0.22.5 and runpod 1.12.0 ask them, 2026-11.
+RunPod cannot validate an order without carrying it out: only a rental shows whether the key may create pods.
+source: REST v2 (`GET /v2/registries`) and GraphQL (`myself`), as dstack 0.22.5 and runpod 1.12.0 use them, 2026-11.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _KEY_VARIABLES: Final = frozenset({"PUBLIC_KEY", "SSH_PUBLIC_KEY"})  # the conve
 
 
 def look(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]) -> list[Prerequisite]:
-    """What is met and what is missing for these orders. Raises nothing: no usable answer is `met` None."""
+    """Return what is met and missing for these orders. Raises nothing: without a usable answer `met` is None."""
     found = []
     if not orders or any(_by_account_key(order, "ssh", "jupyter") for order in orders):
-        # a watch whose machines are of use without it goes on; the orders of the others are refused one by one
+        # blocks only if all orders need the key; otherwise individual orders are refused
         found.append(_ssh_key(account, is_blocking=bool(orders) and all(map(has_no_other_way_in, orders))))
     if registry_id is not None:
         found.append(_registry(account, registry_id))
@@ -31,15 +31,15 @@ def look(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]
 
 
 def has_no_other_way_in(order: Order) -> bool:
-    """Whether the account's SSH key is the one thing by which such a pod is of use.
+    """Whether the account's SSH key is the only way to use such a pod.
 
-    A job brings the key of its launch in its start script, and needs none of the account.
+    A job puts the key of its launch into its start script, and needs no key of the account.
     """
     return _by_account_key(order, "ssh")
 
 
 def _by_account_key(order: Order, *runtypes: str) -> bool:
-    """Whether the pod starts no work by itself, and lets in nobody but the account's own key."""
+    """Whether the pod starts no work by itself, and only the account's own key can log in."""
     opened = any(one in order.runtype for one in runtypes)
     return opened and not order.onstart and not _KEY_VARIABLES & order.env.keys()
 
@@ -63,10 +63,10 @@ def _registry(account: RunpodClient, registry_id: str) -> Prerequisite:
         account.require_key()
         rows = at(account.get("/v2/registries"), "registries")
         if not isinstance(rows, list):
-            raise PayloadChanged("runpod: the answer about registries has another form")
+            raise PayloadChanged("runpod: the registry answer has an unexpected format")
     except ProviderError as error:
         return Prerequisite(name=name, met=None, text=str(error))
     if any(row.get("id") == registry_id for row in objects(rows)):
-        return Prerequisite(name=name, met=True, text="the registry credentials of options.registry_id are there")
+        return Prerequisite(name=name, met=True, text="the registry credentials of options.registry_id exist")
     text = f"there are no registry credentials {registry_id[:40]!r}"
-    return Prerequisite(name=name, met=False, text=text, mend="save them at RunPod, and mend options.registry_id")
+    return Prerequisite(name=name, met=False, text=text, mend="store them at RunPod, and fix options.registry_id")

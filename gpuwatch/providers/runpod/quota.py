@@ -1,7 +1,7 @@
 """RunPod's request quota, from the headers `RateLimit` and `Retry-After` of its answers.
 
-source: REST v2 specification 2.0.0: `RateLimit: "minute";r=12;t=30, "hour";r=2800;t=1812`, where r is what remains and
-t the seconds until it is full again.
+source: REST v2 specification 2.0.0: `RateLimit: "minute";r=12;t=30, "hour";r=2800;t=1812`, where r is the remaining
+number and t the seconds until the window resets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch.providers.toolkit.validation import number
 
-RESERVED: Final = 5  # of each window, for orders and lists: a search never takes the last ones
+RESERVED: Final = 5  # of each window, for orders and lists: searches never take the last ones
 _MEMBER: Final = re.compile(r'"([a-z]{1,16})"((?:;[a-z]{1,4}=[0-9]{1,9}){1,6})')
 _HEADER_MAX: Final = 1_000
 _WAIT_MAX_S: Final = 86_400.0
@@ -27,7 +27,7 @@ class _Window(msgspec.Struct):
 
 
 def windows_of(header: str | None) -> dict[str, tuple[int, int]]:
-    """Name → (remaining, seconds until it is full again); members that cannot be read are left out."""
+    """Parse name → (remaining, seconds until the reset); skips unreadable members."""
     found = {}
     for name, parameters in _MEMBER.findall((header or "")[:_HEADER_MAX]):
         values = dict(part.split("=") for part in parameters.strip(";").split(";"))
@@ -37,7 +37,7 @@ def windows_of(header: str | None) -> dict[str, tuple[int, int]]:
 
 
 class Quota:
-    """What is left in each window. Nothing is known before the first answer, and nothing is limited then."""
+    """The remaining requests of each window. Before the first answer there is no limit."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -61,7 +61,7 @@ class Quota:
         with self._lock:
             now = self._monotonic()
             for name in [name for name, window in self._windows.items() if window.whole_at_s <= now]:
-                del self._windows[name]  # full again; the next answer says how much that is
+                del self._windows[name]  # reset; the next answer states the new number
             waits_s = [window.whole_at_s - now for window in self._windows.values() if window.left <= least]
             if not waits_s:
                 for window in self._windows.values():

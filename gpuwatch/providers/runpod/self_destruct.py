@@ -1,9 +1,9 @@
-"""A few lines of shell with which a pod ends itself, even if gpuwatch is gone. Pure.
+"""A few shell lines with which a pod ends itself, even if gpuwatch is gone. Pure.
 
-What is relied on: RunPod puts `runpodctl`, `RUNPOD_POD_ID` and a key that is scoped to this pod into every pod. The
+They rely on this: RunPod puts `runpodctl`, `RUNPOD_POD_ID` and a key that is scoped to this pod into every pod. The
 vendor's documents say so (environment variables, runpodctl; read 2026-11) and show `runpodctl stop pod
-$RUNPOD_POD_ID` in a pod. What the key may do they do not say. Public projects of 2026 report that `runpodctl remove
-pod` of the own pod works, and that the other requests are refused to it; we have tried it on none.
+$RUNPOD_POD_ID` in a pod. They do not state the permissions of the key. Public projects of 2026 report that `runpodctl
+remove pod` of the own pod works, and that the key has no other permission; gpuwatch has not tested it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from gpuwatch.providers.toolkit.shutdown_timer import with_end
 
-# From outside: END in Unix seconds, LEFT in seconds from the order on, for hosts whose clock is slow. The injected
-# runpodctl may know the old order of words alone, or the new one. The key goes to curl over a pipe: no list shows it.
+# Inputs: END in Unix seconds, LEFT in seconds from the order, for hosts whose clock is slow. The injected runpodctl may
+# support only the old word order, or only the new one. curl gets the key over a pipe: no process list shows it.
 _LINES: Final = r"""# gpuwatch: this pod ends itself at @WHEN@
 (END=@END@ LEFT=@LEFT@ $(command -v setsid) sh -c '
 trap "" HUP INT TERM
@@ -38,10 +38,10 @@ done' </dev/null >/dev/null 2>&1 &)
 
 
 def self_destruct_lines(at: datetime, now: datetime) -> str:
-    """Lines to put before a start script: three times the pod is deleted, then stopped; again for ever.
+    """Return lines to put before a start script: they delete the pod, three attempts, then stop it; repeated for ever.
 
     Args:
-        at: when it is to end.
-        now: the moment of the order.
+        at: when it ends.
+        now: the time of the order.
     """
     return with_end(_LINES, at, now)

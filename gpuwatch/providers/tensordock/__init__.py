@@ -1,7 +1,7 @@
 """TensorDock: virtual machines on hosts of several owners, priced as a sum of their parts.
 
-source: the vendor's v2 documents and what public clients of 2025 and 2026 found, read 2026-11. What it lists is
-often not there.
+source: the vendor's v2 documents and findings of public clients of 2025 and 2026, read 2026-11. Listed machines are
+often unavailable.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ INFO = ProviderInfo(
             kind="text",
             default="locations",
             choices=("locations", "hostnodes"),
-            about="what is listed and rented: a place, whose hosts the platform picks, or one host (needs the key)",
+            about="What to list and rent: a location, where the platform picks the host, or a host (requires the key)",
         ),
         OptionSpec(
             name="vcpu_per_gpu",
             kind="number",
             default=8.0,
             least=1,
-            about="virtual CPUs for each GPU, which are priced and ordered; fewer where the place has fewer",
+            about="vCPUs to order per GPU; fewer if the location has fewer",
         ),
         OptionSpec(
             name="ram_gb_per_gpu",
             kind="number",
             default=32.0,
             least=1,
-            about="GB of memory for each GPU, which are priced and ordered; less where the place has less",
+            about="Memory to order per GPU in GB; less if the location has less",
         ),
         OptionSpec(
             name="image",
             kind="text",
             default="ubuntu2404_ml_pytorch",
-            about="operating system of the machine; plain ubuntu2404 came without the NVIDIA driver",
+            about="Operating system of the machine; plain ubuntu2404 came without the NVIDIA driver",
         ),
         OptionSpec(
             name="ssh_key",
             kind="text",
-            about='public key for the login, as in id_ed25519.pub: "ssh-ed25519 AAAA…"; without it nothing is rented',
+            about='Public SSH key, as in id_ed25519.pub: "ssh-ed25519 AAAA…"; required for renting',
         ),
     ),
 )
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one rate limiter."""
+    """Build the adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.tensordock.launcher import TensorDockLauncher  # noqa: PLC0415
     from gpuwatch.providers.tensordock.market import fetcher, new_client  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415

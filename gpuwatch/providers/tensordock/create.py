@@ -1,4 +1,4 @@
-"""The create request, and what its answer means. Pure; nothing here is logged, for it holds secrets."""
+"""The create request and its answer. Pure; nothing here is logged, because it contains secrets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 from gpuwatch.providers.toolkit.validation import at
 
-_NAME_LENGTH: Final = 60  # this much is known to work
+_NAME_LENGTH: Final = 60  # this length is known to work
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
 _LAST_PORT: Final = 65_535
 _SSH_PORT: Final = 22
 PUBLIC_KEY: Final = re.compile(r"[a-z][a-z0-9@.-]{2,40} [A-Za-z0-9+/=]{20,}(?: .*)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# The vendor's own installing of keys failed for one team, so the first script does it too, for the user of its images.
+# The vendor's own installation of keys failed for one team, so the first script repeats it for the user of its images.
 _LOGIN: Final = (
     "if cd /home/user; then mkdir -p .ssh; cd .ssh;"
     " grep -qsxF @KEY@ authorized_keys || printf '%s\\n' @KEY@ >>authorized_keys;"
@@ -39,17 +39,17 @@ _LOGIN: Final = (
 
 
 def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
-    """The create request. Refused here if TensorDock has no such machine.
+    """Build the create request. Refuses what TensorDock does not have.
 
     Raises:
-        OrderRefused: it cannot be put into a request.
+        OrderRefused: the order does not fit into a request.
     """
     ware, key = read_offer_key(order.offer_id), options.get("ssh_key")
     if ware is None:
-        raise not_sent(NAME, "that is no id of an offer")
+        raise not_sent(NAME, "invalid offer id")
     _check(order)
     if not isinstance(key, str) or not PUBLIC_KEY.fullmatch(key):
-        raise not_sent(NAME, f"providers.{NAME}.options.ssh_key must hold a public key: without it no machine is made")
+        raise not_sent(NAME, f"providers.{NAME}.options.ssh_key must be a public key; it is required for renting")
     attributes = {
         "name": order.label,
         "type": "virtualmachine",
@@ -65,10 +65,10 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
 
 
 def created(reply: HttpReply, now: datetime) -> Created:
-    """The receipt in a create's 2xx answer: an error may come as HTTP 200.
+    """Return the receipt in a create's 2xx answer, which may also contain an error.
 
     Raises:
-        OrderError: the answer's error; OutcomeUnknown if it names no machine.
+        OrderError: the answer's error; OutcomeUnknown: it names no machine.
     """
     stated = read_error_body(reply)
     if not 200 <= status_of(reply, stated.value) < 300:
@@ -77,7 +77,7 @@ def created(reply: HttpReply, now: datetime) -> Created:
 
 
 def ended(reply: HttpReply, now: datetime) -> None:
-    """Checks a destroy's 2xx answer. Raises OrderError: the answer's error; NoSuchMachine if it is gone already."""
+    """Check a destroy's 2xx answer. Raises OrderError: the answer's error; NoSuchMachine: it is already gone."""
     stated = read_error_body(reply)
     if not 200 <= status_of(reply, stated.value) < 300:
         raise ordering(NAME, stated, reply, now)
@@ -86,7 +86,7 @@ def ended(reply: HttpReply, now: datetime) -> None:
 
 
 def _check(order: Order) -> None:
-    """Refuse what TensorDock's machines do not have."""
+    """Refuse what TensorDock's machines do not support."""
     lacking = {
         "a bid": order.bid_usd_hour is not None,
         "a template": order.template is not None,
@@ -96,9 +96,11 @@ def _check(order: Order) -> None:
     }
     names = {
         f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
-        "the name of a variable is not made of letters, digits and _": not all(map(_VARIABLE.fullmatch, order.env)),
+        "names of environment variables may contain only letters, digits and _": not all(
+            map(_VARIABLE.fullmatch, order.env)
+        ),
     }
-    refuse(NAME, {f"TensorDock has no {what}": is_wanted for what, is_wanted in lacking.items()} | names)
+    refuse(NAME, {f"TensorDock does not support {what}": is_wanted for what, is_wanted in lacking.items()} | names)
 
 
 def _resources(ware: OfferKey, disk_gb: float) -> dict[str, Any]:
@@ -111,12 +113,12 @@ def _resources(ware: OfferKey, disk_gb: float) -> dict[str, Any]:
 
 
 def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
-    """Port 22, and those in the settings. TensorDock may choose another outer number."""
+    """Return port 22, and those of the settings. TensorDock may choose another external port."""
     wished = {_SSH_PORT: _SSH_PORT}
     for port in ports:
         found = _PORT.fullmatch(port)
         if found is None:
-            raise not_sent(NAME, f'port {port[:20]!r} is not like "8000" or "8080:8000"; only TCP is forwarded')
+            raise not_sent(NAME, f'port {port[:20]!r}: expected "8000" or "8080:8000"; only TCP is forwarded')
         inside, outside = int(found[2]), int(found[1] or found[2])
         if not (0 < inside <= _LAST_PORT and 0 < outside <= _LAST_PORT):
             raise not_sent(NAME, f"port {port[:20]!r} is outside 1 to {_LAST_PORT}")
@@ -125,7 +127,7 @@ def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
 
 
 def _commands(order: Order, key: str, now: datetime) -> list[str]:
-    """What the machine runs once, as root, in one line each: longer fields of cloud-init were found not to work."""
+    """Return what the machine runs once, as root, in one line each: longer fields of cloud-init did not work."""
     commands = [_LOGIN.replace("@KEY@", shlex.quote(key))]
     if order.self_destruct_at is not None:
         commands.append(_packed(shutdown_timer(order.self_destruct_at, now), "gpuwatch-end"))

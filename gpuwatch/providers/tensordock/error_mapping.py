@@ -1,4 +1,4 @@
-"""Which errors TensorDock's answers mean: many of them come with HTTP 200. Pure."""
+"""Maps TensorDock's answers to errors: many errors come with HTTP 200. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.validation import decoded, whole
 
 NAME: Final = "tensordock"
-_UNSAID: Final = 0  # an error that came with HTTP 200 and names no status
+_UNSAID: Final = 0  # an error with HTTP 200 and without a status
 # source: the log of one team's launches in 2026-02, and the tests of two public clients
 _CAPACITY: Final = (
     "no available nodes found", "no available public ips", "hostnode unavailable", "insufficient capacity",
     "out of stock", "resource unavailable",
 )  # fmt: skip
 _LOST: Final = ("unexpected error during deployment",)
-# An error of a "load balancer" is none of these.
+# An error of a "load balancer" is not about the balance.
 _BALANCE: Final = (
     "of balance", "your balance", "account balance", "insufficient balance", "insufficient funds", "balance too low",
     "balance is",
@@ -41,23 +41,23 @@ _GONE: Final = ("not found", "already terminated", "already deleted")
 
 
 class NotFound(PayloadChanged):
-    """The 404 of a read."""
+    """The 404 of a request that only reads."""
 
 
 class MachineNotFound(NotFound):
-    """The 404 of a read with TensorDock's own words; a web server's 404 has none."""
+    """The 404 of a read in TensorDock's own words; a web server's 404 differs."""
 
 
 class NoSuchMachine(OrderRefused):
-    """TensorDock's own words say that there is no such machine; a web server's 404 does not."""
+    """TensorDock's own words state that the machine does not exist; a web server's 404 does not."""
 
 
 def status_of(reply: HttpReply, value: Any) -> int:
-    """The status that an answer means: of HTTP, or of the body under a 2xx; 0: an error without a status."""
+    """Return the status that an answer means: of HTTP, or of the body in a 2xx; 0: an error without a status."""
     if not 200 <= reply.status < 300:
         return reply.status
     if isinstance(value, list) and value and all(isinstance(one, dict) and "message" in one for one in value):
-        return 400  # what did not pass the validation, one object for each fault
+        return 400  # a failed validation, one object per fault
     if not isinstance(value, dict):
         return reply.status
     body = value.get("status")
@@ -68,7 +68,7 @@ def status_of(reply: HttpReply, value: Any) -> int:
 
 
 def accepted(reply: HttpReply, now: datetime) -> Any:
-    """The decoded JSON of a read's 2xx answer, if it is no error. Raises ProviderError: the error in the answer."""
+    """Return the decoded JSON of a read's 2xx answer. Raises ProviderError: the answer contains an error."""
     value = decoded(reply.body, NAME)
     if not 200 <= status_of(reply, value) < 300:
         raise reading(NAME, error_mapping.read_error_body(reply), reply, now)
@@ -76,7 +76,7 @@ def accepted(reply: HttpReply, now: datetime) -> Any:
 
 
 def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a read."""
+    """Map the error of a read."""
     status, body = _meant(reply, body)
     line = f"{name}: {body.summary}"
     if status == _UNSAID:
@@ -89,7 +89,7 @@ def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> Prov
 
 
 def ordering(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of an order. Nothing was made only where known words say so."""
+    """Map the error of an order. Only known messages prove that nothing was created."""
     status, body = _meant(reply, body)
     line = f"{name}: {body.summary}"
     if body.has(*_LOST):
@@ -116,6 +116,6 @@ def _says_error(value: Any) -> bool:
 
 
 def _meant(reply: HttpReply, body: ErrorBody) -> tuple[int, ErrorBody]:
-    """The status that an answer means, and its message with that status in front."""
+    """Return the status that an answer means, and its message prefixed with that status."""
     status = status_of(reply, body.value)
     return status, msgspec.structs.replace(body, status=status or reply.status)

@@ -1,4 +1,4 @@
-"""TensorDock's renting side. Requests that change something are sent once, whatever happens."""
+"""The launcher of TensorDock. Requests that change something are sent once, whatever happens."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
 
 _PATH: Final = "/api/v2/instances"
 _CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
-_YOUNG_S: Final = 600.0  # stopped so soon after its birth: it never came to life
-_COMING_S: Final = 12.0  # how long a reading is good while the address or the price is missing
+_YOUNG_S: Final = 600.0  # a machine that stops at this age never started properly
+_COMING_S: Final = 12.0  # how long an answer is reused while the address or the price is missing
 _SETTLED_S: Final = 60.0
 
 
 class _CachedMachine(msgspec.Struct, frozen=True):
-    """The reading of one machine, and when it was read (monotonic seconds)."""
+    """The answer about one machine, and its time (monotonic seconds)."""
 
     at_s: float
     word: str
@@ -44,7 +44,7 @@ class _CachedMachine(msgspec.Struct, frozen=True):
 
 
 class TensorDockLauncher(BasicLauncher):
-    """Rents virtual machines: the order's image is not run, `onstart` is."""
+    """Rents virtual machines: runs `onstart`, not the order's image."""
 
     name = NAME
 
@@ -52,11 +52,11 @@ class TensorDockLauncher(BasicLauncher):
         self._rest = rest
         self._options = options
         self._lock = threading.Lock()
-        self._born_s: dict[str, float] = {}  # of those that this process made
+        self._born_s: dict[str, float] = {}  # of machines that this process created
         self._looks: dict[str, _CachedMachine] = {}
 
     def create(self, order: Order) -> Created:
-        """Rent, once. A lost answer is found by the label, which is the machine's name. Raises OrderError."""
+        """Rent once. After a lost answer, the label finds the machine: it is its name. Raises OrderError."""
         body = create_body(order, self._options, self._rest.tools.now())
         self._rest.require_key_to_order()
         reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
@@ -72,7 +72,7 @@ class TensorDockLauncher(BasicLauncher):
         create_body(order, self._options, self._rest.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every machine of the organisation, each read by itself: the list has little more than names.
+        """Return every machine of the organisation, each read separately: the list has little more than names.
 
         Raises:
             ProviderError: the list is incomplete.
@@ -86,14 +86,14 @@ class TensorDockLauncher(BasicLauncher):
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """Whether the settings hold a public key. Asks nothing."""
+        """Check that the settings contain a public key. Sends nothing."""
         mend = f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{NAME}.options]'
         return [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
 
     def get(self, instance_id: str) -> Instance | None:
-        """One machine; None: it is deleted, or TensorDock's own words say that there is none. Raises ProviderError."""
+        """Return one machine; None: deleted, or TensorDock itself states that there is none. Raises ProviderError."""
         if not PLACE.fullmatch(instance_id):
-            raise PayloadChanged(f"{NAME}: that is no id of a machine")
+            raise PayloadChanged(f"{NAME}: invalid machine id")
         self._rest.require_key()
         try:
             machine = self._machine(instance_id)
@@ -102,14 +102,14 @@ class TensorDockLauncher(BasicLauncher):
         row = row_of(machine)
         if row.machine_id != instance_id or row.status is None:
             raise PayloadChanged(
-                f"{NAME}: asked for machine {instance_id}, it answered about another, or without a status"
+                f"{NAME}: asked for machine {instance_id}, but got another one, or one without a status"
             )
         return None if row.word in GONE else self._instance_of(row, machine)
 
     def destroy(self, instance_id: str) -> None:
-        """End it, with its disk; what is gone already is no error. Raises OrderError: not done, or not known."""
+        """End a machine and delete its disk, unless it is gone. Raises OrderError: not done, or outcome unknown."""
         if not PLACE.fullmatch(instance_id):
-            raise not_sent(NAME, "that is no id of a machine")
+            raise not_sent(NAME, "invalid machine id")
         self._rest.require_key_to_order()
         try:
             ended(self._rest.order("DELETE", f"{_PATH}/{instance_id}"), self._rest.tools.now())
@@ -129,15 +129,17 @@ class TensorDockLauncher(BasicLauncher):
         return machine_of(accepted(reply, self._rest.tools.now()))
 
     def _looked_at(self, row: MachineRow) -> _CachedMachine:
-        """The newest reading of a machine. If a listed machine cannot be read, an older reading serves; without one the
-        list is unavailable: a list without it would be a short one."""
+        """Return the newest answer about a machine, or an older one if it cannot be read.
+
+        If there is neither, the list is unavailable, because it would be incomplete.
+        """
         known, now_s = self._looks.get(row.machine_id), self._rest.tools.monotonic()
         if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
             return known
         try:
             look = _CachedMachine(now_s, row.word, self._machine(row.machine_id))
         except NotFound:
-            look = _CachedMachine(now_s, row.word, {})  # listed all the same: it is shown as the list has it
+            look = _CachedMachine(now_s, row.word, {})  # it is listed, so show it as the list has it
         except KeyRejected:
             raise
         except ProviderError:

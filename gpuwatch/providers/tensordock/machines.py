@@ -1,4 +1,4 @@
-"""From TensorDock's list of machines and each machine's own answer to instances: both come in several shapes. Pure."""
+"""Parses TensorDock's list of machines and each machine's own answer: both come in several shapes. Pure."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _STATES: Final = {
     "stopped": _S.STOPPED,
     "stoppeddisassociated": _S.STOPPED,
     "error": _S.FAILED,
-}  # stopping, deleting, and what is new: unknown
+}  # stopping, deleting, and new words: unknown
 _BLANKS: Final = re.compile(r"[_\s-]")
 _ADDRESSES: Final = ("ipAddress", "ip_address")
 _SSH: Final = 22
-_USER: Final = "user"  # of every Linux image there, with sudo. source: public clients
+_USER: Final = "user"  # in every Linux image there, with sudo. source: public clients
 
 
 class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine as the list has it: little."""
+    """One machine of the list: few fields."""
 
     machine_id: str
     name: str | None
@@ -44,15 +44,15 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """Its status, comparable."""
+        """The status in a comparable form."""
         return _comparable(self.status or "")
 
 
 def rows_of(value: Any) -> list[MachineRow]:
-    """The machines of `GET /instances`, nested as documented or flat as seen live.
+    """Parse the machines of `GET /instances`, nested as documented or flat as seen live.
 
     Raises:
-        PayloadChanged: it is no such list, or one of its rows names no machine: it would be a short one.
+        PayloadChanged: it is not such a list, or a row names no machine: the list would be incomplete.
     """
     rows = at(value, "data", "instances") if isinstance(at(value, "data"), dict) else at(value, "data")
     found = instance_rows(value, rows, NAME)
@@ -62,32 +62,32 @@ def rows_of(value: Any) -> list[MachineRow]:
 
 
 def machine_of(value: Any) -> Mapping[str, Any]:
-    """The object of `GET /instances/{id}`: flat, wrapped in `data`, or with `attributes`. Raises PayloadChanged."""
+    """Return the object of `GET /instances/{id}`: flat, in `data`, or in `attributes`. Raises PayloadChanged."""
     inner = at(value, "data") if isinstance(at(value, "data"), dict) else value
     if not isinstance(inner, dict) or not inner.get("id"):
-        raise PayloadChanged(f"{NAME}: a machine that is not understood")
+        raise PayloadChanged(f"{NAME}: a machine cannot be parsed")
     return _flat(inner)
 
 
 def row_of(row: Mapping[str, Any]) -> MachineRow:
-    """The id, name and status of a machine, of the list or its own answer. Raises PayloadChanged: it has no id."""
+    """Return id, name and status of a machine, from the list or its own answer. Raises PayloadChanged: it has no id."""
     flat = _flat(row)
     machine_id = flat.get("id")
     if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
-        raise PayloadChanged(f"{NAME}: a machine without its id")
+        raise PayloadChanged(f"{NAME}: a machine has no id")
     return MachineRow(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
 
 
 def is_settled(machine: Mapping[str, Any]) -> bool:
-    """It has its address and its price: there is little that could still come."""
+    """Whether address and price are known: little else can still appear."""
     return _address(machine) is not None and _rate(machine) is not None
 
 
 def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool) -> Instance:
-    """One instance; `machine` may be empty, then the list's row is all that is known.
+    """Build one instance; `machine` may be empty, then only the list's row is known.
 
     Args:
-        died_young: stopped now means that it never started.
+        died_young: "stopped" means that it never started.
     """
     wire, count = _gpus(at(machine, "resources", "gpus"))
     status = row.status or word(machine.get("status"), 40) or "unknown"
@@ -95,12 +95,12 @@ def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool
     state = _STATES.get(_comparable(status), InstanceState.UNKNOWN)
     host = _address(machine)
     if state is InstanceState.RUNNING and host is None:
-        state = InstanceState.STARTING  # "running" comes before its address does
+        state = InstanceState.STARTING  # "running" appears before its address does
     if state is InstanceState.STOPPED and died_young:
         state = InstanceState.FAILED
     label = row.name or word(machine.get("name"))
     if label is None:
-        raise PayloadChanged(f"{NAME}: a machine without its name")
+        raise PayloadChanged(f"{NAME}: a machine has no name")
     return Instance(
         instance_id=row.machine_id,
         label=label,
@@ -137,7 +137,7 @@ def _address(machine: Mapping[str, Any]) -> str | None:
 
 
 def _port(machine: Mapping[str, Any]) -> int | None:
-    """The port that leads to 22; the platform chooses it, whatever the order asked for."""
+    """Return the external port of 22; the platform chooses it, whatever the order requested."""
     for one in objects(machine.get("portForwards")):
         if whole(one.get("internal_port")) == _SSH:
             return whole(one.get("external_port"), 1, 65_535)
@@ -145,7 +145,7 @@ def _port(machine: Mapping[str, Any]) -> int | None:
 
 
 def _gpus(value: Any) -> tuple[str | None, int | None]:
-    """Id and number of the GPUs, out of a map by id or a list."""
+    """Return id and number of the GPUs, from a map by id or a list."""
     if isinstance(value, dict):
         value = [{"v0Name": key} | one for key, one in value.items() if isinstance(one, dict)]
     for one in objects(value):

@@ -1,4 +1,4 @@
-"""TensorDock's search side: one catalogue of all places serves every query."""
+"""The market of TensorDock: one catalogue of all places serves every query."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 
 def new_client(settings: ProviderSettings, tools: Tools) -> ApiClient:
-    """The HTTP client of TensorDock; of 100 requests a minute, reading each machine may take two thirds."""
+    """Build the HTTP client; reading each machine may use two thirds of the 100 requests a minute."""
     return ApiClient(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
 
 
 def recipe_of(options: Mapping[str, Option]) -> ResourcesPerGpu:
-    """The vCPUs and memory that the settings ask for with each GPU."""
+    """Return the vCPUs and memory per GPU of the settings."""
     vcpu, ram = options.get("vcpu_per_gpu"), options.get("ram_gb_per_gpu")
     plain = ResourcesPerGpu()
     return ResourcesPerGpu(
@@ -30,7 +30,7 @@ def recipe_of(options: Mapping[str, Option]) -> ResourcesPerGpu:
 
 
 def fetcher(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
-    """What fetches locations, which need no key, or with `source = "hostnodes"` single hosts. Raises ProviderError."""
+    """Return the function that fetches locations (without a key), or hosts if `source = "hostnodes"`."""
     recipe, hosts = recipe_of(options), options.get("source") == "hostnodes"
     parse = parse_hostnodes if hosts else parse_locations
 

@@ -1,4 +1,4 @@
-"""TensorDock's names: of GPUs (`geforcertx4090-pcie-24gb`), of countries, and of what gpuwatch offers to rent there."""
+"""TensorDock's names of GPUs (`geforcertx4090-pcie-24gb`) and countries, and gpuwatch's offer ids there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 
-ID_LENGTH: Final = 64  # the store's column
+ID_LENGTH: Final = 64  # the size of the store's column
 PLACE: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of a location, a host or a machine
 GPU: Final = re.compile(r"[A-Za-z0-9._-]{2,40}")  # TensorDock's id of a model
 _MEMORY: Final = re.compile(r"-(\d{1,3})gb$")
@@ -19,10 +19,10 @@ _OFFER: Final = re.compile(r"([a-z])([A-Za-z0-9_-]{1,40})/([A-Za-z0-9._-]{2,40})
 
 
 def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
-    """The GPU of an id such as `h100-sxm5-80gb`, and the memory of one in GB, if the id contains it.
+    """Return the GPU of an id such as `h100-sxm5-80gb`, and the memory of one in GB, if the id contains it.
 
     Args:
-        shown: the name for people; used where the id is unknown.
+        shown: the display name; used if the id is unknown.
     """
     found = _MEMORY.search(v0_name)
     memory_gb = float(found[1]) if found else None
@@ -34,29 +34,29 @@ def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
 
 
 class OfferKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What an offer id stands for: all that an order needs."""
+    """The parts of an offer id: all that an order needs."""
 
     place: str
     is_host: bool  # `place` is a host, not a location
-    gpu: str  # TensorDock's id of it
+    gpu: str  # TensorDock's id of the GPU
     count: int
     vcpu: int
     ram_gb: int
 
     @property
     def offer_id(self) -> str:
-        """Such as `ljdlf8N_5SJyJArNmpqsbEA/geforcertx4090-pcie-24gb/2/16/64`; a place's 36 characters become 22."""
+        """The id, such as `ljdlf8N_5SJyJArNmpqsbEA/geforcertx4090-pcie-24gb/2/16/64`; 22 characters encode a UUID."""
         letter, place = _short(self.place)
         return f"{letter.upper() if self.is_host else letter}{place}/{self.gpu}/{self.count}/{self.vcpu}/{self.ram_gb}"
 
     @property
     def machine_id(self) -> str:
-        """What stays: one GPU model at one place, with however much beside it."""
+        """The stable id: one GPU model at one place, whatever the other resources."""
         return f"{_short(self.place)[1]}/{self.gpu}"
 
 
 def read_offer_key(offer_id: str) -> OfferKey | None:
-    """The parts of an offer's id; None: it is no id of TensorDock."""
+    """Parse an offer id; None: it is not an id of TensorDock."""
     found = _OFFER.fullmatch(offer_id[:1].lower() + offer_id[1:])
     if found is None or found[1] not in _LONG:
         return None
@@ -74,7 +74,7 @@ def read_offer_key(offer_id: str) -> OfferKey | None:
 
 
 def _short(place: str) -> tuple[str, str]:
-    """A UUID in 22 characters ("u"), any other id unchanged ("p")."""
+    """Encode a UUID in 22 characters ("u"), any other id unchanged ("p")."""
     try:
         number = UUID(place)
     except ValueError:
@@ -115,7 +115,7 @@ _COUNTRIES: Final = {
 
 
 def country_of(name: str | None) -> str | None:
-    """ISO 3166 alpha-2 of an English country name; None: none that we know."""
+    """Return the ISO 3166 alpha-2 code of an English country name; None: unknown."""
     if name is None:
         return None
     if len(name) == 2 and name.isascii() and name.isalpha():

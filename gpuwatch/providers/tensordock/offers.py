@@ -1,6 +1,6 @@
-"""From TensorDock's locations and hosts to offers: each a sum of GPUs, vCPUs, memory and the least disk. Pure.
+"""Parses TensorDock's locations and hosts into offers, each a sum of GPUs, vCPUs, memory and the minimum disk. Pure.
 
-What a sum lacks is not zero: without one of its rates a price is unknown, and its row is skipped.
+A missing rate is not zero: the price is then unknown, and the row is skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 LEAST_DISK_GB: Final = 100.0
-GPUS_MAX: Final = 64  # of one machine; more is a fault
+GPUS_MAX: Final = 64  # of one machine; more is implausible
 _RAM_STEP_GB: Final = 8
 _TERMS: Final = OfferTerms(
     fungible=True,
@@ -28,7 +28,7 @@ _TERMS: Final = OfferTerms(
     least_disk_gb=LEAST_DISK_GB,
     note="often not there: of 31 launches that one team counted (2026-02) 5 were good",
 )
-_HOST_TERMS: Final = msgspec.structs.replace(_TERMS, fungible=False)  # a host that failed is avoided
+_HOST_TERMS: Final = msgspec.structs.replace(_TERMS, fungible=False)  # avoid a host that failed
 _LOCATION: Final = frozenset({"id", "city", "stateprovince", "country", "tier", "gpus"})
 _GPU: Final = frozenset(
     {"v0Name", "displayName", "max_count", "price_per_hr", "resources", "pricing", "network_features"}
@@ -39,7 +39,7 @@ _HOST: Final = frozenset(
 
 
 class ResourcesPerGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """The vCPUs and memory with each GPU: as in the settings, limited by what the host has."""
+    """Return the vCPUs and memory per GPU: as in the settings, limited by what the host has."""
 
     vcpu_per_gpu: float = 8.0
     ram_gb_per_gpu: float = 32.0
@@ -55,7 +55,7 @@ class _UnitPrices(msgspec.Struct, frozen=True):
 
 
 class _Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a machine can have; infinite: unknown. The last two are for each GPU of the machine."""
+    """The maximum of a machine; infinite: unknown. The last two are per GPU of the machine."""
 
     vcpu: float
     ram_gb: float
@@ -76,10 +76,10 @@ class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_locations(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
-    """Offers of `GET /locations`: for each GPU model of each location one for 1, 2, … GPUs.
+    """Parse `GET /locations`: for each GPU model of each location one offer for 1, 2, … GPUs.
 
     Raises:
-        PayloadChanged: there is not a list of locations.
+        PayloadChanged: it contains no list of locations.
     """
     seen = ParseResult()
     for row in _rows(value, "locations"):
@@ -93,7 +93,7 @@ def parse_locations(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) 
 
 
 def parse_hostnodes(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
-    """Offers of `GET /hostnodes`, each of one known machine. Raises PayloadChanged: there is not a list of hosts."""
+    """Parse `GET /hostnodes`: each offer is one known machine. Raises PayloadChanged: no list of hosts."""
     seen = ParseResult()
     for row in _rows(value, "hostnodes"):
         seen.rows += 1
@@ -113,7 +113,7 @@ def _rows(value: Any, name: str) -> list[Any]:
     if rows is None:  # one source saw it without the envelope
         rows = at(value, name)
     if not isinstance(rows, list):
-        raise PayloadChanged(f"{NAME}: an answer without its list of {name}")
+        raise PayloadChanged(f"{NAME}: the answer has no list of {name}")
     return [row if isinstance(row, dict) else {} for row in rows]
 
 
@@ -140,7 +140,7 @@ def _resources(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _host(row: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
-    """More facts of a host: its uptime, its line, its free ports."""
+    """Return more facts of a host: its uptime, its network, its free ports."""
     uptime = number(row.get("uptime_percentage"), 0, 100)
     down, up = (
         number(at(row, "location", key), 0, 10_000) for key in ("network_speed_gbps", "network_speed_upload_gbps")
@@ -155,7 +155,7 @@ def _host(row: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(value: Any) -> list[Mapping[str, Any]]:
-    """The GPU models of a place: documented as a list, seen as a map by their ids, too."""
+    """Return the GPU models of a place: documented as a list, also seen as a map by their ids."""
     if isinstance(value, dict):
         value = [{"v0Name": key} | one if isinstance(one, dict) else one for key, one in value.items()]
     if not isinstance(value, list):
@@ -222,7 +222,7 @@ def _room(stated: Any) -> _Capacity:
 
 
 def _is_reachable(gpu: Mapping[str, Any]) -> bool:
-    """Ports can be forwarded: a machine without port 22 is refused, and gpuwatch orders no address of its own."""
+    """Whether ports can be forwarded: a machine without port 22 is refused, and gpuwatch orders no address for it."""
     return at(gpu, "network_features", "port_forwarding_available") is not False
 
 
@@ -234,7 +234,7 @@ def _offers(lot: _GpuStock, place: dict[str, Any], recipe: ResourcesPerGpu, reac
     for count in range(1, lot.count + 1):
         vcpu, ram_gb = _beside(lot.room, recipe, count)
         if vcpu < 2 or ram_gb < _RAM_STEP_GB or lot.room.disk_gb < LEAST_DISK_GB:
-            continue  # sold out of something else
+            continue  # another resource is sold out
         ware = OfferKey(place=place["host_id"], is_host=lot.is_host, gpu=lot.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb)
         if len(ware.offer_id) > ID_LENGTH:
             raise RowSkipped("a GPU's id that is too long")
@@ -262,7 +262,7 @@ def _offers(lot: _GpuStock, place: dict[str, Any], recipe: ResourcesPerGpu, reac
 
 
 def _beside(room: _Capacity, recipe: ResourcesPerGpu, count: int) -> tuple[int, int]:
-    """vCPUs, even, and GB of memory in steps of 8, for so many GPUs."""
+    """Return vCPUs (even) and GB of memory (in steps of 8) for this number of GPUs."""
     vcpu = min(recipe.vcpu_per_gpu * count, room.vcpu, room.vcpu_a_gpu * count, 1022)
     ram_gb = min(recipe.ram_gb_per_gpu * count, room.ram_gb, room.ram_gb_a_gpu * count, 99_992)
     return int(vcpu) // 2 * 2, int(ram_gb) // _RAM_STEP_GB * _RAM_STEP_GB

@@ -113,7 +113,7 @@ def test_a_template_may_stand_for_the_image() -> None:
         ({"self_destruct_at": LATER}, "onstart"),
         ({"self_destruct_at": LATER, "onstart": "python -m x", "runtype": "args"}, "args"),
         ({"image": ""}, "image"),
-        ({"ports": ("8080:80",)}, "outside"),
+        ({"ports": ("8080:80",)}, "RunPod chooses the external port"),
         ({"ports": ("53/udp",)}, "TCP"),
         ({"ports": ("70000",)}, "TCP"),
         ({"runtype": "vm"}, "runtype"),
@@ -127,7 +127,7 @@ def test_a_template_may_stand_for_the_image() -> None:
         ({"volume": Volume(mount="/data", volume_id="../v")}, "network volume"),
         ({"volume": Volume(mount="/data", volume_id="v"), "offer_id": "NVIDIA L4/COMMUNITY/1/*"}, "data centre"),
         ({"offer_id": "NVIDIA L4"}, "offer"),
-        ({"onstart": "echo 'x", "runtype": "args"}, "not closed"),
+        ({"onstart": "echo 'x", "runtype": "args"}, "unclosed quote"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(values: dict[str, Any], says: str) -> None:
