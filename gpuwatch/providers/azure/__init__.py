@@ -1,4 +1,4 @@
-"""Microsoft Azure's retail price list: on demand and spot, per region, without an account. A price, never stock.
+"""Microsoft Azure's retail price list: on demand and spot, per region, without an account. Prices only, no stock.
 
 source: the vendor's page of the Retail Prices API (2023-01-01-preview) and public readers of it, read 2026-11.
 """
@@ -19,7 +19,7 @@ INFO = ProviderInfo(
     spots=(False, True),
     options=(
         OptionSpec(
-            name="regions", kind="texts", about='Regions to ask about, such as ["eastus", "westeurope"]; default: all.'
+            name="regions", kind="texts", about='Regions to search, such as ["eastus", "westeurope"]; default: all.'
         ),
     ),
     poll_every_s=6 * 3600.0,
@@ -29,7 +29,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; the price list is public, and no key is ever sent to it."""
-    from gpuwatch.providers.azure.market import AzureMarket  # noqa: PLC0415 - tables are not for start-up
+    """Build the adapter; the price list is public, and no key is ever sent to it."""
+    from gpuwatch.providers.azure.market import AzureMarket  # noqa: PLC0415 - start-up does not need the tables
 
     return Adapter(name=INFO.name, info=INFO, market=AzureMarket(settings, tools, INFO.name))

@@ -1,4 +1,4 @@
-"""Azure's types of machines with GPUs, and the price list's filters for them. Pure.
+"""Azure's machine types with GPUs, and the price list's filters for them. Pure.
 
 source: the vendor's pages of machine sizes and of the price list's filters, read 2026-11.
 """
@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 
 class AzureMachine(NamedTuple):
-    """What is in one type of virtual machine. `gpus` under 1: a part of one. `vcpu`: the number in its name."""
+    """The hardware of a machine type. `gpus` below 1: a fraction of one. `vcpu`: the number in its name."""
 
     gpu: str
     gpus: float
-    memory_gib: float | None  # of the part; None: the whole card's
+    memory_gib: float | None  # of the fraction; None: the whole card's
 
 
 class _Type(NamedTuple):
@@ -67,13 +67,13 @@ _FILTERS: Final[Mapping[str, str]] = {
 
 
 def families_of(gpus: Iterable[str]) -> tuple[str, ...]:
-    """The families to request for these GPUs; without GPUs: all families."""
+    """Return the families to request for these GPUs; without GPUs: all families."""
     wanted = set(gpus)
     return tuple(dict.fromkeys(one.family for one in _TYPES if not wanted or one.gpu in wanted))
 
 
 def filter_of(family: str, regions: Iterable[str] = ()) -> str:
-    """The OData filter for one family of GPUs. `priceType` is a filter's name; in a row the field is `type`."""
+    """Return the OData filter for one family of GPUs. The filter `priceType` is the field `type` of a row."""
     parts = ["serviceName eq 'Virtual Machines'", "priceType eq 'Consumption'", f"({_FILTERS[family]})"]
     if places := " or ".join(f"armRegionName eq '{region}'" for region in regions):
         parts.append(f"({places})")
@@ -82,6 +82,6 @@ def filter_of(family: str, regions: Iterable[str] = ()) -> str:
 
 @cache
 def machine(sku: str) -> AzureMachine | None:
-    """What is in a type of machine; None: it is not in the table."""
+    """Return the hardware of a machine type; None: it is not in the table."""
     found = next((one for one in _TYPES if one.pattern.fullmatch(sku)), None)
     return None if found is None else AzureMachine(found.gpu, found.gpus, found.memory_gib)

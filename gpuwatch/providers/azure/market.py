@@ -1,4 +1,4 @@
-"""Requests Azure's price list: all pages of a family at once, cached for a while."""
+"""Requests Azure's price list: all pages of a family, cached for a while."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gpuwatch.providers.toolkit.list_prices import RowCountGuard
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
 _PATH: Final = "/api/retail/prices"
-_VERSION: Final = "2023-01-01-preview"  # from here on the values of a filter are case-sensitive
+_VERSION: Final = "2023-01-01-preview"  # since this version, filter values are case-sensitive
 _PAGES_MAX: Final = 50  # of 1,000 rows: ten times the largest family
 _REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
 
 
 class AzureMarket:
-    """The search side. A family's prices, of all regions and both rental types, are fetched at once and kept."""
+    """The market. Fetches and caches a family's prices, of all regions and both rental types."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools, name: str) -> None:
         self.name = name
@@ -31,15 +31,15 @@ class AzureMarket:
         self._tools = tools
         self._home = _origin(settings.base_url)
         self._regions = _regions(settings.options.get("regions"))
-        # Half an interval of polls: each poll fetches anew, and the watches of one poll share the result.
+        # Half a poll interval: each poll fetches again, and the watches of one poll share the result.
         self._kept: TtlCache[_FamilyPages] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._usual = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
-        """Prices that fit. A family that fails makes the answer a part; nothing at all is the first one's error.
+        """Return matching prices. If a family fails, the answer is partial; if all fail, raises the first error.
 
         Raises:
-            ProviderError: no usable answer at all.
+            ProviderError: no usable answer.
         """
         began, now = self._tools.monotonic(), self._tools.now()
         seen, failed = ParseResult(searches=0), None
@@ -51,7 +51,7 @@ class AzureMarket:
                 seen.skip(f"{family}: no answer")
                 seen.lacks(f"{family}: {error}")
                 if not isinstance(error, PayloadChanged):
-                    break  # the server is down or limits the rate, which holds for the other families too
+                    break  # the server is down or limits the rate, which affects the other families, too
                 continue
             seen.add(parse_prices(walk.rows, now))
             if not walk.whole:
@@ -63,13 +63,13 @@ class AzureMarket:
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
     def _walk(self, family: str) -> _FamilyPages:
-        """All pages of one family's prices."""
+        """Return all pages of one family's prices."""
         params = {"api-version": _VERSION, "$filter": filter_of(family, self._regions)}
         page = _page(self._rest.get(_PATH, params))
         rows, links, whole = list(page.rows), set[str](), True
         while page.next_link is not None:
             if page.next_link in links or len(links) >= _PAGES_MAX or _origin(page.next_link) != self._home:
-                whole = False  # in a circle, without an end, or to another host
+                whole = False  # in a circle, endless, or at another host
                 break
             links.add(page.next_link)
             page = _page(self._rest.get(page.next_link))
@@ -92,13 +92,13 @@ class _Page(NamedTuple):
 def _page(value: object) -> _Page:
     rows = value.get("Items") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(rows, list):
-        raise PayloadChanged("azure: an answer without a list of prices")
+        raise PayloadChanged("azure: the answer has no list of prices")
     link = value.get("NextPageLink")
     return _Page(rows, link if isinstance(link, str) and link else None)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
-    """The host of an address; None: not an address. Links in the price list name the port, its address does not."""
+    """Return the host of a URL; None: not a URL. Links in the price list contain the port, its own URL does not."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
@@ -107,7 +107,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
 
 
 def _regions(option: object) -> tuple[str, ...]:
-    """Names of regions as the filter needs them: lower case, no blanks; others would break the filter."""
+    """Return region names for the filter: lower case, no spaces; others would break it."""
     stated = option if isinstance(option, tuple) else ()
     names = (str(one).replace(" ", "").lower() for one in stated)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))

@@ -1,4 +1,4 @@
-"""From rows of Azure's price list to offers. Most rows are not what they seem.
+"""Parses rows of Azure's price list into offers. Most rows are not hourly prices of Linux machines.
 
 source: the vendor's page of the Retail Prices API, and public readers of the list, read 2026-11.
 """
@@ -39,7 +39,7 @@ _KNOWN: Final = _NEEDED | frozenset(
 
 
 def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
-    """Offers out of the rows of a price list. Pure. Raises PayloadChanged: not one row is the price of an hour."""
+    """Parse the offers of a price list. Pure. Raises PayloadChanged: no row is an hourly price."""
     seen = ParseResult(rows=len(rows))
     hours, offers = 0, []
     for row in rows:
@@ -59,7 +59,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
 
 
 def _is_readable(row: object) -> bool:
-    """Whether it has everything that a price needs; without the product's name, Windows would count as Linux."""
+    """Whether all fields of a price are present; without the product's name, Windows would count as Linux."""
     return (
         isinstance(row, dict)
         and row.keys() >= _NEEDED
@@ -68,7 +68,7 @@ def _is_readable(row: object) -> bool:
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:
-    """Whether this is the price of an hour of a Linux machine, for everyone. The others are no faults."""
+    """Whether this is the hourly price of a Linux machine, for everyone. Other rows are not errors."""
     return (
         row["type"] == "Consumption"
         and row["unitOfMeasure"] == "1 Hour"
@@ -80,7 +80,7 @@ def _is_ours(row: Mapping[str, Any]) -> bool:
 
 
 def _says(row: Mapping[str, Any], words: str) -> bool:
-    """Whether the meter or the SKU is called so: there is no field for it, and one of both may be renamed."""
+    """Whether the name of the meter or the SKU contains it: there is no field, and one of the names may change."""
     return any(words in value[:200].lower() for name in _NAMES if isinstance(value := row.get(name), str))
 
 
@@ -140,7 +140,7 @@ def _vcpus(sku: str) -> float | None:
 
 
 def _once(offers: Iterable[Offer]) -> list[Offer]:
-    """A walk over live data may bring a row twice; of several meters of one thing the cheapest counts."""
+    """Keep the cheapest of several meters; pages of live data may also repeat a row."""
 
     def thing(offer: Offer) -> tuple[str, float]:
         return offer.offer_id, offer.quoted_usd_hour
@@ -149,7 +149,7 @@ def _once(offers: Iterable[Offer]) -> list[Offer]:
 
 
 def _without_false_spot(offers: list[Offer]) -> list[Offer]:
-    """Spot at the full price means that there is no discount to give: the offer is kept, with a note."""
+    """Add a note to spot offers at the full price: there is no discount at the moment."""
     full = {offer.machine_id: offer.quoted_usd_hour for offer in offers if not offer.spot}
     stated = []
     for offer in offers:

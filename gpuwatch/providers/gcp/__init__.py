@@ -1,7 +1,7 @@
-"""Google Cloud's list prices of machines with GPUs: on demand and spot, per region. A price, never stock.
+"""Google Cloud's list prices of machines with GPUs: on demand and spot, per region. Prices only, no stock.
 
-With an API key they are assembled from Google's own price list; without one they are read from a public project's
-weekly computation of the same list.
+With an API key they are computed from Google's own price list; without one they are read from the weekly file of a
+public project, which computes them from the same list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INFO: Final = ProviderInfo(
         OptionSpec(
             name="pricing_url",
             kind="text",
-            about="Address of the weekly pricing.yml, read without a key; default: GitHub's, or an own base_url's.",
+            about="URL of the weekly pricing.yml, read without a key; default: GitHub, or a custom base_url.",
             check=web_address,
         ),
     ),
@@ -36,7 +36,7 @@ INFO: Final = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; what it is made of is imported only now."""
-    from gpuwatch.providers.gcp.market import GoogleMarket  # noqa: PLC0415 not before it is used
+    """Build the adapter; imports its parts on demand."""
+    from gpuwatch.providers.gcp.market import GoogleMarket  # noqa: PLC0415 - not for start-up
 
     return Adapter(name=INFO.name, info=INFO, market=GoogleMarket(settings, tools, INFO))

@@ -1,4 +1,4 @@
-"""Google Cloud's machine types with GPUs: what is in one, and of which parts its price is made.
+"""Google Cloud's machine types with GPUs: their hardware, and the parts of their price.
 
 source: the vendor's pages of GPU machine types and public readers of its price list, read 2026-11.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-SLICE: Final = "slice"  # one part holds everything for one GPU
+SLICE: Final = "slice"  # one part contains everything for one GPU
 
 
 class GcpMachine(NamedTuple):
-    """One machine type. `gpus` under 1: a part of one, of `memory_gib`. `accelerator`, `host`: names of parts."""
+    """One machine type. `gpus` below 1: a fraction with `memory_gib`. `accelerator`, `host`: names of parts."""
 
     name: str
     gpu: str
@@ -36,7 +36,7 @@ def _a2() -> list[GcpMachine]:
 
 
 def _a3() -> list[GcpMachine]:
-    # 1g to 4g are priced on demand, and sold as spot alone
+    # 1g to 4g have an on-demand price, but are sold only as spot
     high = [
         GcpMachine(f"a3-highgpu-{n}g", "H100 SXM", 80, n, "h100 80gb", "a3", 26 * n, 234 * n, 750 * n, n == 8)
         for n in (1, 2, 4, 8)

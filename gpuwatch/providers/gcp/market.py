@@ -1,4 +1,4 @@
-"""Google Cloud's search side: one of two sources, kept for hours, and what its prices become."""
+"""The market of Google Cloud: one of two price sources, cached for hours, and their offers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ _SKUS: Final = "/v1/services/6F81-5844-456A/skus"  # Compute Engine
 _PAGE: Final = {"pageSize": "5000", "currencyCode": "USD"}
 _BRIEF_S: Final = 60.0
 _PAGES_MAX: Final = 40  # there are eight
-_OLD_AFTER: Final = timedelta(days=30)  # the file is made every week
-_WITHOUT_ITS_GPUS: Final = (
-    0.3  # of the median of the same GPU: a host alone. source: such a week of a public feed, 2024
-)
+_OLD_AFTER: Final = timedelta(days=30)  # the file is created every week
+_WITHOUT_ITS_GPUS: Final = 0.3  # of the median of the same GPU: only a host. source: such a week of a public feed, 2024
 _ASSEMBLED: Final = "assembled from Google's price list, which is up to 12 hours old; disks and addresses come on top"
 
 
 class MachinePrice(NamedTuple):
-    """The price of a machine in a region, as a source has it."""
+    """The price of a machine in a region, from either source."""
 
     machine: GcpMachine
     region: str
@@ -56,11 +54,11 @@ class GoogleMarket:
         self._public = ApiClient(settings, tools, headers={})
         self._weekly_url = _weekly_url(settings, info)
         self._kept: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
-        self._brief: TtlCache[ParseResult] = TtlCache(_BRIEF_S, tools.monotonic)  # what is only a part
+        self._brief: TtlCache[ParseResult] = TtlCache(_BRIEF_S, tools.monotonic)  # partial results
         self._usual = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
-        """Prices that fit. Raises ProviderError: no usable answer."""
+        """Return matching prices. Raises ProviderError: no usable answer."""
         began, now = self._tools.monotonic(), self._tools.now()
         seen = self._brief.get(lambda: self._kept.get(self._listed if self._rest.has_key else self._computed))
         if seen.partial:
@@ -68,7 +66,7 @@ class GoogleMarket:
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
     def _listed(self) -> ParseResult:
-        """With a key: all pages of the price list, and the machines that its parts make."""
+        """With a key: fetch all pages of the price list, and compute the machines from their parts."""
         seen, token = ParseResult(searches=0), ""
         parts: PartPrices = {}
         for _ in range(_PAGES_MAX):
@@ -89,7 +87,7 @@ class GoogleMarket:
         return self._done(seen, parse_parts(parts, seen, self._tools.now()))
 
     def _computed(self) -> ParseResult:
-        """Without a key: the weekly file."""
+        """Without a key: fetch the weekly file."""
         weekly = read_weekly(self._public.ask("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
         seen = ParseResult(rows=len(weekly.prices))
         return self._done(seen, parse_weekly(weekly, seen, self._tools.now()))
@@ -97,14 +95,14 @@ class GoogleMarket:
     def _done(self, seen: ParseResult, offers: list[Offer]) -> ParseResult:
         seen.offers = offers
         if not offers:
-            raise PayloadChanged(f"{self.name}: a price list without a machine with GPUs")
+            raise PayloadChanged(f"{self.name}: the price list has no machine with GPUs")
         if self._usual.is_too_few("offers", len(offers)):
             seen.lacks(TOO_FEW)
         return seen
 
 
 def parse_parts(parts: PartPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
-    """The machines that the parts of a price list make, in every region that has them all."""
+    """Compute the machines from the parts of a price list, in every region that has all parts."""
     priced = [
         MachinePrice(machine, region, spot, price)
         for machine in MACHINES.values()
@@ -116,7 +114,7 @@ def parse_parts(parts: PartPrices, seen: ParseResult, observed_at: datetime) -> 
 
 
 def parse_weekly(weekly: WeeklyPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
-    """The machines with GPUs of a weekly file. One that was made over a month ago is history."""
+    """Return the machines of a weekly file. Prices older than a month are historical."""
     old = weekly.made_at is not None and observed_at - weekly.made_at > _OLD_AFTER
     # word-check: allow - a value of the JSON
     made = "at a time that is not told" if weekly.made_at is None else f"on {weekly.made_at.date()}"
@@ -136,7 +134,7 @@ def _offers(
     found = []
     for one in priced:
         if not one.spot and not one.machine.on_demand:
-            continue  # computed, and not for sale
+            continue  # computed, but not for sale
         price, region = usd_hour(one.usd_hour), word(one.region, 40)
         if price is None or region is None or not is_plausible(price, one.machine.gpus):
             seen.skip("a price that nobody would ask")
@@ -177,7 +175,7 @@ def _terms(instance_type: str, fraction: float, note: str) -> OfferTerms:
 
 
 def _with_their_gpus(offers: list[Offer], seen: ParseResult) -> list[Offer]:
-    """Without those that are so cheap beside others with the same GPU that theirs must be missing from the sum."""
+    """Drop machines that are so cheap compared to others with the same GPU that the GPU's price must be missing."""
     each = {id(offer): offer.quoted_usd_hour / (offer.gpu_count * offer.terms.gpu_fraction) for offer in offers}
     groups: dict[tuple[str, bool], list[float]] = {}
     for offer in offers:
@@ -190,9 +188,9 @@ def _with_their_gpus(offers: list[Offer], seen: ParseResult) -> list[Offer]:
 
 
 def _next(page: object) -> str:
-    """The token of the next page; empty: there is none. Raises PayloadChanged: it is no page."""
+    """Return the token of the next page; empty: there is none. Raises PayloadChanged: it is not a page."""
     if not isinstance(at(page, "skus"), list):
-        raise PayloadChanged("gcp: an answer without a list of SKUs")
+        raise PayloadChanged("gcp: the answer has no list of SKUs")
     token = at(page, "nextPageToken")
     return token[:4000] if isinstance(token, str) else ""
 
@@ -205,7 +203,7 @@ def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:
 
 
 def _reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """A key that is not valid is answered with 400 there."""
+    """Map the error: an invalid key gets a 400."""
     if reply.status == 400 and body.has("api key", "api_key_invalid"):
         return KeyRejected(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)

@@ -1,9 +1,9 @@
-"""Google's price list: from SKUs to the price of a part in a region, and from parts to the price of a machine. Pure.
+"""Google's price list: computes part prices from SKUs, and machine prices from parts. Pure.
 
-There is no price of a machine. It is GPUs × their price + vCPUs × theirs + GiB × theirs, and the local SSD that is
-built in. If one part has no price in a region, the machine has none there: a host without its GPUs is no bargain.
+There is no price of a machine. It is GPUs × their price + vCPUs × theirs + GiB × theirs, plus the built-in local SSD.
+If a part has no price in a region, the machine has none there: a host without its GPUs is not a bargain.
 
-source: the vendor's page of the Cloud Billing Catalog API v1, and descriptions of SKUs as public readers know them.
+source: the vendor's page of the Cloud Billing Catalog API v1, and descriptions of SKUs in public readers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, number, objects, word
 
 HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
-_MOST_USD: Final = 1000.0  # of one part in an hour
+_MOST_USD: Final = 1000.0  # of one part per hour
 _NOT_FOR_ALL: Final = re.compile(
     r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|suspended|vgpu|vws|virtual workstation"
 )
@@ -35,17 +35,17 @@ _USAGES: Final = {"OnDemand": False, "Preemptible": True}
 
 
 class PricedPart(NamedTuple):
-    """What is priced: ("gpu", "l4"), ("core", "g2"), ("ram", "g2"), ("ssd", ""), ("slice", "b200")."""
+    """A priced part: ("gpu", "l4"), ("core", "g2"), ("ram", "g2"), ("ssd", ""), ("slice", "b200")."""
 
     kind: str
     name: str
 
 
-PartPrices = dict[tuple[PricedPart, str, bool], float]  # part, region, spot? → USD an hour for one GPU, vCPU or GiB
+PartPrices = dict[tuple[PricedPart, str, bool], float]  # (part, region, is spot) → USD an hour for one GPU, vCPU or GiB
 
 
 def read_skus(page: object, into: PartPrices, seen: ParseResult) -> None:
-    """Add the parts of machines with GPUs on one page. Other SKUs are ignored."""
+    """Add the parts of machines with GPUs on one page; ignores other SKUs."""
     for sku in objects(at(page, "skus")):
         description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
         part = None if description is None or spot is None else part_of(description)
@@ -59,11 +59,11 @@ def read_skus(page: object, into: PartPrices, seen: ParseResult) -> None:
         for region in regions if isinstance(regions, list) else ():
             name = word(region, 40)
             if name is not None:
-                into[part, name, spot] = max(price, into.get((part, name, spot), 0.0))  # two of a kind: the dearer
+                into[part, name, spot] = max(price, into.get((part, name, spot), 0.0))  # of two, the higher price
 
 
 def part_of(description: str) -> PricedPart | None:
-    """The part that a description names; None: none that a machine with GPUs is made of, or not sold to everyone."""
+    """Return the part of a description; None: not a part of a machine with GPUs, or not sold to everyone."""
     if _NOT_FOR_ALL.search(description):
         return None
     if found := _SLICE.match(description):
@@ -79,7 +79,7 @@ def part_of(description: str) -> PricedPart | None:
 
 
 def machine_price(machine: GcpMachine, region: str, spot: bool, parts: PartPrices) -> float | None:
-    """US dollars an hour of the whole machine; None: a part of it has no price there."""
+    """Return US dollars an hour of the whole machine; None: a part has no price there."""
     total = 0.0
     for part, amount in _bill(machine):
         price = parts.get((part, region, spot))
@@ -90,7 +90,7 @@ def machine_price(machine: GcpMachine, region: str, spot: bool, parts: PartPrice
 
 
 def regions_of(parts: PartPrices) -> list[str]:
-    """Every region that has a price of a GPU."""
+    """Return every region that has a GPU price."""
     return sorted({region for part, region, _ in parts if part.kind in {"gpu", SLICE}})
 
 
@@ -106,7 +106,7 @@ def _bill(machine: GcpMachine) -> list[tuple[PricedPart, float]]:
 
 
 def _price(sku: Mapping[str, Any], part: PricedPart, seen: ParseResult) -> float | None:
-    """Dollars an hour of one unit: of the last tier, the one without a discount or a free allowance."""
+    """Return dollars an hour of one unit: the last tier, which has no discount or free allowance."""
     info = objects(sku.get("pricingInfo"))
     expression = info[0].get("pricingExpression") if info else None
     tiers = objects(at(expression, "tieredRates"))
@@ -121,7 +121,7 @@ def _price(sku: Mapping[str, Any], part: PricedPart, seen: ParseResult) -> float
 
 
 def _money(value: object) -> float | None:
-    """Units (text) and billionths; None: no dollars, or nothing that a part could cost."""
+    """Parse units (text) and billionths; None: not dollars, or not a plausible price of a part."""
     currency, units = at(value, "currencyCode"), number(at(value, "units") or 0, 0.0, _MOST_USD)
     nanos = number(at(value, "nanos") or 0, 0.0, 999_999_999)
     if currency not in (None, "USD") or units is None or nanos is None:

@@ -1,7 +1,7 @@
 """The weekly pricing.yml of a public project: prices of whole machines, computed from Google's own list. Pure.
 
-A program writes the file, always in the same form: two blanks a level, one key a line. This module reads that form
-alone and is no YAML parser: anchors, tags and other features of an untrusted file mean nothing here.
+A program writes the file, always in the same form: two spaces per level, one key per line. This module reads only that
+form and is not a YAML parser: anchors, tags and other features of an untrusted file have no effect here.
 
 source: github.com/Cyclenerd/google-cloud-pricing-cost-calculator (Apache-2.0), its file of 2025-03-06, read 2026-11.
 """
@@ -28,7 +28,7 @@ class WeeklyPrices(NamedTuple):
 
 
 def read_weekly(body: bytes) -> WeeklyPrices:
-    """The machines of a pricing.yml. Raises PayloadChanged: it has none."""
+    """Parse the machines of a pricing.yml. Raises PayloadChanged: there are none."""
     path: list[str] = []
     made_at, prices = None, {}
     for raw in body.decode("utf-8", "replace").splitlines():
@@ -46,7 +46,7 @@ def read_weekly(body: bytes) -> WeeklyPrices:
         elif path[:2] == ["compute", "instance"] and len(path) == 6 and path[3] == "cost" and path[5] in _PRICES:
             prices[path[2], path[4], _PRICES[path[5]]] = line[3]
     if not prices:
-        raise PayloadChanged("gcp: a pricing.yml without prices of machines")
+        raise PayloadChanged("gcp: pricing.yml has no machine prices")
     return WeeklyPrices(made_at, prices)
 
 

@@ -1,7 +1,7 @@
-"""gpuhunt's published price catalogs of clouds without an adapter of their own, for alerts and comparison. Never stock.
+"""gpuhunt's published price catalogs of clouds without a gpuwatch adapter, for alerts and comparison. Never stock.
 
-gpuwatch fetches the catalogs, within its own deadlines and sizes, and the library gpuhunt reads them from a folder: its
-own download has no timeout, and its threads would keep a stopping process alive.
+gpuwatch fetches the catalogs, with its own deadlines and size limits, and the library gpuhunt reads them from a folder:
+the library's own download has no timeout, and its threads would keep a stopping process alive.
 
 source: the code of gpuhunt 0.1.34 (MPL-2.0), read 2026-11.
 """
@@ -14,7 +14,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools
 
-# gpuhunt's names of the clouds whose catalogs it publishes → gpuwatch's.
+# gpuhunt's names of the clouds with published catalogs → gpuwatch's.
 SELLERS: Final = {
     "aws": "aws",
     "azure": "azure",
@@ -26,7 +26,7 @@ SELLERS: Final = {
     "runpod": "runpod",
     "verda": "verda",
 }
-# Clouds that the library queries itself, without Crusoe, whose prices are constants in its code, and vast.ai.
+# Clouds that the library queries itself, except Crusoe, whose prices are constants in its code, and vast.ai.
 ONLINE: Final = ("daytona", "digitalocean", "hotaisle", "jarvislabs", "lium", "seeweb", "vultr")
 INFO = ProviderInfo(
     name="gpuhunt",
@@ -43,14 +43,14 @@ INFO = ProviderInfo(
             kind="texts",
             default=("cloudrift", "nebius", "oci", "verda"),
             choices=tuple(SELLERS),
-            about="Clouds whose catalogs are read; default: those without an adapter of their own.",
+            about="Clouds to read catalogs of; default: those without a gpuwatch adapter.",
         ),
         OptionSpec(
             name="online",
             kind="texts",
             default=(),
             choices=ONLINE,
-            about="Clouds that the library asks itself, with its own keys from the environment; default: none.",
+            about="Clouds that the library queries itself, with its own keys from the environment; default: none.",
         ),
     ),
     poll_every_s=1800.0,
@@ -60,7 +60,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter. The library is imported with the first catalog; without it every request says what is missing."""
-    from gpuwatch.providers.gpuhunt.catalogs import GpuhuntMarket  # noqa: PLC0415 archives are not for start-up
+    """Build the adapter. The library is imported with the first catalog; if it is missing, every request says so."""
+    from gpuwatch.providers.gpuhunt.catalogs import GpuhuntMarket  # noqa: PLC0415 - start-up does not need archives
 
     return Adapter(name=INFO.name, info=INFO, market=GpuhuntMarket(settings, tools))

@@ -44,22 +44,22 @@ _CSV_BYTES_MAX: Final = 128 * 2**20
 _FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, without a server
 _ASKED: Final = "asked through gpuhunt; whether it can be had is not told"  # word-check: allow - a value of the JSON
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
-# What these clouds are known to sell, where the catalog drops the socket. source: their own pages of machine types.
+# What these clouds are known to sell, if the catalog omits the socket. source: their own pages of machine types.
 _SOCKETS: Final = {"aws": "sxm", "gcp": "sxm", "nebius": "sxm", "oci": "sxm", "verda": "sxm"}
-_WRONG_MEMORY: Final = {("MI325X", 288.0): 256.0}  # the catalog's figure → the card's
-_reading = threading.Lock()  # gpuhunt takes its folder from the environment, of which there is one
+_WRONG_MEMORY: Final = {("MI325X", 288.0): 256.0}  # the catalog's value → the card's
+_reading = threading.Lock()  # gpuhunt takes its folder from the environment, which all threads share
 
 
 class SellerCatalog(msgspec.Struct, frozen=True):
-    """One seller's catalog: its version, and what the library made of it."""
+    """One seller's catalog: its version, and the library's rows of it."""
 
     version: str
     items: Sequence[Any]  # machines with GPUs
-    unread: int  # rows that it could not read
+    unread: int  # rows that the library could not read
 
 
 class GpuhuntMarket:
-    """The search side. Each poll checks for a new version once; unchanged catalogs are cached."""
+    """The market. Each poll checks for a new version once; unchanged catalogs are cached."""
 
     name = INFO.name
 
@@ -72,13 +72,13 @@ class GpuhuntMarket:
         self._catalogs: dict[str, SellerCatalog] = {}
         self._asked: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._usual = RowCountGuard()
-        self._lock = threading.Lock()  # one poll fetches; others take what it got
+        self._lock = threading.Lock()  # one poll fetches; others use its result
 
     def search(self, query: Query) -> Answer:
-        """Prices that fit. A seller that fails makes the answer a part; if all fail, it is the first one's error.
+        """Return matching prices. If a seller fails, the answer is partial; if all fail, raises the first one's error.
 
         Raises:
-            ProviderError: no usable answer at all.
+            ProviderError: no usable answer.
         """
         began = self._tools.monotonic()
         need_library()
@@ -106,19 +106,19 @@ class GpuhuntMarket:
             return self._asked.get(lambda: fetch(seller), seller)
 
     def _live(self, seller: str) -> ParseResult:
-        """A cloud's prices, queried by the library. Here an empty list is an answer. Raises ProviderError."""
+        """Return a cloud's prices, queried by the library. An empty list is an answer here. Raises ProviderError."""
         items = self._box.run(seller, partial(ask, seller), self._timeout_s)
         return parse_items(items, seller, _ASKED, OfferKind.LISTED, self._tools.now())
 
     def _refreshed(self, seller: str) -> ParseResult:
-        """A seller's prices; its newest catalog is fetched unless it is the one that is kept.
+        """Return a seller's prices; fetches its newest catalog unless it is cached.
 
         Raises:
             ProviderError: no usable catalog.
         """
         version = self._rest.ask("GET", f"/{seller}/version", max_bytes=200).body.strip()
         if not _VERSION.fullmatch(version):
-            raise PayloadChanged(f"{self.name}: the version of {seller} is not a version")
+            raise PayloadChanged(f"{self.name}: the catalog version of {seller} is invalid")
         named, now = version.decode("ascii"), self._tools.now()
         kept = self._catalogs.get(seller)
         if kept is None or kept.version != named:
@@ -127,28 +127,28 @@ class GpuhuntMarket:
         found = parse_items(kept.items, seller, *stamp(kept.version, now), now)
         found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
         if not found.offers:
-            raise PayloadChanged(f"{self.name}: the catalog of {seller} has no GPU in it")
+            raise PayloadChanged(f"{self.name}: the catalog of {seller} lists no GPU")
         if self._usual.is_too_few(seller, found.rows):
             found.lacks(f"{seller}: {TOO_FEW}")
         return found
 
 
 def need_library() -> None:
-    """Raises ProviderDown: the extra is not installed."""
+    """Check the library. Raises ProviderDown: the extra is not installed."""
     try:
-        import gpuhunt  # noqa: F401, PLC0415 the one place that costs its import
+        import gpuhunt  # noqa: F401, PLC0415 - the only place that pays for its import
     except ImportError as error:
         raise ProviderDown(f"gpuhunt is not installed: {install_hint('gpuhunt')}") from error
 
 
 def unpacked(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> bytes:
-    """The CSV of a catalog's archive, within bounds. Raises PayloadChanged."""
+    """Return the CSV of a catalog's archive, within limits. Raises PayloadChanged."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened, opened.open(f"{seller}.csv") as table:
             text = table.read(max_bytes + 1)
     except (zipfile.BadZipFile, KeyError, OSError, EOFError, ValueError, zlib.error, NotImplementedError) as error:
         raise PayloadChanged(f"gpuhunt: the catalog of {seller} is not an archive with {seller}.csv") from error
-    except RuntimeError as error:  # it wants a password
+    except RuntimeError as error:  # it requires a password
         raise PayloadChanged(f"gpuhunt: the catalog of {seller} cannot be opened") from error
     if len(text) > max_bytes:
         raise PayloadChanged(f"gpuhunt: the catalog of {seller} is too large")
@@ -156,17 +156,17 @@ def unpacked(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> by
 
 
 def read_items(table: bytes, seller: str) -> Sequence[Any]:
-    """The library's reading of one catalog: its `CatalogItem`s. Raises PayloadChanged: the library cannot read it."""
+    """Read one catalog with the library into `CatalogItem`s. Raises PayloadChanged: the library cannot read it."""
     from gpuhunt import Catalog as Library  # noqa: PLC0415
 
-    logging.getLogger("gpuhunt").setLevel(logging.ERROR)  # it warns of each row
+    logging.getLogger("gpuhunt").setLevel(logging.ERROR)  # it warns about each row
     with _reading, tempfile.TemporaryDirectory(prefix="gpuwatch-gpuhunt-") as folder:
         (Path(folder) / f"{seller}.csv").write_bytes(table)
         before = os.environ.get(_FOLDER)
         os.environ[_FOLDER] = folder
         try:
             return list(Library(balance_resources=False, auto_reload=False).query(provider=seller))
-        except Exception as error:  # an untrusted table may do anything to a library
+        except Exception as error:  # an untrusted table may cause any error in a library
             raise PayloadChanged(f"gpuhunt: the catalog of {seller} cannot be read: {type(error).__name__}") from error
         finally:
             del os.environ[_FOLDER]
@@ -181,7 +181,7 @@ def _read(table: bytes, seller: str, version: str) -> SellerCatalog:
 
 
 def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
-    """The note about a catalog's rows, and their kind: rows that were collected days ago are history."""
+    """Return the note for a catalog's rows, and their kind: rows that were collected days ago are historical."""
     collected = _collected(version)
     old = collected is not None and observed_at - collected > _OLD_AFTER
     note = f"gpuhunt's catalog {version}; the age of its prices is not told"  # word-check: allow - a value of the JSON
@@ -189,11 +189,11 @@ def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
 
 
 def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, observed_at: datetime) -> ParseResult:
-    """Offers of one seller. Pure.
+    """Parse the offers of one seller. Pure.
 
     Args:
-        note: where the prices come from, for every offer.
-        observed_at: when this was last seen to be the newest; the age of the prices is unknown.
+        note: the source of the prices, for every offer.
+        observed_at: the last check that this was the newest version; the age of the prices is unknown.
     """
     seen = ParseResult()
     shared: dict[OfferTerms, OfferTerms] = {}
@@ -255,7 +255,7 @@ def _terms(seller: str, instance: str, fraction: float, gpu: GpuName, note: str)
 
 
 def named(seller: str, instance: str, wire: str, memory_gib: float | None) -> GpuName:
-    """The card: by its name, by its machine type, by what this cloud is known to sell; else it stays open."""
+    """Return the card: by its name, by its machine type, by what this cloud is known to sell; else undetermined."""
     found = catalog().resolve(wire, memory_gib)
     if found.certain:
         return found
@@ -266,7 +266,7 @@ def named(seller: str, instance: str, wire: str, memory_gib: float | None) -> Gp
 
 
 def _collected(version: str) -> datetime | None:
-    """The end of the day that a version names ("20260818-42"); None: it names none."""
+    """Return the end of the day in a version ("20260818-42"); None: there is none."""
     found = _VERSION_DAY.match(version)
     if found is None:
         return None

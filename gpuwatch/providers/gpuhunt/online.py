@@ -1,4 +1,4 @@
-"""Clouds that the library queries itself: it runs in a thread, and after its deadline nobody waits for it."""
+"""Clouds that the library queries itself: it runs in a thread, which is abandoned after its deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError
 
-_LOOK_S: Final = 0.05  # how often it is seen whether gpuwatch is stopping
+_LOOK_S: Final = 0.05  # how often to check whether gpuwatch is stopping
 _CLASSES: Final = {  # the library's modules and classes that may be used
     "daytona": "DaytonaProvider",
     "digitalocean": "DigitalOceanProvider",
@@ -23,7 +23,7 @@ _CLASSES: Final = {  # the library's modules and classes that may be used
 
 
 class TimeBox:
-    """Runs what may hang. What hangs is left behind: its thread ends with the process, and it is not begun again.
+    """Runs what may hang. A hanging call is abandoned: its thread ends with the process, and it is not started again.
 
     Args:
         stop: ends every wait when set.
@@ -34,21 +34,21 @@ class TimeBox:
         self._running: dict[str, threading.Thread] = {}
 
     def run(self, name: str, work: Callable[[], Sequence[Any]], deadline_s: float) -> Sequence[Any]:
-        """What `work` returns; what it raises passes.
+        """Return the result of `work`; passes on its errors.
 
         Raises:
-            ProviderDown: it takes longer, or still has not come back from the last time, or gpuwatch is stopping.
+            ProviderDown: it takes too long, an earlier call has not returned yet, or gpuwatch is stopping.
         """
         before = self._running.get(name)
         if before is not None and before.is_alive():
-            raise ProviderDown(f"gpuhunt: {name} still has not answered an earlier request")
+            raise ProviderDown(f"gpuhunt: {name} has not answered an earlier request yet")
         done: list[Sequence[Any]] = []
         failed: list[Exception] = []
 
         def carry_out() -> None:
             try:
                 done.append(work())
-            except Exception as error:  # it is raised where it is waited for
+            except Exception as error:  # raised again by the waiting thread
                 failed.append(error)
 
         thread = self._running[name] = threading.Thread(target=carry_out, name=f"gpuhunt {name}", daemon=True)
@@ -60,18 +60,18 @@ class TimeBox:
         if failed:
             raise failed[0]
         if not done:
-            raise ProviderDown(f"gpuhunt: {name}: no whole answer in time")
+            raise ProviderDown(f"gpuhunt: {name}: no complete answer in time")
         return done[0]
 
 
 def ask(seller: str) -> Sequence[Any]:
-    """The library's items of one cloud, queried now. May hang.
+    """Query the library's items of one cloud now. May hang.
 
     Raises:
-        ProviderError: no answer, no key, or none that the library can read. The library's own message is dropped: it
-            may contain an address with a key.
+        ProviderError: no answer, no key, or an answer that the library cannot read. Drops the library's own message: it
+            may contain a URL with a key.
     """
-    logging.getLogger("gpuhunt").setLevel(logging.CRITICAL)  # it logs whole failures, with their addresses
+    logging.getLogger("gpuhunt").setLevel(logging.CRITICAL)  # it logs complete errors, with their URLs
     try:
         home = getattr(import_module(f"gpuhunt.providers.{seller}"), _CLASSES[seller])
         return [item for item in home.from_env().get(balance_resources=False) if item.gpu_count != 0]
@@ -85,9 +85,9 @@ def _error_text(seller: str, error: Exception) -> ProviderError:
     kind = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
     if kind == "MissingCredsError":
-        return KeyRejected(f"gpuhunt: {seller} wants a key in the environment: {error}")
+        return KeyRejected(f"gpuhunt: {seller} requires a key in the environment: {error}")
     if status in (401, 403):
-        return KeyRejected(f"gpuhunt: {seller} refuses the key: {status}")
-    if isinstance(error, OSError):  # what the library's HTTP client raises is one
+        return KeyRejected(f"gpuhunt: {seller} rejects the key: {status}")
+    if isinstance(error, OSError):  # includes the errors of the library's HTTP client
         return ProviderDown(f"gpuhunt: {seller}: {status or kind}")
-    return PayloadChanged(f"gpuhunt: {seller}: an answer that the library does not understand: {kind}")
+    return PayloadChanged(f"gpuhunt: {seller}: the library cannot parse the answer: {kind}")

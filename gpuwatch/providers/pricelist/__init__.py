@@ -1,6 +1,6 @@
 """Public price lists of many clouds, read by one adapter: each source is a declaration, built-in or the owner's.
 
-source: the clouds' documents and public readers of their lists, read 2026-11; each declaration says more.
+source: the clouds' documents and public readers of their lists, read 2026-11; each declaration has the details.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuwatch.ports.settings import Option
 
 def _check_files(option: Option) -> None:
     """Check that the owner's declarations can be read. Raises ValueError with one line."""
-    from gpuwatch.providers.pricelist.declaration import own_sources  # noqa: PLC0415 - only where there are such files
+    from gpuwatch.providers.pricelist.declaration import own_sources  # noqa: PLC0415 - only if there are such files
 
     own_sources(option)
 
@@ -32,22 +32,20 @@ INFO = ProviderInfo(
         OptionSpec(
             name="sources",
             kind="texts",
-            about="Sources to ask; default: all that count whole prices.",
+            about="Sources to read; default: all that list whole prices.",
             choices=tuple(sorted(path.stem for path in (Path(__file__).parent / "sources").glob("*.toml"))),
         ),
-        OptionSpec(
-            name="files", kind="texts", about="Declarations of your own sources, files in TOML.", check=_check_files
-        ),
+        OptionSpec(name="files", kind="texts", about="TOML files that declare your own sources.", check=_check_files),
         OptionSpec(
             name="dated",
             kind="texts",
-            about="Lists of prices that were read off a page on a day, to show besides; default: none.",
+            about="Price lists copied from a page on a given day, shown in addition; default: none.",
             choices=tuple(sorted(path.stem for path in (Path(__file__).parent / "dated").glob("*.toml"))),
         ),
         OptionSpec(
             name="rate_url",
             kind="text",
-            about="Where the rates of exchange come from: the European Central Bank's daily file, or one like it.",
+            about="Source of the exchange rates: the daily file of the European Central Bank, or one like it.",
             default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
             check=web_address,
         ),
@@ -58,7 +56,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; no key is ever sent anywhere."""
-    from gpuwatch.providers.pricelist.market import PriceLists  # noqa: PLC0415 - declarations are not for start-up
+    """Build the adapter; no key is ever sent."""
+    from gpuwatch.providers.pricelist.market import PriceLists  # noqa: PLC0415 - not for start-up
 
     return Adapter(name=INFO.name, info=INFO, market=PriceLists(settings, tools, INFO))

@@ -1,7 +1,7 @@
-"""Prices that somebody read off a page, on a day: for clouds without a price list that a program may ask.
+"""Prices that somebody copied from a page on a given day: for clouds without a machine-readable price list.
 
-Each list is a file in `dated/`: its rows, where they stand, and when they were read. A list that is older than
-`OLD_AFTER_DAYS` is shown with a warning, as a price of the past.
+Each list is a file in `dated/`: its rows, its page, and the date of reading. A list that is older than
+`OLD_AFTER_DAYS` is shown with a warning, as a historical price.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Rates = Callable[[str], ExchangeRate | None]
 
 
 class DatedPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row. Prices are of the whole machine, for the list's unit of time; at least one of them is there."""
+    """One row. Prices are of the whole machine, in the list's unit of time; at least one of them is set."""
 
     gpu: str
     count: int = 1
     price: float | None = None
     spot_price: float | None = None
-    memory_gib: float | None = None  # of one GPU; None: as the card has
+    memory_gib: float | None = None  # of one GPU; None: the card's
     ram_gib: float | None = None
-    machine: str | None = None  # as the vendor names it
+    machine: str | None = None  # the vendor's name
     region: str | None = None
     country: str | None = None  # ISO 3166 alpha-2
 
 
 class DatedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One list. `source` is the page with the prices, `read_on` the day on which they stood there."""
+    """One list. `source` is the page with the prices, `read_on` the day on which they were copied."""
 
     name: str
     title: str
@@ -62,20 +62,20 @@ class DatedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return (today - self.read_on).days
 
     def is_old(self, today: date) -> bool:
-        """Whether a warning is due."""
+        """Whether it needs a warning."""
         return self.age_days(today) > OLD_AFTER_DAYS
 
 
 def read_dated(name: str) -> DatedList:
-    """One list that ships with gpuwatch. Raises ValueError: never, in a release."""
+    """Load one list that ships with gpuwatch. Raises ValueError: never, in a release."""
     return msgspec.toml.decode((_FOLDER / f"{name}.toml").read_bytes(), type=DatedList)
 
 
 class DatedLists:
-    """The lists that the settings name. Each that is old is reported once in the log.
+    """The lists in the settings. Logs a warning once for each old list.
 
     Args:
-        rates: dollars for a currency; None: unknown.
+        rates: returns dollars for a currency; None: unknown.
     """
 
     def __init__(self, option: Option, rates: Rates) -> None:
@@ -85,22 +85,22 @@ class DatedLists:
         self._warned: set[str] = set()
 
     def findings(self, today: date) -> Iterator[Finding]:
-        """One for each list: an old one shows prices of the past."""
+        """Return one prerequisite per list: an old one has outdated prices."""
         for listed in self._lists:
             text = f"{listed.name}: read on {listed.read_on}, {listed.age_days(today)} days ago"
             if listed.is_old(today):
-                mend = f"its prices are of the past; look them up at {listed.source}"
+                mend = f"its prices are outdated; update them from {listed.source}"
                 yield Finding(area=PROVIDER, state="note", text=text, mend=mend)
             else:
                 yield Finding(area=PROVIDER, state="ok", text=text)
 
     def seen(self, now: datetime) -> ParseResult:
-        """All their offers, as of `now`: aware, UTC."""
+        """Return all offers, as of `now`: timezone-aware, UTC."""
         found = ParseResult(searches=0)
         for one in self._lists:
             if one.is_old(now.date()) and one.name not in self._warned:
                 self._warned.add(one.name)
-                log.warning("%s: %s: %s: look them up again at %s", PROVIDER, one.name, _age(one, now), one.source)
+                log.warning("%s: %s: %s: update them from %s", PROVIDER, one.name, _age(one, now), one.source)
             rate = self._rates(one.currency)
             found.rows += len(one.prices)
             if rate is None:
@@ -111,7 +111,7 @@ class DatedLists:
 
 
 def offers_of(listed: DatedList, rate: ExchangeRate, now: datetime) -> Iterator[Offer]:
-    """The offers of one list, each with its age. Pure."""
+    """Build the offers of one list, each with its age. Pure."""
     for row in listed.prices:
         for spot, price in ((False, row.price), (True, row.spot_price)):
             if price is not None:
@@ -159,6 +159,6 @@ def _offer(listed: DatedList, row: DatedPrice, usd_hour: float, spot: bool, rate
 
 
 def _age(listed: DatedList, now: datetime) -> str:
-    """When it was read: a warning if that is long ago."""
+    """Return its date of reading; a warning if that is long ago."""
     stated = f"read on {listed.read_on}"
     return f"{stated}, {listed.age_days(now.date())} days ago" if listed.is_old(now.date()) else stated

@@ -1,4 +1,4 @@
-"""A source's declaration: its address, where its rows are, what their fields mean. One TOML file each.
+"""A source's declaration: its URL, the path to its rows, the meaning of their fields. One TOML file each.
 
 docs/providers/pricelist.md explains every key. An error in a declaration is reported in one line.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch.providers.pricelist.paths import check_field_path, check_rows_path
 
-Paths = str | tuple[str, ...]  # one, or several: the first where something lies
+Paths = str | tuple[str, ...]  # one path, or several: the first one with a value counts
 _FOLDER: Final = Path(__file__).parent / "sources"
 _LARGEST: Final = 256 * 1024  # bytes of a declaration
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
@@ -24,44 +24,44 @@ _LEAST_EVERY_S: Final = 60.0
 
 
 class FieldPaths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the parts of an offer lie, seen from a row. Names may be templates: "{model} {interface}"."""
+    """Paths to the parts of an offer, relative to a row. Names may be templates: "{model} {interface}"."""
 
     price: Paths
     spot_price: Paths = ()
     gpu: Paths = ()
     count: Paths = ()  # of GPUs in the machine
     memory: Paths = ()
-    machine: Paths = ()  # what the source calls the configuration
-    host: Paths = ()  # a stable name of the single machine, if the source has one
+    machine: Paths = ()  # the source's name of the configuration
+    host: Paths = ()  # a stable name of the individual machine, if the source has one
     region: Paths = ()
     country: Paths = ()
     currency: Paths = ()
-    tier: Paths = ()  # a word that is in `spot_tiers` for spot
+    tier: Paths = ()  # for spot, its value is in `spot_tiers`
     free: Paths = ()  # GPUs or machines that are available now
-    least_count: Paths = ()  # GPUs that must be taken at least: a machine is sold in parts
+    least_count: Paths = ()  # minimum GPU count of an order: the machine is sold in parts
     vcpu: Paths = ()
     ram: Paths = ()
 
 
 class DeclaredMachine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is in the machines whose name matches, where the source does not state it, or states it wrong."""
+    """The hardware of the machines with a matching name, if the source does not state it, or states it wrong."""
 
-    match: str  # a regular expression for the whole name; its group `count` is the number of GPUs
+    match: str  # a regular expression for the whole name; its group `count` is the GPU count
     gpu: str | None = None
     count: int | None = None
-    card_gib: float | None = None  # memory of the whole card, to tell parts of it
-    type: str | None = None  # the name to show in place of the source's own
-    price_scale: float = 1.0  # 60 where the price is for a minute
+    card_gib: float | None = None  # memory of the whole card, to identify fractions of it
+    type: str | None = None  # the name to show instead of the source's own
+    price_scale: float = 1.0  # 60 if the price is per minute
     note: str | None = None
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to request the next page: by its number, until one is not full; or by a token in the page before."""
+    """How to request the next page: by number, until a page is not full; or by a token in the previous page."""
 
     param: str
     first: int = 1
     size: int = 100
-    next: str | None = None  # the path, from the answer, to the token of the next page
+    next: str | None = None  # path in the answer to the token of the next page
 
 
 class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,14 +72,14 @@ class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     url: str
     rows: str
     fields: FieldPaths
-    seller: str | None = None  # None: its name
+    seller: str | None = None  # None: `name`
     method: Literal["GET", "POST"] = "GET"
     params: dict[str, str] = {}
     body: str | None = None  # JSON to post
-    places: tuple[str, ...] = ()  # requested one after the other, for {place} in `url`
+    places: tuple[str, ...] = ()  # values of {place} in `url`, requested one after the other
     paging: Paging | None = None
-    every_s: float = 21_600.0  # the shortest interval between two requests
-    least_rows: int = 1  # an answer with fewer rows about GPUs is not believed
+    every_s: float = 21_600.0  # minimum interval between two requests
+    least_rows: int = 1  # reject an answer with fewer rows about GPUs
     kind: Literal["live", "listed"] = "listed"
     only_if_named: bool = False
     currency: str = "USD"
@@ -89,12 +89,12 @@ class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_for: Literal["gpu", "machine"] = "gpu"
     memory_unit: Literal["GiB", "GB", "MiB", "B"] = "GiB"
     ram_unit: Literal["GiB", "GB", "MiB", "B"] = "GiB"
-    count: int | None = None  # of GPUs, where no field and no machine states it
-    gpu_pattern: str | None = None  # a regular expression for a GPU's text; its groups `gpu` and `count` are taken
-    mixed: bool = False  # rows without a GPU are other goods, and no faults
-    suspects: str | None = None  # a regular expression: undeclared machines that match it are reported
+    count: int | None = None  # of GPUs, if no field and no machine states it
+    gpu_pattern: str | None = None  # a regular expression for a GPU's text, with the groups `gpu` and `count`
+    mixed: bool = False  # rows without a GPU are other goods, not errors
+    suspects: str | None = None  # a regular expression: report undeclared machines that match it
     spot_tiers: tuple[str, ...] = ()
-    keep: dict[str, tuple[str, ...]] = {}  # path → words, of which it must be one
+    keep: dict[str, tuple[str, ...]] = {}  # path → allowed values
     drop: dict[str, tuple[str, ...]] = {}
     machines: tuple[DeclaredMachine, ...] = ()
     min_billing_s: float | None = None
@@ -107,32 +107,32 @@ class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def built_in() -> dict[str, PriceSource]:
-    """The sources that ship with gpuwatch, by name. Raises ValueError: never, in a release."""
+    """Load the sources that ship with gpuwatch, by name. Raises ValueError: never, in a release."""
     return {path.stem: read_source(path) for path in sorted(_FOLDER.glob("*.toml"))}
 
 
 def own_sources(option: object) -> dict[str, PriceSource]:
-    """The owner's sources, by name.
+    """Load the owner's sources, by name.
 
     Raises:
-        ValueError: a file cannot be read or is no declaration; or two have one name.
+        ValueError: a file cannot be read or is not a declaration; or two have the same name.
     """
     found: dict[str, PriceSource] = {}
     for name in option if isinstance(option, tuple) else ():
         source = read_source(Path(str(name)).expanduser())
         if source.name in found:
-            raise ValueError(f"{name}: another file declares {source.name} already")
+            raise ValueError(f"{name}: another file already declares {source.name}")
         found[source.name] = source
     return found
 
 
 def read_source(path: Path) -> PriceSource:
-    """One declaration. Raises ValueError with one line that begins with the file."""
+    """Parse one declaration. Raises ValueError with one line that begins with the file."""
     try:
         return _sound(msgspec.toml.decode(_body(path), type=PriceSource))
     except OSError as error:
         raise ValueError(f"{path}: {(error.strerror or 'not readable').lower()}") from error
-    except (ValueError, RecursionError) as error:  # all of msgspec's and TOML's are ValueErrors
+    except (ValueError, RecursionError) as error:  # all errors of msgspec and TOML are ValueErrors
         raise ValueError(f"{path}: {' '.join(str(error).split())[:200]}") from error
 
 
@@ -151,24 +151,24 @@ def _sound(source: PriceSource) -> PriceSource:
 
 
 def paths(stated: Paths) -> tuple[str, ...]:
-    """One or several, as several."""
+    """Return one path or several as a tuple."""
     return (stated,) if isinstance(stated, str) else stated
 
 
 def _faults(source: PriceSource) -> Iterator[str]:
     checks = {
-        "name: small letters, digits and hyphens, at most 24": _NAME.fullmatch(source.name),
+        "name: at most 24 lowercase letters, digits and hyphens": _NAME.fullmatch(source.name),
         "url: https://…, its query in params": _URL.fullmatch(source.url),
-        "places go with {place} in url": bool(source.places) == ("{place}" in source.url),
-        "currency: three capital letters": re.fullmatch(r"[A-Z]{3}", source.currency),
+        "places and {place} in url require each other": bool(source.places) == ("{place}" in source.url),
+        "currency: three uppercase letters": re.fullmatch(r"[A-Z]{3}", source.currency),
         f"every_s: at least {_LEAST_EVERY_S:g}": source.every_s >= _LEAST_EVERY_S,
         "least_rows: at least 0": source.least_rows >= 0,
         "price_scale: above 0": source.price_scale > 0 and all(one.price_scale > 0 for one in source.machines),
         "count: 1 to 1000": all(one is None or 0 < one <= 1000 for one in _counts(source)),
-        "kind live needs fields.free: what proves that there is stock": source.kind != "live" or source.fields.free,
-        "fields.gpu or [[machines]]: nothing tells the GPU": source.fields.gpu or source.machines,
-        "spot_tiers go with fields.tier": bool(source.spot_tiers) == bool(source.fields.tier),
-        "body: goes with method POST": source.body is None or source.method == "POST",
+        "kind live requires fields.free: the proof of stock": source.kind != "live" or source.fields.free,
+        "fields.gpu or [[machines]] is required: it names the GPU": source.fields.gpu or source.machines,
+        "spot_tiers and fields.tier require each other": bool(source.spot_tiers) == bool(source.fields.tier),
+        "body: requires method POST": source.body is None or source.method == "POST",
         "paging: size at least 1": source.paging is None or source.paging.size >= 1,
     }
     yield from (fault for fault, sound in checks.items() if not sound)
@@ -192,7 +192,7 @@ def _check_pattern(pattern: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError) as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"invalid regular expression {pattern!r}: {error}") from error
 
 
 def _counts(source: PriceSource) -> Sequence[int | None]:

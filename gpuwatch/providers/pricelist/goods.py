@@ -1,4 +1,4 @@
-"""What a row of a price list sells: which GPUs, how many, how much memory, whole or a part. Pure."""
+"""What a row of a price list sells: the GPU, the number, the memory, whole cards or a fraction. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import number, whole
 
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
-_WHOLE_CARD: Final = 0.9  # less memory than that of a card is a part of it
-_MEMORY_SLACK: Final = 0.1  # of the stated memory; ECC and drivers take their part
-_MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
+_WHOLE_CARD: Final = 0.9  # less than this share of a card's memory is a fraction of the card
+_MEMORY_SLACK: Final = 0.1  # tolerance for the stated memory; ECC and drivers use a part
+_MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is implausible
 _WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = DeclaredMachine(match=".*")
 
 
 class OtherGoods(Exception):
-    """This row is about something else."""
+    """The row is about something else."""
 
 
 class Goods(NamedTuple):
@@ -40,7 +40,7 @@ class Goods(NamedTuple):
 
 
 def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
-    """What a row sells. Raises LeftOut, Skipped."""
+    """Parse what a row sells. Raises OtherGoods, RowSkipped."""
     name = text(row, paths(source.fields.machine))
     declared, said = _declared(source, name)
     if declared is None:
@@ -76,7 +76,7 @@ def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
 
 
 def _memory_gib(source: PriceSource, row: Row) -> float | None:
-    """Memory as stated, of one GPU or of all; also out of a text with its unit, "80Gi"."""
+    """Return the stated memory, of one GPU or of all; also from a text with its unit, "80Gi"."""
     stated = first(row, paths(source.fields.memory))
     if isinstance(stated, str) and (found := _WITH_UNIT.fullmatch(stated[:20])):
         memory_gib = float(found[1])
@@ -86,7 +86,7 @@ def _memory_gib(source: PriceSource, row: Row) -> float | None:
 
 
 def _declared(source: PriceSource, name: str | None) -> tuple[DeclaredMachine | None, int | None]:
-    """What is declared of a machine, and the number of GPUs in its name."""
+    """Return the declaration of a machine, and the GPU count in its name."""
     for machine in source.machines if name else ():
         found = _compiled(machine.match).fullmatch(name or "")
         if found:
@@ -95,7 +95,7 @@ def _declared(source: PriceSource, name: str | None) -> tuple[DeclaredMachine | 
 
 
 def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResult) -> DeclaredMachine:
-    """A machine that no pattern matches: another product, or one to report to the owner."""
+    """Handle a machine that no pattern matches: another product, or one to report to the owner."""
     count = whole(first(row, paths(source.fields.count)))
     is_suspect = bool(name and source.suspects and _compiled(source.suspects).search(name))
     if source.fields.gpu and not is_suspect:
@@ -107,7 +107,7 @@ def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResu
 
 
 def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tuple[list[str], int | None]:
-    """Spellings of the GPU, the fullest first, and the number of GPUs that stands in them."""
+    """Return spellings of the GPU, the longest first, and the GPU count in them."""
     if declared.gpu is not None:
         return [declared.gpu], None
     stated = list(texts(row, paths(source.fields.gpu)))
@@ -121,7 +121,7 @@ def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tupl
 
 
 def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int | None:
-    """The number of GPUs, if all fields agree on it. Raises OtherGoods, RowSkipped."""
+    """Return the GPU count, if all fields agree. Raises OtherGoods, RowSkipped."""
     value = first(row, paths(source.fields.count))
     in_field = whole(value, 0, 1000)
     if value is not None and in_field is None:
@@ -137,7 +137,7 @@ def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int |
 
 
 def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
-    """Number of cards and part of one, by the memory of all. Raises Skipped: it is no multiple."""
+    """Return the number of cards and the fraction of one, by the total memory. Raises RowSkipped: not a multiple."""
     ratio = memory_gib / card_gib
     if ratio < _WHOLE_CARD:
         return 1, ratio
@@ -147,7 +147,7 @@ def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
 
 
 def _resolved(spellings: list[str], memory_gib: float | None) -> GpuName:
-    """By the first spelling that the catalogue knows, with such a memory if it can be; else what the first one is."""
+    """Resolve the first spelling in the catalogue, preferably with this memory; else the first spelling."""
     names = [catalog().resolve(spelling, memory_gib) for spelling in spellings]
     known = [name for name in names if name.known]
     return next((name for name in known if _has_such_memory(name, memory_gib)), [*known, *names][0])

@@ -1,4 +1,4 @@
-"""All sources at once, each on a thread of its own; one that fails makes the answer partial. Dated lists join them."""
+"""Queries all sources in parallel; if one fails, the answer is partial. Also adds the dated lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class PriceLists:
-    """The search side."""
+    """The market."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools, info: ProviderInfo) -> None:
         self.name = info.name
@@ -41,10 +41,10 @@ class PriceLists:
         self._down: set[str] = set()
 
     def search(self, query: Query) -> Answer:
-        """What all sources list of this.
+        """Return the matching offers of all sources.
 
         Raises:
-            ProviderError: none of them gave a usable answer; or a declaration is wrong.
+            ProviderError: no source has a usable answer; or a declaration is wrong.
         """
         began, now = self._tools.monotonic(), self._tools.now()
         askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
@@ -65,7 +65,7 @@ class PriceLists:
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
     def findings(self) -> Iterator[Finding]:
-        """For `gpuwatch doctor`: how old the dated lists are."""
+        """For `gpuwatch doctor`: return the age of the dated lists."""
         return self._dated.findings(self._tools.now().date())
 
     def _ready(self) -> list[SourceClient]:
@@ -79,7 +79,7 @@ class PriceLists:
         return SourceClient(source, self._settings, self._tools, self._exchange.rate, url)
 
     def _tell(self, asker: SourceClient, found: ParseResult | ProviderError) -> None:
-        """One line when a source fails, one when it is back."""
+        """Log one line when a source fails, and one when it is back."""
         with self._lock:
             was_down, is_down = asker.name in self._down, isinstance(found, ProviderError)
             (self._down.add if is_down else self._down.discard)(asker.name)
@@ -90,10 +90,10 @@ class PriceLists:
 
 
 def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
-    """The sources to request: those in the settings, or all with prices of whole machines; and the owner's own.
+    """Return the sources to request: those in the settings, or all with whole prices; and the owner's own.
 
     Raises:
-        ProviderError: the owner's declaration is wrong, or gone since the settings were read.
+        ProviderError: an own declaration is wrong, or missing since the settings were read.
     """
     try:
         own, shipped = own_sources(options.get("files")), built_in()
@@ -106,6 +106,6 @@ def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
 
 
 def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
-    """Take over what fits. A price that was read a while ago is still the list's: it is of now, as the others are."""
+    """Add the matching offers. A cached price still applies, so it gets the time of the others."""
     offers = [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
     seen.add(msgspec.structs.replace(found, offers=offers), source.name)

@@ -1,8 +1,8 @@
 """Paths into untrusted JSON: to rows, and from a row to its fields. Pure.
 
-A path to rows is keys with dots between; `*` goes through a list or the values of an object: "items.*.prices.*". A row
-keeps its surroundings. A path to a field starts at the row; `../` is what the row lies in (the object that the `*`
-before went through), `@key` the row's own key, `.` the row itself, `@place` the requested place.
+A path to rows is keys separated by dots; `*` goes through a list or the values of an object: "items.*.prices.*". A row
+keeps its context. A path to a field starts at the row; `../` is the parent (the object that the preceding `*` went
+through), `@key` the row's own key, `.` the row itself, `@place` the requested place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROWS_PATH = re.compile(r"(?:[\w@ -]+|\*)(?:\.(?:[\w@ -]+|\*))*")
 _FIELD_PATH = re.compile(r"@place|(?:\.\./){0,5}(?:@key|\.|[\w -]+(?:\.[\w -]+)*)")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
-Row = tuple[tuple[str, Any], ...]  # key and value of all that the row lies in, outermost first; the last is the row
+Row = tuple[tuple[str, Any], ...]  # key and value of all parents of the row, outermost first; the last is the row
 
 
 class _Field(NamedTuple):
@@ -30,28 +30,28 @@ class _Field(NamedTuple):
 
 
 def check_rows_path(path: str) -> None:
-    """Raises ValueError: it is none."""
+    """Check a path to rows. Raises ValueError."""
     if not _ROWS_PATH.fullmatch(path) or "*" not in path.split("."):
-        raise ValueError(f"rows: {path!r} is no path to rows, such as data.*.prices.*")
+        raise ValueError(f"rows: expected a path to rows, such as data.*.prices.*, not {path!r}")
 
 
 def check_field_path(path: str) -> None:
-    """A path or a text with paths in braces. Raises ValueError: it is none."""
+    """Check a path, or a template with paths in braces. Raises ValueError."""
     for one in _BRACES.findall(path) if "{" in path else [path]:
         if not _FIELD_PATH.fullmatch(one):
-            raise ValueError(f"{path!r} is no path to a field, such as price.hourly or ../id")
+            raise ValueError(f"expected a path to a field, such as price.hourly or ../id, not {path!r}")
 
 
 def rows_of(value: object, path: str, place: str = "") -> list[Row]:
-    """All rows of an answer.
+    """Return all rows of an answer.
 
     Raises:
-        PayloadChanged: there is not a list or object where the rows should lie, or there are far too many.
+        PayloadChanged: the path leads to no list or object, or there are far too many rows.
     """
     rows: list[Row] = [((place, value),)]
     for level, keys in enumerate(_levels(path)):
         if level == 0 and not isinstance(at(value, *keys), list | dict):
-            raise PayloadChanged(f"no rows where they should be, at {path}")
+            raise PayloadChanged(f"no rows at {path}")
         inner: list[Row] = []
         for row in rows:
             inner += [(*row, pair) for pair in _inside(at(row[-1][1], *keys))]
@@ -62,13 +62,13 @@ def rows_of(value: object, path: str, place: str = "") -> list[Row]:
 
 
 def entries(value: object, path: str) -> int:
-    """How many entries the outermost list or object of rows has: what a page is full of."""
+    """Return the number of entries of the outermost list or object of rows, to detect a full page."""
     found = at(value, *_levels(path)[0])
     return len(found) if isinstance(found, list | dict) else 0
 
 
 def field(row: Row, path: str) -> Any:
-    """What lies at a path, seen from a row; None: nothing."""
+    """Return the value at a path, relative to a row; None: nothing."""
     if path == "@place":
         return row[0][0] or None
     up, keys = _parsed(path)
@@ -81,12 +81,12 @@ def field(row: Row, path: str) -> Any:
 
 
 def first(row: Row, paths: Sequence[str]) -> Any:
-    """What lies at the first path where something lies."""
+    """Return the value at the first path that has one."""
     return next((found for path in paths if (found := field(row, path)) is not None), None)
 
 
 def texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
-    """The texts that templates give for a row, in order, cleaned; one without a word in it is left out.
+    """Return the cleaned texts of templates for a row, in order; leaves out texts without a value.
 
     A template without braces is a path.
     """
@@ -98,12 +98,12 @@ def texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
 
 
 def text(row: Row, templates: Sequence[str]) -> str | None:
-    """The first of `texts`."""
+    """Return the first of `texts`."""
     return next(texts(row, templates), None)
 
 
 def says(row: Row, path: str, wanted: Sequence[str]) -> bool:
-    """Whether a field, or one of its entries if it is a list, is one of these texts. A switch is "true" or "false"."""
+    """Whether a field, or an entry if it is a list, is one of these texts. A boolean is "true" or "false"."""
     value = field(row, path)
     return any(_spelled(one) in wanted for one in (value if isinstance(value, list) else [value]))
 
@@ -122,7 +122,7 @@ def _spelled(value: object) -> str:
 
 @cache
 def _levels(path: str) -> tuple[tuple[str, ...], ...]:
-    """The keys before each `*`."""
+    """Return the keys before each `*`."""
     levels, keys = [], list[str]()
     for step in path.split("."):
         if step == "*":

@@ -1,4 +1,4 @@
-"""Requests one source: its places, its pages, its rate limit; without a key, and never another host."""
+"""Requests one source: its places, its pages, its rate limit; without a key, and never from another host."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpuwatch.providers.toolkit.validation import at, decoded, word
 
 _PAGES_MAX: Final = 100
 _MAX_BYTES: Final = 48 * 2**20  # OVHcloud's catalogue has several MB
-_TTL: Final = 0.9  # of `every_s`: a poll that comes a little early fetches anew
+_TTL: Final = 0.9  # of `every_s`: a slightly early poll fetches again
 
 
 class SourceClient:
-    """One source; its answer is cached for as long as its declaration says. For several threads."""
+    """One source; its answer is cached as long as its declaration says. Thread-safe."""
 
     def __init__(self, source: PriceSource, settings: ProviderSettings, tools: Tools, rates: Rates, url: str) -> None:
         self.source = source
@@ -40,7 +40,7 @@ class SourceClient:
         self._lock = threading.Lock()
 
     def seen(self) -> ParseResult:
-        """What the source offers, now or a while ago. Raises ProviderError: nothing usable."""
+        """Return the source's offers, fresh or cached. Raises ProviderError: nothing usable."""
         with self._lock:
             found = self._kept.get(self._fetched)
             if found.partial:
@@ -58,7 +58,7 @@ class SourceClient:
                 failed = failed or error
                 reader.seen.lacks(f"{place}: {error}" if place else str(error))
                 if reader.seen.searches == 0 and not isinstance(error, PayloadChanged):
-                    break  # it is away: so it is for the other places
+                    break  # it is down, also for the other places
         if failed is not None and not reader.seen.offers:
             raise failed
         seen = self._believed(reader)
@@ -79,7 +79,7 @@ class SourceClient:
             raise PayloadChanged(f"{self.name}: {error}") from error
 
     def _pages(self, place: str, reader: SourceReader) -> Iterator[Any]:
-        """The answers, page after page. A walk without an end makes the answer a part."""
+        """Yield the answers, page after page. An endless list makes the answer partial."""
         paging, before = self.source.paging, object()
         params = dict(self.source.params)
         if paging is not None and paging.next is None:
@@ -87,7 +87,7 @@ class SourceClient:
         for number in range(1, _PAGES_MAX + 1):
             value = self._asked(self._url.replace("{place}", place), params)
             if value == before:
-                break  # it does not know the word for the next page
+                break  # it does not support the parameter of the next page
             yield value
             before = value
             if paging is None:
@@ -111,10 +111,10 @@ class SourceClient:
 
 
 def rebased(url: str, name: str, base_url: str | None) -> str:
-    """The address of a source, or of its stand-in below another `base_url`: base/NAME/path.
+    """Return the URL of a source, or of its stand-in below another `base_url`: base/NAME/path.
 
     Args:
-        base_url: None: the default one; every source is requested at its own address.
+        base_url: None: the default; each source is then requested at its own URL.
     """
     if base_url is None:
         return url

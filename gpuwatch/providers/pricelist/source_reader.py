@@ -1,4 +1,4 @@
-"""From a source's answers to offers, by its declaration. Pure, but for the exchange rates that it is given."""
+"""Parses a source's answers into offers, by its declaration. Pure, except for the exchange rates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SourceReader:
     """Reads the answers of one source, page after page.
 
     Args:
-        rates: dollars for a currency; None: unknown.
+        rates: returns dollars for a currency; None: unknown.
     """
 
     def __init__(self, source: PriceSource, rates: Rates, observed_at: datetime) -> None:
@@ -44,7 +44,7 @@ class SourceReader:
         self._terms: dict[object, OfferTerms] = {}
 
     def page(self, value: object, place: str = "") -> None:
-        """One answer. Raises PayloadChanged: there are no rows where they should be."""
+        """Parse one answer. Raises PayloadChanged: there are no rows at the path."""
         rows = rows_of(value, self._source.rows, place)
         self.seen.searches += 1
         self.seen.rows += len(rows)
@@ -53,14 +53,14 @@ class SourceReader:
                 self._row(row)
 
     def done(self) -> ParseResult:
-        """All that was read. Raises PayloadChanged: fewer rows about GPUs than the declaration believes."""
+        """Return the result. Raises PayloadChanged: fewer rows about GPUs than the declaration requires."""
         if self._reported < self._source.least_rows:
             raise PayloadChanged(
                 f"{self._reported} of {self.seen.rows} rows are about GPUs, usually at least {self._source.least_rows}"
             )
         for name in sorted(self._gone_fields) if self._reported else ():
             self.seen.drift[f"{self._source.name}: field gone: {name}"] = None
-        if self._source.kind == "listed":  # on a live market a bargain is no placeholder
+        if self._source.kind == "listed":  # a bargain on a live market is not a placeholder
             self.seen.offers = without_placeholders(self.seen.offers, self.seen)
         return self.seen
 
@@ -82,7 +82,7 @@ class SourceReader:
                 self.seen.offers.append(self._offer(row, goods._replace(gpus=count), price, spot, rate, free))
 
     def _prices(self, row: Row, goods: Goods) -> Iterable[tuple[bool, float, ExchangeRate]]:
-        """Rental type and dollars an hour for the whole machine."""
+        """Return rental type and dollars an hour for the whole machine."""
         source, fields = self._source, self._source.fields
         currency = text(row, paths(fields.currency)) or source.currency
         rate = self._rates(currency.upper())
@@ -129,7 +129,7 @@ class SourceReader:
         )
 
     def _terms_of(self, goods: Goods, rate: ExchangeRate) -> OfferTerms:
-        """One value for all offers with the same terms."""
+        """Share one value among all offers with the same terms."""
         source = self._source
         key = goods.machine, goods.fraction, goods.note, goods.gpu.reason, rate
         if key not in self._terms:
@@ -154,11 +154,11 @@ def _is_meant(source: PriceSource, row: Row) -> bool:
 
 
 def _parts(source: PriceSource, row: Row, goods: Goods, usd: float, free: int | None) -> Iterable[tuple[int, float]]:
-    """Numbers of GPUs that are available of this machine, each with its price."""
+    """Return the GPU counts that are available of this machine, each with its price."""
     least = whole(first(row, paths(source.fields.least_count)), 1, 1000)
     most = goods.gpus if free is None else min(free, goods.gpus)
     if not source.fields.least_count or least is None or least >= goods.gpus:
-        # whole or not at all: machines are counted where nothing is sold in parts
+        # sold only as a whole
         if not source.fields.least_count or most == goods.gpus:
             yield goods.gpus, usd
         return
@@ -176,7 +176,7 @@ def _country(stated: str | None) -> str | None:
 
 
 def _short(name: str) -> str:
-    """A name that fits the store's column; a long one keeps its beginning and a digest of all of it."""
+    """Return a name that fits the store's column; a long one keeps its start and gets a digest."""
     name = clean(name, 400)
     if len(name) <= _ID_LENGTH:
         return name

@@ -156,7 +156,7 @@ def test_a_cloud_without_a_catalog_makes_the_answer_a_part() -> None:
 
 
 def test_an_empty_catalog_is_no_data_and_never_a_market_without_offers() -> None:
-    with pytest.raises(PayloadChanged, match="no GPU in it"):
+    with pytest.raises(PayloadChanged, match="lists no GPU"):
         found({"verda": []}, sellers=("verda",))
 
 

@@ -68,23 +68,23 @@ def test_an_owners_file_is_asked_too_and_takes_the_place_of_one_that_ships(decla
     ("change", "fault"),
     [
         (("name =", "nmae ="), "nmae"),
-        (('"mine"', '"My Cloud"'), "name: small letters"),
+        (('"mine"', '"My Cloud"'), "name: at most 24 lowercase letters"),
         (("https://", "ftp://"), "url: https://"),
         (("https://", "http://"), "url: https://"),
         (("/prices", "/prices?all=1"), "its query in params"),
-        (('"plans.*"', '"plans"'), "no path to rows"),
+        (('"plans.*"', '"plans"'), "expected a path to rows"),
         (('price = "usd"', ""), "price"),
-        (('price = "usd"', 'price = "a..b"'), "no path to a field"),
+        (('price = "usd"', 'price = "a..b"'), "expected a path to a field"),
         (('price = "usd"', "price = 5"), "fields.price"),
-        (("[fields]", 'kind = "live"\n[fields]'), "live needs fields.free"),
+        (("[fields]", 'kind = "live"\n[fields]'), "live requires fields.free"),
         (("[fields]", "price_scale = -1.0\n[fields]"), "price_scale"),
         (("[fields]", "every_s = 1\n[fields]"), "every_s"),
         (("[fields]", 'currency = "euro"\n[fields]'), "currency"),
-        (("[fields]", 'gpu_pattern = "("\n[fields]'), "no regular expression"),
-        (("[fields]", 'places = ["a"]\n[fields]'), "places go with {place}"),
-        (("[fields]", 'body = "{}"\n[fields]'), "body: goes with method POST"),
+        (("[fields]", 'gpu_pattern = "("\n[fields]'), "invalid regular expression"),
+        (("[fields]", 'places = ["a"]\n[fields]'), "places and {place}"),
+        (("[fields]", 'body = "{}"\n[fields]'), "body: requires method POST"),
         (("[fields]", 'method = "POST"\nbody = "{"\n[fields]'), "truncated"),
-        (('gpu = "gpu"', ""), "nothing tells the GPU"),
+        (('gpu = "gpu"', ""), "it names the GPU"),
         (("[fields]", "[fields"), "line"),
         (("title", "name"), "overwrite"),
     ],
@@ -109,7 +109,7 @@ def test_a_file_that_is_no_text_too_large_or_not_there_is_reported(tmp_path: Pat
 
 def test_two_files_with_one_name_are_a_fault(declared: Path, tmp_path: Path) -> None:
     (tmp_path / "again.toml").write_text(GOOD)
-    with pytest.raises(ValueError, match="another file declares mine already"):
+    with pytest.raises(ValueError, match="another file already declares mine"):
         own_sources((str(declared), str(tmp_path / "again.toml")))
 
 
@@ -121,7 +121,7 @@ def test_a_wrong_declaration_stops_gpuwatch_as_a_fault_of_the_settings(declared:
         load(settings, env={}, cwd=tmp_path)
     about_files = [line for line in caught.value.faults if "providers.pricelist.options.files" in line]
     assert len(about_files) == 1
-    assert "no path to rows" in about_files[0]
+    assert "expected a path to rows" in about_files[0]
     assert any("sources" in line and "oracle" in line for line in caught.value.faults)
 
 

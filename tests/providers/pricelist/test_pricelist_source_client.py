@@ -52,7 +52,7 @@ def test_the_log_says_once_why_a_source_fails_and_when_it_is_back(caplog: pytest
             adapter.market.search(Query())
         reported = [record.getMessage() for record in caplog.records if "oracle" in record.getMessage()]
         assert len(reported) == 2
-        assert "no rows where they should be" in reported[0]
+        assert "no rows at items" in reported[0]
         assert "answers again" in reported[1]
 
 
