@@ -1,9 +1,9 @@
-"""GPU marketplaces: one module or folder each, named as the provider. Adding one edits no other file.
+"""GPU marketplaces: one module or folder each, named after the provider. Adding one edits no other file.
 
-A provider's module holds `INFO`, a `ProviderInfo`, and `build`, which gets its settings and `Tools` and returns an
+A provider's module contains `INFO`, a `ProviderInfo`, and `build`, which gets its settings and `Tools` and returns an
 `Adapter`. Start-up imports it to read `INFO`, so heavy imports (wire structs, tables) wait until `build` is called.
 Other packages add theirs by the entry point `gpuwatch.providers`: a module or object with the same two names. One that
-cannot be used is left out with a warning; none may take the name of a built-in provider.
+cannot be used is skipped with a warning; none may have the name of a built-in provider.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build(
     sleep: Callable[[float], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Adapter:
-    """An adapter for one `[providers.NAME]`. It sends nothing yet.
+    """Build the adapter of one `[providers.NAME]`. Sends nothing yet.
 
     Args:
         monotonic: seconds, for intervals and deadlines.
@@ -48,20 +48,20 @@ def build(
 
 
 def build_with(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """As `build`. Raises KeyError."""
+    """Like `build`. Raises KeyError."""
     if settings.name in _REGISTRY.built_in():
         return build_bare(settings, tools)
     return _build_plugin(settings, tools)
 
 
 def build_bare(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter as its module builds it: errors of a plugin are not isolated. For tests. Raises KeyError."""
+    """Build the adapter without isolating errors of a plugin. For tests. Raises KeyError."""
     return cast(Adapter, _REGISTRY.target(settings.name).build(settings, tools))
 
 
 def _build_plugin(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """A plugin's adapter: an error in it is that provider's failure alone."""
-    from gpuwatch.providers.toolkit.isolation import isolated, unusable_adapter  # noqa: PLC0415 - for plugins alone
+    """Build a plugin's adapter: an error in it affects only that provider."""
+    from gpuwatch.providers.toolkit.isolation import isolated, unusable_adapter  # noqa: PLC0415 - only for plugins
 
     declared = info(settings.name)
     try:

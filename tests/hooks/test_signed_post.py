@@ -77,7 +77,7 @@ def test_a_redirect_is_not_followed(http: PooledHttpClient) -> None:
 def test_silence_ends_after_its_time(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: None) as server:
         error = post_signed(http, call(server, timeout_s=0.5))
-    assert "no whole answer in time" in (error or "")
+    assert "no complete answer in time" in (error or "")
 
 
 def test_nobody_there_is_an_error_and_no_exception(http: PooledHttpClient) -> None:

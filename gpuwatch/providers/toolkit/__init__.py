@@ -1,6 +1,6 @@
 """What all provider adapters share: declarations, the HTTP client, validation of untrusted data, post-processing.
 
-An adapter, built-in or a plugin's, needs this package and the ports, and nothing else of gpuwatch.
+An adapter, built-in or plugin, needs only this package and the ports from gpuwatch.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class PacedClient:
-    """Rate limits and retries of one provider, all within its timeout. Clients of vendor SDKs start here too."""
+    """Rate limits and retries of one provider, all within its timeout. Also the base of clients of vendor SDKs."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools, intervals_s: Mapping[str, float]) -> None:
         self.name = settings.name
@@ -58,8 +58,8 @@ class PacedClient:
         """Wait until the next request of a class is allowed.
 
         Raises:
-            Stopped: gpuwatch is stopping.
-            RateLimited, QuotaSpent: the provider wants no such request for longer than the timeout; none was sent.
+            WaitStopped: gpuwatch is stopping.
+            RateLimited, QuotaSpent: the class is held back for longer than the timeout; nothing was sent.
         """
         self._holds.load()
         try:
@@ -69,12 +69,12 @@ class PacedClient:
         self._holds.leaving(kind)
 
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
-        """Do what only reads, up to three times; never again after a wrong key, a used-up quota or an unknown format.
+        """Run a request that only reads, up to three times; stops at a wrong key, a used-up quota, an unknown format.
 
-        A refusal because of too many requests, or a used-up quota, holds the whole class back.
+        A rate-limit refusal or a used-up quota holds back the whole class.
 
         Args:
-            attempt: gets the seconds that it may take; all attempts together get the provider's timeout.
+            attempt: receives its time limit in seconds; all attempts together get the provider's timeout.
 
         Raises:
             ProviderError: no usable answer.
@@ -127,7 +127,7 @@ class ApiClient(PacedClient):
     """A provider that speaks JSON over HTTP. Every 2xx is an answer; `reading` and `ordering` name all other errors.
 
     Args:
-        headers: sent to its own host alone, as they may hold the key; None: `Authorization: Bearer KEY` with a key.
+        headers: sent only to the provider's own host, as they may hold the key; None: `Authorization: Bearer KEY`.
         intervals_s: seconds between two requests of a class; "search" is the setting `search_interval`.
     """
 
@@ -151,22 +151,22 @@ class ApiClient(PacedClient):
         self._ordering = ordering
 
     def get(self, path: str, params: Mapping[str, str] | None = None, *, kind: str = "search") -> Any:
-        """The decoded JSON of a GET, sent up to three times.
+        """Return the decoded JSON of a GET, sent up to three times.
 
         Args:
             path: below `base_url`, or a whole URL.
 
         Raises:
-            ProviderError: there is none.
+            ProviderError: no usable answer.
         """
         return decoded(self.ask("GET", path, kind=kind, params=params or {}).body, self.name)
 
     def query(self, path: str, body: object, *, kind: str = "search") -> Any:
-        """The decoded JSON of a POST that only reads, such as a GraphQL query. Raises ProviderError."""
+        """Return the decoded JSON of a POST that only reads, such as a GraphQL query. Raises ProviderError."""
         return decoded(self.ask("POST", path, kind=kind, json=body).body, self.name)
 
     def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> HttpReply:
-        """The 2xx answer to a request that only reads. `options`: as `RequestOptions`. Raises ProviderError."""
+        """Return the 2xx answer to a request that only reads. `options`: as `RequestOptions`. Raises ProviderError."""
 
         def attempt(deadline_s: float) -> HttpReply:
             with self.stream(method, path, kind=kind, deadline_s=deadline_s, **options) as reply:
@@ -176,11 +176,11 @@ class ApiClient(PacedClient):
 
     @contextmanager
     def stream(self, method: str, path: str, *, kind: str = "search", **options: Any) -> Iterator[StreamingReply]:
-        """A 2xx answer as it arrives: one attempt, for use under `read`. `options`: as `RequestOptions`.
+        """Yield a 2xx answer as it arrives: one attempt, for use in `read`. `options`: as `RequestOptions`.
 
         Raises:
             ProviderError: the answer has another status.
-            NetError: there is no answer.
+            NetError: no answer.
         """
         url = self._url(path)
         sent: RequestOptions = {"headers": self._headers_for(url), **options}  # type: ignore[typeddict-item]
@@ -195,11 +195,11 @@ class ApiClient(PacedClient):
     def order(
         self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
     ) -> HttpReply:
-        """The 2xx answer to a request that changes something: sent once, whatever happens.
+        """Return the 2xx answer to a request that changes something: sent once, whatever happens.
 
         Raises:
-            OrderRefused: NOT_SENT, nothing has left; or as `ordering` reads the answer.
-            OrderError: as `ordering` reads the answer; OutcomeUnknown without an answer.
+            OrderRefused: NOT_SENT, nothing was sent; or as `ordering` maps the answer.
+            OrderError: as `ordering` maps the answer; OutcomeUnknown without an answer.
         """
         reply = self.send(method, path, body, kind=kind, deadline_s=deadline_s)
         if not 200 <= reply.status < 300:
@@ -209,10 +209,10 @@ class ApiClient(PacedClient):
     def send(
         self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
     ) -> HttpReply:
-        """Like `order`, with the answer of any status: for a provider whose errors depend on the request.
+        """Like `order`, but returns an answer of any status: for a provider whose errors depend on the request.
 
         Raises:
-            OrderRefused: NOT_SENT, nothing has left.
+            OrderRefused: NOT_SENT, nothing was sent.
             OutcomeUnknown: no answer came.
         """
         url = self._url(path)
@@ -234,24 +234,22 @@ class ApiClient(PacedClient):
         return reply
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
-        """Called with every answer, before its body is read if it is 2xx: for a provider with its quota in headers."""
+        """Called with every answer, before the body of a 2xx is read: for providers that send a quota in headers."""
 
     def require_key(self) -> None:
-        """Before a request that needs a key. Raises KeyRejected."""
+        """Check that a key is set, before a request that needs one. Raises KeyRejected."""
         if not self.has_key:
-            raise KeyRejected(
-                f"{self.name}: no key is set; put it into the environment, or into [providers.{self.name}]"
-            )
+            raise KeyRejected(f"{self.name}: no key is set; set it in the environment, or in [providers.{self.name}]")
 
     def require_key_to_order(self) -> None:
-        """Before a change that needs a key. Raises OrderRefused: KEY, nothing was sent."""
+        """Check that a key is set, before a change that needs one. Raises OrderRefused: KEY, nothing was sent."""
         try:
             self.require_key()
         except KeyRejected as error:
             raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
 
     def _headers_for(self, url: str) -> Mapping[str, str]:
-        """The key goes to the provider's own host alone: a link in a page may lead anywhere."""
+        """Send the key only to the provider's own host: a link in a page may lead anywhere."""
         is_own = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
         return self._headers if is_own else {}
 
@@ -265,10 +263,10 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 class TtlCache(Generic[T]):
-    """A whole answer that serves several queries, fetched anew when it is older than `ttl_s`.
+    """Caches a whole answer that serves several queries; it is fetched again when it is older than `ttl_s`.
 
-    For a catalogue that answers everything at once. Where something can be rented, keep `ttl_s` at 5 s or less: the
-    price must be the current one.
+    For a catalogue that one request returns as a whole. Keep `ttl_s` at 5 s or less where gpuwatch can rent: the price
+    must be current.
     """
 
     def __init__(self, ttl_s: float, monotonic: Callable[[], float]) -> None:
@@ -277,7 +275,7 @@ class TtlCache(Generic[T]):
         self._kept: dict[object, tuple[float, T]] = {}
 
     def get(self, fetch: Callable[[], T], key: object = None) -> T:
-        """The cached answer of `key`, or a new one. An error of `fetch` passes, and nothing is cached."""
+        """Return the cached answer of `key`, or fetch it. Passes on an error of `fetch`, and then caches nothing."""
         kept = self._kept.get(key)
         if kept is not None and 0 <= self._monotonic() - kept[0] <= self._ttl_s:
             return kept[1]
@@ -285,5 +283,5 @@ class TtlCache(Generic[T]):
         return found
 
     def invalidate(self, key: object = None) -> None:
-        """Fetch anew next time: the cached answer is incomplete."""
+        """Discard the cached answer, because it is incomplete."""
         self._kept.pop(key, None)

@@ -25,20 +25,20 @@ _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 
 
 class InstanceNotFound(ProviderError):
-    """The provider's own word that there is no such instance; a 404 of a proxy is none."""
+    """The provider itself states that the instance does not exist; a proxy's 404 does not prove that."""
 
 
 class InstanceGone(OfferGone):
-    """The same, to a request that changes something."""
+    """Like `InstanceNotFound`, for a request that changes something."""
 
 
 class ApiLauncher(BasicLauncher):
     """A launcher whose client raises `InstanceNotFound` and `InstanceGone`.
 
-    A subclass adds `create`, `list_instances` and `read`, and changes what its provider does another way.
+    A subclass adds `create`, `list_instances` and `read`, and overrides what its provider does differently.
     """
 
-    instance_id: ClassVar[re.Pattern[str]]  # what an id looks like: nothing else is sent
+    instance_id: ClassVar[re.Pattern[str]]  # the form of an id: nothing else is sent
     one_at: ClassVar[str] = "/instances/{}"
 
     def __init__(self, account: ApiClient, options: Mapping[str, Option]) -> None:
@@ -46,9 +46,9 @@ class ApiLauncher(BasicLauncher):
         self._options = options
 
     def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it has ended, or the provider says that there is none. Raises ProviderError."""
+        """Return one instance; None: it has ended, or the provider states that there is none. Raises ProviderError."""
         if not self.instance_id.fullmatch(instance_id):
-            raise PayloadChanged(f"{self.name}: that is no id of an instance")
+            raise PayloadChanged(f"{self.name}: invalid instance id")
         self._account.require_key()
         try:
             value = self._account.get(self.one_at.format(instance_id), kind="instances")
@@ -57,13 +57,13 @@ class ApiLauncher(BasicLauncher):
         return self.read(one_instance(self.row_in(value), instance_id, self.name))
 
     def destroy(self, instance_id: str) -> None:
-        """End it for good, with its disk; what is gone already is no error.
+        """End an instance and delete its disk, unless it is already gone.
 
         Raises:
-            OrderError: not done, or not known. Some end nothing that they are still creating.
+            OrderError: not done, or outcome unknown. Some providers reject this while they create the instance.
         """
         if not self.instance_id.fullmatch(instance_id):
-            raise not_sent(self.name, "that is no id of an instance")
+            raise not_sent(self.name, "invalid instance id")
         self._account.require_key_to_order()
         try:
             self.end(instance_id)
@@ -71,20 +71,20 @@ class ApiLauncher(BasicLauncher):
             return
 
     def send_create(self, path: str, body: object, kind: str = "order") -> HttpReply:
-        """The 2xx answer to a create request, which is sent once. Raises OrderError."""
+        """Return the 2xx answer to a create request, which is sent once. Raises OrderError."""
         self._account.require_key_to_order()
         return self._account.order("POST", path, body, kind=kind, deadline_s=_CREATE_DEADLINE_S)
 
     def row_in(self, value: Any) -> object:
-        """The row in the answer about one instance."""
+        """Return the row of an answer about one instance."""
         return value
 
     def read(self, row: Mapping[str, Any]) -> Instance | None:
-        """The instance of a row; None: it has ended. Raises PayloadChanged."""
+        """Return the instance of a row; None: it has ended. Raises PayloadChanged."""
         raise NotImplementedError
 
     def end(self, instance_id: str) -> None:
-        """Send what ends it. Raises OrderError."""
+        """Send the request that ends it. Raises OrderError."""
         self._account.order("DELETE", self.one_at.format(instance_id), kind="delete")
 
 
@@ -92,7 +92,7 @@ SaysGone = Callable[[ErrorBody, HttpReply], bool]
 
 
 def reading_errors(says_gone: SaysGone) -> ReadErrorMapper:
-    """The errors of requests that only read, `InstanceNotFound` among them."""
+    """Map the errors of requests that only read; includes `InstanceNotFound`."""
 
     def error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
         if says_gone(body, reply):
@@ -103,7 +103,7 @@ def reading_errors(says_gone: SaysGone) -> ReadErrorMapper:
 
 
 def ordering_errors(says_gone: SaysGone, others: OrderErrorMapper = ordering_error) -> OrderErrorMapper:
-    """The errors of orders, `InstanceGone` among them."""
+    """Map the errors of orders; includes `InstanceGone`."""
 
     def error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
         if says_gone(body, reply):

@@ -1,4 +1,4 @@
-"""What launchers share: a base for a provider that only rents, checks of an order, and readers of its answers."""
+"""What launchers share: a base class for a provider that only rents, checks of an order, and parsers of its answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_
 
 
 class BasicLauncher:
-    """The base of a launcher whose provider rents on demand at a fixed price, and reports nothing but instances.
+    """The base of a launcher whose provider rents on demand at a fixed price, and reports only instances.
 
     A subclass adds `create`, `list_instances` and `destroy`.
     """
@@ -27,16 +27,16 @@ class BasicLauncher:
         return None
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """The provider takes no bids. Raises OrderRefused."""
-        raise OrderRefused(f"{self.name}: this provider takes no bids", RefusalKind.BAD_ORDER)
+        """The provider does not support bids. Raises OrderRefused."""
+        raise OrderRefused(f"{self.name}: this provider does not support bids", RefusalKind.BAD_ORDER)
 
     def price_increases(self) -> Sequence[PriceIncrease]:
         """Empty: a running contract keeps its price."""
         return ()
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
-        """There is no increase to answer. Raises OrderRefused."""
-        raise OrderRefused(f"{self.name}: this provider proposes no price increases", RefusalKind.BAD_ORDER)
+        """The provider proposes no increases. Raises OrderRefused."""
+        raise OrderRefused(f"{self.name}: this provider does not propose price increases", RefusalKind.BAD_ORDER)
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         """None: the provider does not report them."""
@@ -44,32 +44,32 @@ class BasicLauncher:
 
 
 def not_sent(name: str, why: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> OrderRefused:
-    """The error of an order that is not sent because it would be refused or misunderstood.
+    """Return the error of an order that is not sent because it would be refused or misunderstood.
 
     Args:
-        scope: what it is about; None: the watch's orders at this provider.
-        lasts_s: how long, in seconds; None: as is usual for the scope.
+        scope: what it applies to; None: the watch's orders at this provider.
+        lasts_s: how long, in seconds; None: the default of the scope.
     """
     return OrderRefused(f"{name}: nothing was sent: {why}", RefusalKind.BAD_ORDER, scope, lasts_s)
 
 
 def offer_parts(order: Order, form: re.Pattern[str], name: str) -> re.Match[str]:
-    """The parts of the offer's id. Raises OrderRefused: it is none of this provider."""
+    """Return the parts of an offer id. Raises OrderRefused: it is not an id of this provider."""
     found = form.fullmatch(order.offer_id)
     if found is None:
-        raise not_sent(name, "that is no id of an offer")
+        raise not_sent(name, "invalid offer id")
     return found
 
 
 def needed_ssh_key(options: Mapping[str, Option], name: str, what: str, example: str) -> Option:
-    """The option `ssh_key`. Raises OrderRefused: it is not set.
+    """Return the option `ssh_key`. Raises OrderRefused: it is not set.
 
     Args:
-        what: that the provider wants: "an SSH key".
-        example: of the option's value: "NAME", "ID".
+        what: what the provider requires: "an SSH key".
+        example: an example value of the option: "NAME", "ID".
     """
     if not options.get("ssh_key"):
-        raise not_sent(name, f'{what} is needed: add ssh_key = "{example}" to [providers.{name}.options]')
+        raise not_sent(name, f'{what} is required: add ssh_key = "{example}" to [providers.{name}.options]')
     return options["ssh_key"]
 
 
@@ -77,10 +77,10 @@ def refuse(name: str, reasons: Mapping[str, object]) -> None:
     """Refuse an order before it is sent.
 
     Args:
-        reasons: why → whether that is so.
+        reasons: reason → whether it applies.
 
     Raises:
-        OrderRefused: BAD_ORDER, with the first reason that holds.
+        OrderRefused: BAD_ORDER, with the first reason that applies.
     """
     for why, is_so in reasons.items():
         if is_so:
@@ -94,38 +94,38 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
     wrong: Mapping[str, object] | None = None,
     *,
     label_length: int,
-    ports: str = "a machine has its own address, with all of them",
+    ports: str = "a machine has its own address, with all ports",
     takes_bids: bool = False,
     ends_itself: bool = False,
 ) -> None:
-    """Refuse what a provider of plain machines, reached by SSH and billed until they are deleted, does not have.
+    """Refuse what plain machines, reached by SSH and billed until they are deleted, do not support.
 
     Args:
         title: the provider's name for people.
-        wrong: what else is refused: why → whether that is so.
-        ports: why none is opened.
-        ends_itself: a machine that is shut down is no longer billed, but for its disk.
+        wrong: further reasons to refuse: reason → whether it applies.
+        ports: why no ports are opened.
+        ends_itself: a machine that is shut down is no longer billed, except for its disk.
 
     Raises:
-        OrderRefused: BAD_ORDER, with the first reason that holds.
+        OrderRefused: BAD_ORDER, with the first reason that applies.
     """
     lacking = {
         "bids": order.bid_usd_hour is not None and not takes_bids,
         "templates": order.template is not None,
         "private registries": order.registry is not None,
-        "volumes from here": order.volume is not None,
+        "volumes": order.volume is not None,
         f"ports ({ports})": bool(order.ports),
-        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None
+        "self_destruct (a machine that is shut down is still billed)": order.self_destruct_at is not None
         and not ends_itself,
         f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
-    reasons: dict[str, object] = {f"{title} knows no {what}": is_wanted for what, is_wanted in lacking.items()}
-    reasons[f"the label has not 1 to {label_length} characters"] = not 1 <= len(order.label) <= label_length
+    reasons: dict[str, object] = {f"{title} does not support {what}": is_wanted for what, is_wanted in lacking.items()}
+    reasons[f"the label must have 1 to {label_length} characters"] = not 1 <= len(order.label) <= label_length
     refuse(name, reasons | dict(wrong or {}))
 
 
 def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -> Any:
-    """The JSON of a 2xx answer to an order. Raises OutcomeUnknown: it may have been carried out."""
+    """Return the JSON of a 2xx answer to an order. Raises OutcomeUnknown: it may have been carried out."""
     try:
         return decoded(reply.body, name)
     except PayloadChanged as error:
@@ -133,20 +133,20 @@ def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -
 
 
 def created_instance(instance_id: object, form: re.Pattern[str], name: str) -> Created:
-    """The receipt of a create by the id that its answer names. Raises OutcomeUnknown: it names none."""
+    """Return the receipt of a create from the id in its answer. Raises OutcomeUnknown: there is no id."""
     if not isinstance(instance_id, str) or not form.fullmatch(instance_id):
-        raise OutcomeUnknown(f"{name}: the answer to a create names no instance: it may have been made")
+        raise OutcomeUnknown(f"{name}: the answer to a create names no instance; it may have been created")
     return Created(instance_id=instance_id)
 
 
 def instance_rows(around: object, rows: object, name: str) -> list[Mapping[str, Any]]:
-    """The rows of a list of instances that has no pages. A row left out might be one that gpuwatch pays for.
+    """Return the rows of an unpaged list of instances. A missing row might be an instance that costs money.
 
     Args:
-        around: the object with the list.
+        around: the object that contains the list.
 
     Raises:
-        PayloadChanged: it is not a list of objects, or only a part of it.
+        PayloadChanged: it is not a list of objects, or incomplete.
     """
     if not isinstance(rows, list) or len(objects(rows)) != len(rows):
         raise PayloadChanged(f"{name}: the answer is not a list of instances")
@@ -155,17 +155,17 @@ def instance_rows(around: object, rows: object, name: str) -> list[Mapping[str, 
 
 
 def one_instance(row: object, instance_id: str, name: str) -> Mapping[str, Any]:
-    """The row of the answer about one instance. Raises PayloadChanged: it is not about this one."""
+    """Return the row of an answer about one instance. Raises PayloadChanged: it is about another one."""
     if not isinstance(row, dict):
-        raise PayloadChanged(f"{name}: the answer about an instance has another form")
+        raise PayloadChanged(f"{name}: the instance answer has an unexpected format")
     if id_and_status(row, name)[0] != instance_id:
-        raise PayloadChanged(f"{name}: asked for instance {instance_id}, it answered about another")
+        raise PayloadChanged(f"{name}: asked for instance {instance_id}, but got another one")
     return row
 
 
 def id_and_status(row: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """What every row of such a list has. Raises PayloadChanged."""
+    """Return the id and the status of a row. Raises PayloadChanged."""
     instance_id, status = word(at(row, "id"), 64), word(at(row, "status"), 60)
     if instance_id is None or status is None:
-        raise PayloadChanged(f"{name}: an instance without id or status")
+        raise PayloadChanged(f"{name}: an instance has no id or no status")
     return instance_id, status

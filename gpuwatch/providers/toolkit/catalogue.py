@@ -1,4 +1,4 @@
-"""A market whose whole catalogue comes in one answer, which serves all watches for a few seconds."""
+"""A market whose whole catalogue comes in one answer, which is reused for all watches for a few seconds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
-FRESH_S = 5.0  # of a catalogue that can be rented from: the price must be the current one
+FRESH_S = 5.0  # gpuwatch rents from this catalogue: the price must be current
 T = TypeVar("T")
 
 
 class CatalogueMarket:
-    """The search side of such a provider. `INFO` says whether it needs a key, and which rental types there are.
+    """The market of such a provider. `INFO` states whether it needs a key, and which rental types exist.
 
     Args:
-        fetch: the whole catalogue, parsed, and when the provider answered. Raises ProviderError.
-        ttl_s: how long it serves.
+        fetch: returns the whole catalogue, parsed, and the time of the answer. Raises ProviderError.
+        ttl_s: how long to reuse it.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class CatalogueMarket:
         self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(ttl_s, client.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
-        """Offers that fit; of a rental type that the provider lacks there are none. Raises ProviderError."""
+        """Return matching offers; none for a rental type that the provider does not have. Raises ProviderError."""
         if not self._info.searches_without_key:
             self._client.require_key()
         tools = self._client.tools
@@ -50,10 +50,10 @@ class CatalogueMarket:
 
 
 def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], Any]) -> ParseResult:
-    """The offers of a list of instance types.
+    """Parse the offers of a list of instance types.
 
     Args:
-        read: adds a type's offers to the result. Raises RowSkipped: it cannot be read, which is not "nowhere now".
+        read: adds a type's offers to the result. Raises RowSkipped: unreadable, not "sold out".
 
     Raises:
         PayloadChanged: none of them can be read.

@@ -1,7 +1,7 @@
 """Foreign prices in US dollars, by the European Central Bank's reference rate of the day.
 
 The bank publishes the units of each currency for one euro, on working days at about 16:00 in Frankfurt. A list price
-that is converted at an old rate, or at the built-in one, says so in its note. There is no price without a rate.
+that is converted at an old rate, or at the built-in one, says so in its note. Without a rate there is no price.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gpuwatch.providers.toolkit.validation import number
 log = logging.getLogger(__name__)
 
 ECB_URL: Final = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml"
-# Used until a rate has been fetched. It is about the bank's rate of that day, written from memory and not from a
-# record, so every offer that is converted with it says that the rate is built in.
+# Used until a rate has been fetched. It approximates the bank's rate of that day and was written from memory, so the
+# note of every offer that is converted with it says that the rate is built in.
 BUILT_IN_ON: Final = date(2025, 6, 30)
 BUILT_IN_USD_PER_EUR: Final = 1.1720
 OLD_AFTER_DAYS: Final = 7  # Easter has four days without a rate
-_PLAUSIBLE: Final = (0.5, 2.0)  # dollars for a euro; since 1999 it has been 0.82 to 1.60
+_PLAUSIBLE: Final = (0.5, 2.0)  # dollars per euro; the range since 1999 is 0.82 to 1.60
 _FRESH_S: Final = 24 * 3600.0
-_AGAIN_S: Final = 3600.0  # after a failure
+_AGAIN_S: Final = 3600.0  # after a failed fetch
 _DEADLINE_S: Final = 8.0
 _MAX_BYTES: Final = 256 * 1024
 _DAY = re.compile(r"""<Cube\s+time\s*=\s*["'](\d{4}-\d\d-\d\d)["']""")
@@ -38,7 +38,7 @@ _RATE = re.compile(r"""<Cube\s+currency\s*=\s*["']([A-Z]{3})["']\s+rate\s*=\s*["
 
 
 class ExchangeRate(msgspec.Struct, frozen=True):
-    """Dollars for one unit of a currency. `on` None: it is the dollar itself. `note`: why the rate is uncertain."""
+    """Dollars for one unit of a currency. `on` None: the currency is the dollar. `note`: why the rate is uncertain."""
 
     currency: str
     usd: float
@@ -59,10 +59,10 @@ _BUILT_IN: Final = Fixing(BUILT_IN_ON, {"USD": BUILT_IN_USD_PER_EUR}, True)
 
 
 def read_fixing(body: bytes) -> Fixing:
-    """The newest day of the bank's file. Not an XML parser: entities of an untrusted file have no place here.
+    """Parse the newest day of the bank's file. Uses no XML parser: entities of an untrusted file are a risk.
 
     Raises:
-        PayloadChanged: no day, no dollar, an impossible rate, or two rates for one currency.
+        PayloadChanged: there is no day, no dollar rate, an impossible rate, or two rates for one currency.
     """
     text = body[:_MAX_BYTES].decode("utf-8", "replace")
     days = list(_DAY.finditer(text))
@@ -75,7 +75,7 @@ def read_fixing(body: bytes) -> Fixing:
         if units is None or found.setdefault(currency, units) != units:
             raise PayloadChanged(f"the exchange rate of {currency} is not a number")
     if not _PLAUSIBLE[0] < found.get("USD", 0.0) < _PLAUSIBLE[1]:
-        raise PayloadChanged("the exchange rates have no plausible dollar")
+        raise PayloadChanged("the exchange rates have no plausible dollar rate")
     try:
         return Fixing(date.fromisoformat(days[0][1]), found)
     except ValueError as error:
@@ -86,7 +86,7 @@ class ExchangeRates:
     """Exchange rates, fetched once a day; safe for several threads.
 
     Args:
-        url: where the bank's file is.
+        url: of the bank's file.
     """
 
     def __init__(self, tools: Tools, url: str = ECB_URL) -> None:
@@ -97,7 +97,7 @@ class ExchangeRates:
         self._due_at: float | None = None  # None: never fetched
 
     def rate(self, currency: str) -> ExchangeRate | None:
-        """Dollars for one unit of it; None: unknown. Never fails: an old rate is used, and its note says so."""
+        """Return dollars for one unit; None: unknown. Never fails: it falls back to an old rate, whose note says so."""
         if currency == "USD":
             return _DOLLAR
         with self._lock:
@@ -119,17 +119,17 @@ class ExchangeRates:
             "GET", self._url, headers={"Accept": "application/xml"}, deadline_s=_DEADLINE_S, max_bytes=_MAX_BYTES
         )
         if reply.status != 200:
-            raise PayloadChanged(f"the request for exchange rates was answered with {reply.status}")
+            raise PayloadChanged(f"the request for exchange rates failed with status {reply.status}")
         fixing = read_fixing(reply.body)
         if (fixing.on - self._tools.now().date()).days > 1:
-            raise PayloadChanged(f"the exchange rates are of a future day, {fixing.on}")
+            raise PayloadChanged(f"the exchange rates have a future date, {fixing.on}")
         if fixing.on < self._newest.on:
-            raise PayloadChanged(f"the exchange rates are of {fixing.on}, older than the known ones")
+            raise PayloadChanged(f"the exchange rates have the date {fixing.on} and are older than the known ones")
         return fixing
 
 
 def rate_of(currency: str, fixing: Fixing, today: date) -> ExchangeRate | None:
-    """A currency by one day's rates; None: it is not among them."""
+    """Return the rate of a currency on one day; None: the file does not list it."""
     units = 1.0 if currency == "EUR" else fixing.per_euro.get(currency)
     if not units:
         return None

@@ -1,6 +1,6 @@
-"""Which error an answer other than 2xx means, by its status and common words. Pure.
+"""Maps an answer other than 2xx to an error, by its status and common words. Pure.
 
-A provider with errors of its own passes its own `ReadErrorMapper` and `OrderErrorMapper` to `ApiClient`.
+A provider with special errors passes its own `ReadErrorMapper` and `OrderErrorMapper` to `ApiClient`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, number
 from gpuwatch.redaction import redact
 
 _SHOWN: Final = 160
-_READ: Final = 4_000  # characters: far more than is shown, so that a key is redacted before the text is cut
+_READ: Final = 4_000  # characters: more than is shown, so that a key is redacted before the text is cut
 _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _INSIDE: Final = ("error", "errors", "detail", "extensions")
@@ -37,21 +37,21 @@ _SENTENCES: Final = ("message", "detail", "msg", "error", "title", "suggestion")
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The error in an answer: its code and its sentence for people; `text` has both in lower case, for searching."""
+    """The error in an answer: code and sentence; `text` contains both in lower case, for searching."""
 
     status: int
     code: str
     sentence: str
     text: str
-    value: Any  # the decoded body; None: it is not JSON
+    value: Any  # the decoded body; None: not JSON
 
     @property
     def summary(self) -> str:
-        """Status and sentence for people, redacted, on one line."""
+        """Status and sentence for display, redacted, on one line."""
         return f"{self.status} {self.sentence}".strip()
 
     def has(self, *words: str) -> bool:
-        """Whether its text contains one of these, in lower case."""
+        """Return whether the text contains one of these words (in lower case)."""
         return any(word in self.text for word in words)
 
 
@@ -60,9 +60,9 @@ OrderErrorMapper = Callable[[str, ErrorBody, HttpReply, datetime], OrderError]
 
 
 def read_error_body(reply: HttpReply) -> ErrorBody:
-    """Read the error out of an answer; never fails.
+    """Parse the error in an answer; never fails.
 
-    Reads objects with `error`, `message`, `detail`, `title` or `errors`, one level deep, lists of such, and plain text.
+    Reads objects with `error`, `message`, `detail`, `title` or `errors`, one level deep, lists of them, and plain text.
     """
     try:
         value = msgspec.json.decode(reply.body)
@@ -85,7 +85,7 @@ def read_error_body(reply: HttpReply) -> ErrorBody:
 
 
 def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads (a search, a list), by its status."""
+    """Map the status to the error of a request that only reads (a search, a list)."""
     line = f"{name}: {body.summary}"
     if reply.status == 429:
         return RateLimited(line, retry_after_s(reply, now))
@@ -94,15 +94,15 @@ def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -
     if reply.status >= 500 or reply.status == 408:
         return ProviderDown(line)
     if 300 <= reply.status < 400:
-        return ProviderDown(f"{name}: {reply.status}, a redirect, not followed. Is `base_url` right?")
+        return ProviderDown(f"{name}: {reply.status}, a redirect, not followed; check `base_url`")
     return PayloadChanged(line)
 
 
 def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of a request that changes something, by its status: a plain refusal proves that nothing was made."""
+    """Map the status to the error of a create, change or destroy: a plain refusal proves that nothing was done."""
     line = f"{name}: {body.summary}"
     if reply.status in (301, 307, 308):
-        return OrderRefused(f"{name}: {reply.status}, a redirect, not followed. Is `base_url` right?")
+        return OrderRefused(f"{name}: {reply.status}, a redirect, not followed; check `base_url`")
     if not 400 <= reply.status < 500 or reply.status == 408:
         return OutcomeUnknown(line)
     if reply.status == 429:
@@ -115,7 +115,7 @@ def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) 
 
 
 def retry_after_s(reply: HttpReply, now: datetime) -> float | None:
-    """Seconds to wait by the header, limited to a second and an hour; None: there is no such header."""
+    """Return the Retry-After seconds, clamped to 1 second and 1 hour; None: there is no such header."""
     value = reply.headers.get("retry-after")
     seconds = number(value)
     if seconds is None and value is not None:
@@ -124,7 +124,7 @@ def retry_after_s(reply: HttpReply, now: datetime) -> float | None:
 
 
 def _until_s(date: str, now: datetime) -> float | None:
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and hardly any server sends a date
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and few servers send a date
 
     try:
         moment = parsedate_to_datetime(date)
@@ -134,7 +134,7 @@ def _until_s(date: str, now: datetime) -> float | None:
 
 
 def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
-    """The objects of an answer that may hold a message, outermost first."""
+    """Yield the objects of an answer that may hold a message, outermost first."""
     if isinstance(value, list):
         return [found for one in value[:5] for found in _objects(one, depth)]
     if not isinstance(value, dict):
@@ -144,5 +144,5 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
 
 
 def fit_sentence(sentence: str, max_length: int = _SHOWN) -> str:
-    """A sentence for people, on one line. Redacted before it is cut: half a key is no longer a known secret."""
+    """Return a sentence for display, on one line. Redacts before it cuts: half a key is no longer a known secret."""
     return clean(redact(" ".join(sentence.split())), max_length)

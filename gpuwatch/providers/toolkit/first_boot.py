@@ -10,15 +10,15 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final
 
-ENV_FILE: Final = "/etc/gpuwatch.env"  # lines of `export NAME='value'`, for root alone
+ENV_FILE: Final = "/etc/gpuwatch.env"  # lines of `export NAME='value'`, readable only by root
 SCRIPT_FILE: Final = "/root/gpuwatch-onstart"
 
 
 def first_boot_script(onstart: str | None, env: Mapping[str, str]) -> str | None:
-    """A script for bash; None: there is nothing to run and no variable to set.
+    """Return a script for bash; None: there is nothing to run and no variable to set.
 
-    `ENV_FILE` keeps the variables. `onstart` runs with them, from a file of its own: with the interpreter of its first
-    line, else as a bash script. No quote inside it can end another.
+    `ENV_FILE` holds the variables. `onstart` runs with them, from its own file: with the interpreter of its first line,
+    else as a bash script. Quotes in its text cannot end another quote.
 
     Args:
         env: names are letters, digits and `_`, as the settings have checked.

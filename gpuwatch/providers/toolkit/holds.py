@@ -1,4 +1,4 @@
-"""What a provider's refusals hold back: whole classes of requests, for every thread, and over a restart."""
+"""Holds back whole classes of requests after a provider's refusals, for every thread and across restarts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from gpuwatch.providers.toolkit.rate_limiter import RateLimiter
 
 _PROBE_EVERY_S: Final = 3600.0  # while a quota is used up
-_LONGEST_S: Final = 3600.0  # of a hold: a clock that was wrong for a while holds nothing for longer
-_LONGEST_LIST_S: Final = 60.0  # running instances are never out of sight for longer, whatever the provider asks for
+_LONGEST_S: Final = 3600.0  # of a hold: limits the effect of a wrong clock
+_LONGEST_LIST_S: Final = 60.0  # running instances stay unlisted for no longer, whatever the provider requests
 _LONGEST_ORDER_S: Final = 10.0  # a destroy must not wait while an instance costs money
-_LONGEST_BACKOFF_S: Final = 60.0  # while refusals without a number repeat
+_LONGEST_BACKOFF_S: Final = 60.0  # while refusals without Retry-After repeat
 _LEAST_S: Final = 1.0
-_KEPT_FROM_S: Final = 2.0  # a restart takes longer than a shorter hold
+_KEPT_FROM_S: Final = 2.0  # shorter holds expire during a restart
 SEARCH: Final = "search"
 
 
 class Holds:
-    """The holds of one provider: sets them in its rate limiter, and keeps them in the store."""
+    """The holds of one provider: sets them in its rate limiter, and stores them."""
 
     def __init__(self, name: str, tools: Tools, limiter: RateLimiter, intervals_s: Mapping[str, float]) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class Holds:
         self._repeats: dict[str, int] = {}  # refusals in a row, by class
 
     def load(self) -> None:
-        """Take over, once, what was said to an earlier process."""
+        """Take over the holds of an earlier process, once."""
         with self._lock:
             if self._is_loaded or self._tools.holds is None:
                 return
@@ -53,7 +53,7 @@ class Holds:
                     self._limiter.hold(hold.kind, left_s)
 
     def refused(self, kind: str, error: ProviderError) -> None:
-        """The provider refused a request that only reads: hold the others of its class, too."""
+        """Handle a refused request that only reads: hold back its whole class."""
         if isinstance(error, QuotaSpent):
             left_s = (error.resets_at - self._tools.now()).total_seconds()
             self._limiter.release(kind)  # the probe's own hold
@@ -63,30 +63,30 @@ class Holds:
             self._hold(kind, min(seconds, _LONGEST_S if kind == SEARCH else _LONGEST_LIST_S), error)
 
     def order_refused(self, kind: str, retry_after_s: float | None) -> None:
-        """The provider refused a change because of too many: the next of its class waits a little, and is sent."""
+        """Handle a rate-limited change: the next one of its class waits a little, and is then sent."""
         least_s = max(self._intervals_s.get(kind, 0.0), _LEAST_S)
         self._limiter.hold(kind, min(retry_after_s or least_s, _LONGEST_ORDER_S))
 
     def leaving(self, kind: str) -> None:
-        """A request is about to be sent. While the quota is used up it is the only one of the hour."""
+        """Prepare for a request. While the quota is used up, only one probe is sent per hour."""
         hold = self._newest.get(kind)
         if hold is not None and hold.quota_resets_at is not None:
             left_s = (hold.quota_resets_at - self._tools.now()).total_seconds()
             self._limiter.hold(kind, min(left_s, _PROBE_EVERY_S))
 
     def came_back(self, kind: str, sent_at_s: float) -> None:
-        """A request is over. If it was not refused, its class is free: but for a refusal that came meanwhile."""
+        """Handle a completed request: release its class, unless a refusal arrived after the request was sent."""
         if kind in self._newest and self._set_at_s.get(kind, 0.0) < sent_at_s:
             del self._newest[kind]
             self._repeats.pop(kind, None)
             self._limiter.release(kind)
 
     def error(self, kind: str, left_s: float) -> ProviderError:
-        """What a request gets that is not sent: why, and until when."""
+        """Return the error of a request that is not sent: the reason, and until when."""
         hold = self._newest.get(kind)
-        reason = f"{self._name}: asked too often" if hold is None else hold.reason
+        reason = f"{self._name}: too many requests" if hold is None else hold.reason
         until = self._tools.now() + timedelta(seconds=left_s) if hold is None else hold.until
-        text = f"{reason}; nothing more is asked before {until:%Y-%m-%d %H:%M:%S} UTC"
+        text = f"{reason}; no requests before {until:%Y-%m-%d %H:%M:%S} UTC"
         if hold is not None and hold.quota_resets_at is not None:
             return QuotaSpent(text, hold.quota_resets_at)
         return RateLimited(text, left_s)
@@ -107,7 +107,7 @@ class Holds:
             self._tools.holds.save(hold)
 
     def _backoff_s(self, kind: str) -> float:
-        """One interval of the class, twice as long at each refusal that follows."""
+        """Return the back-off: one interval of the class, doubled with each further refusal."""
         repeats = self._repeats[kind] = self._repeats.get(kind, -1) + 1
         first_s = max(self._intervals_s.get(kind, 0.0), _LEAST_S)
         return min(first_s * 2.0 ** min(repeats, 10), max(first_s, _LONGEST_BACKOFF_S))

@@ -1,4 +1,4 @@
-"""Isolates a plugin's adapter: an error in it is a failure of that provider alone."""
+"""Isolates a plugin's adapter: an error in it affects only that provider."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("gpuwatch.plugins")
 
 
 def isolated(adapter: Adapter) -> Adapter:
-    """The same adapter; whatever it raises becomes a ProviderError or an OrderError."""
+    """Wrap an adapter; whatever it raises becomes a ProviderError or an OrderError."""
     name = adapter.name
     return Adapter(
         name=name,
@@ -39,7 +39,7 @@ def isolated(adapter: Adapter) -> Adapter:
 
 
 def unusable_adapter(info: ProviderInfo, why: str) -> Adapter:
-    """Stands for an adapter that cannot be built: every request fails with the reason."""
+    """Replaces an adapter that cannot be built: every request fails with the reason."""
     return Adapter(name=info.name, info=info, market=_UnusableMarket(info.name, why))
 
 
@@ -66,7 +66,7 @@ class _Isolated:
             raise PayloadChanged(f"{self.name}: {type(error).__name__} in its plugin") from error
 
     def _change(self, do: Callable[[], T]) -> T:
-        """Nobody knows whether the change was made."""
+        """Call it; an unexpected error leaves the outcome unknown."""
         try:
             return do()
         except GpuwatchError:
@@ -116,7 +116,7 @@ class _IsolatedLauncher(_Isolated):
 
 
 class _InstanceLookup(_Isolated):
-    _inner: Any  # a launcher that is one
+    _inner: Any  # a launcher that has this method
 
     def get(self, instance_id: str) -> Instance | None:
         lookup: InstanceLookup = self._inner
@@ -124,7 +124,7 @@ class _InstanceLookup(_Isolated):
 
 
 class _AccountLookup(_Isolated):
-    _inner: Any  # a launcher that is one
+    _inner: Any  # a launcher that has this method
 
     def account_id(self) -> str | None:
         lookup: AccountLookup = self._inner
@@ -143,7 +143,7 @@ class _NamedLookupLauncher(_InstanceLookup, _AccountLookup, _IsolatedLauncher):
     pass
 
 
-# (answers for one instance, names the account): what the inner one cannot do, the outer one must not seem to
+# (get, account) → class: the wrapper must not claim capabilities that the inner launcher lacks
 _LAUNCHERS = {
     (False, False): _IsolatedLauncher,
     (True, False): _LookupLauncher,

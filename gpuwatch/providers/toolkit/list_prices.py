@@ -1,4 +1,4 @@
-"""Checks for list prices: rows that are placeholders, and answers with far too few rows."""
+"""Checks list prices: rows that are placeholders, and answers with far too few rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 
-LEAST_USD_GPU_HOUR: Final = 0.002  # a placeholder such as 0.00001; the cheapest real card costs ten times this
-MOST_USD_GPU_HOUR: Final = 200.0  # a placeholder such as 999, or the price of a whole term
-_FEW: Final = 0.2  # of the median: below it a price is a placeholder. source: price lists of the large clouds, 2026
-_BELIEVED_AT: Final = 3  # so many answers with few rows in a row
-_ENOUGH_PLACES: Final = 3  # a median of two means nothing
+LEAST_USD_GPU_HOUR: Final = 0.002  # less is a placeholder such as 0.00001; the cheapest real card costs ten times this
+MOST_USD_GPU_HOUR: Final = 200.0  # more is a placeholder such as 999, or the price of a whole term
+_FEW: Final = 0.2  # of the median: a lower price is a placeholder. source: price lists of the large clouds, 2026
+_BELIEVED_AT: Final = 3  # consecutive answers with few rows until they count as normal
+_ENOUGH_PLACES: Final = 3  # a median of two is meaningless
 
 
 def is_plausible(usd_hour: float, gpus: float) -> bool:
-    """Whether so many GPUs (or such a part of one) can have this price."""
+    """Return whether this number of GPUs (or fraction of one) can have this price."""
     return LEAST_USD_GPU_HOUR * gpus <= usd_hour <= MOST_USD_GPU_HOUR * max(gpus, 1.0)
 
 
 def without_placeholders(offers: Iterable[Offer], seen: ParseResult) -> list[Offer]:
-    """The offers whose price is not far under the median of their type over the regions; the others are skipped."""
+    """Return the offers except placeholders: prices far below the median of their type over the regions."""
     offers = list(offers)
     prices: dict[object, list[float]] = {}
     for offer in offers:
@@ -33,18 +33,18 @@ def without_placeholders(offers: Iterable[Offer], seen: ParseResult) -> list[Off
     return kept
 
 
-TOO_FEW = "it shows less than a third of its usual prices"
+TOO_FEW = "it shows fewer than a third of its usual prices"
 
 
 class RowCountGuard:
-    """How many rows a source usually has: a third of that is an incomplete answer, unless it lasts."""
+    """Tracks the usual number of rows of a source: fewer than a third is an incomplete answer, unless it persists."""
 
     def __init__(self) -> None:
         self._most: dict[object, int] = {}
         self._few_in_a_row: dict[object, int] = {}
 
     def is_too_few(self, source: object, rows: int) -> bool:
-        """Whether this is less than a third of the most rows so far; after the third time it is the usual number."""
+        """Return whether this is fewer than a third of the most rows so far; the third time it becomes the norm."""
         few = self._few_in_a_row.get(source, 0) + 1
         if rows * 3 >= self._most.get(source, 0) or few >= _BELIEVED_AT:
             self._few_in_a_row[source] = 0
@@ -59,6 +59,6 @@ def _kind(offer: Offer) -> object:
 
 
 def _median(prices: list[float]) -> float:
-    """Not the module `statistics`: its import costs more than this whole module."""
+    """The median. The module `statistics` is not used: its import costs more than this whole module."""
     ordered, half = sorted(prices), len(prices) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,6 +1,6 @@
-"""A type of machine in a cloud's data centres: so many of one GPU, at one price for the whole.
+"""A machine type of a cloud: a number of one GPU, at one price for the whole machine.
 
-Many places have the same type, so one parsed type makes many offers, and says what the GPUs of an instance are.
+A type is sold in many regions, so one parsed type yields many offers, and describes the GPUs of an instance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import Offer, OfferTerms
 
 
 class MachineType(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine of the type has. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+    """The hardware of a machine type. Sizes are of the whole machine, except `gpu_memory_gib`."""
 
     gpu: GpuName
     gpu_wire: str  # as the provider spells it
@@ -23,7 +23,7 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_gib: float | None
     vcpu: float | None = None
     ram_gib: float | None = None
-    disk_gb: float | None = None  # that comes with it, within its price
+    disk_gb: float | None = None  # included in the price
 
     def offer(
         self,
@@ -36,7 +36,7 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
         observed_at: datetime,
         **others: Any,
     ) -> Offer:
-        """An offer of it, on demand unless `others`, more fields of `Offer`, says otherwise."""
+        """Build an offer, on demand unless `others` (further fields of `Offer`) says otherwise."""
         fields: dict[str, Any] = {
             "spot": False,
             "quoted_disk_gb": self.disk_gb or 0.0,
@@ -64,7 +64,7 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fields_of_instance(found: MachineType | None) -> dict[str, Any]:
-    """The GPUs and the disk as fields of `Instance`; empty for a type that cannot be read."""
+    """Return the GPUs and the disk as fields of `Instance`; empty for a type that cannot be read."""
     if found is None:
         return {}
     return {

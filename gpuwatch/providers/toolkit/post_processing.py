@@ -1,4 +1,4 @@
-"""From the offers that an adapter parsed to its answer: only those that match, cheapest first, no identity twice."""
+"""Turns the parsed offers of an adapter into its answer: only those that match, cheapest first, unique."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Answer, Completeness, Query
 
-ID_LENGTH = 64  # of an offer or a machine: the store's column
+ID_LENGTH = 64  # of an offer id or a machine id: the size of the store's column
 _REASONS_SHOWN = 3
 _REASON_LENGTH = 200
-_HAIR = 1e-6  # a price's last digits, in dollars
-_PRICES = ("price", "cost", "usd", "fee", "dph", "bid")  # in the names of fields that hold money
+_HAIR = 1e-6  # rounding error of a price, in dollars
+_PRICES = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the names of price fields
 
 
 class RowSkipped(ValueError):
-    """Why a row is no offer: one short phrase, without values of the row."""
+    """Why a row is not an offer: one short phrase, without values of the row."""
 
 
 class ParseResult(msgspec.Struct, kw_only=True):
-    """What an adapter parsed from one or several answers, and what it skipped.
+    """What an adapter parsed from one or more answers, and what it skipped.
 
     `skipped`: reason → rows; one short phrase for each distinct reason, without values of the row.
     """
@@ -45,20 +45,20 @@ class ParseResult(msgspec.Struct, kw_only=True):
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def lacks(self, what: str) -> None:
-        """Make the answer partial: "region eu-west-1: HTTP 502"."""
+        """Mark the answer as partial: "region eu-west-1: HTTP 502"."""
         self.partial = True
         self.missing[what] = None
 
     @contextmanager
     def skipping(self) -> Iterator[None]:
-        """Count the row that is read inside if it raises `RowSkipped`."""
+        """Count the row that the block reads if it raises `RowSkipped`."""
         try:
             yield
         except RowSkipped as reason:
             self.skip(str(reason))
 
     def add(self, more: ParseResult, source: str = "") -> None:
-        """Take over what another answer had; `source` goes in front of its reasons."""
+        """Merge another answer; `source` prefixes its reasons."""
         self.offers += more.offers
         self.rows += more.rows
         self.searches += more.searches
@@ -74,16 +74,16 @@ class ParseResult(msgspec.Struct, kw_only=True):
             self.skipped[stated] = self.skipped.get(stated, 0) + rows
 
     def check_drift(self, row: Mapping[str, object], known: frozenset[str], needed: frozenset[str]) -> None:
-        """Note new fields, and needed fields that are gone."""
+        """Note new fields, and required fields that are gone."""
         for name in sorted(row.keys() - known)[:5]:
             self.drift[f"new field: {name[:60]}"] = None
         for name in sorted(needed - row.keys()):
             self.drift[f"field gone: {name}"] = None
 
     def none_understood(self, message: str) -> NoRowUnderstood:
-        """The error for rows of which not one can be used: of a field that they all lack it says whether it is a price.
+        """Return the error for rows of which none is usable; says whether a field that all of them lack is a price.
 
-        That is never "no offers".
+        Such an answer never counts as "no offers".
         """
         gone = "field gone: "
         notes = (
@@ -94,7 +94,7 @@ class ParseResult(msgspec.Struct, kw_only=True):
 
 
 def short_id(*parts: str) -> str:
-    """Readable, and cut to the store's column in a way that stays one of a kind."""
+    """Return a readable id, shortened to the store's column so that it stays unique."""
     text = "/".join(parts)
     if len(text) <= ID_LENGTH:
         return text
@@ -104,13 +104,13 @@ def short_id(*parts: str) -> str:
 def build_answer(
     result: ParseResult, query: Query, provider: str, *, observed_at: datetime, elapsed_s: float
 ) -> Answer:
-    """The answer to one query.
+    """Build the answer to one query.
 
     Args:
         observed_at: when the provider answered; aware, UTC.
 
     Raises:
-        NoRowUnderstood: it has rows, and not one is understood.
+        NoRowUnderstood: it has rows, but none is usable.
     """
     if result.rows and not result.offers and sum(result.skipped.values()) >= result.rows:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(result.skipped.items())[:3])
@@ -130,9 +130,9 @@ def build_answer(
 
 
 def _with_link(offer: Offer) -> Offer:
-    """The offer with the link between its GPUs, where the provider does not state it and the card's name does.
+    """Add the GPU interconnect if the provider does not state it but the card's name implies it.
 
-    Assumed: whole SXM boards and NVL cards are sold with their NVLink.
+    Assumption: whole SXM boards and NVL cards are sold with their NVLink.
     """
     terms = offer.terms
     if terms.interconnect is not None or offer.gpu_count < 2 or terms.gpu_fraction != 1.0:
@@ -149,7 +149,7 @@ def _stated(reasons: Iterable[str], provider: str) -> str:
 
 
 def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
-    """The offers that match a query. No server is trusted to filter."""
+    """Return the offers that match a query. Filters of servers are not trusted."""
     spot, least = query.spot, query.count_min
     found = [offer for offer in offers if offer.rentable and offer.spot is spot and offer.gpu_count >= least]
     if query.count_max is not None:
@@ -167,16 +167,16 @@ def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
 
 
 def listed_usd_hour(offer: Offer, query: Query) -> float:
-    """The listed price, near enough for a filter; `pricing` computes it exactly."""
+    """The listed price, precise enough for a filter; `pricing` computes it exactly."""
     if query.disk_gb is None or not offer.disk_usd_gb_month:
         return offer.quoted_usd_hour
     return offer.quoted_usd_hour + offer.disk_usd_gb_month * (query.disk_gb - offer.quoted_disk_gb) / HOURS_A_MONTH
 
 
 def cheapest_first(offers: Iterable[Offer]) -> list[Offer]:
-    """In order of price, then of id; of one identity only the cheapest."""
+    """Sort by price, then by id; keep only the cheapest of each identity."""
     by_id = sorted(offers, key=attrgetter("offer_id"))
-    ordered = sorted(by_id, key=attrgetter("quoted_usd_hour"))  # two sorts are quicker than one by both
+    ordered = sorted(by_id, key=attrgetter("quoted_usd_hour"))  # two sorts are faster than one by both keys
     if len(set(map(attrgetter("machine_id", "gpu", "gpu_count"), ordered))) == len(ordered):
         return ordered
     first: dict[tuple[str, str, int], Offer] = {}

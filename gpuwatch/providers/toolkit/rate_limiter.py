@@ -1,4 +1,4 @@
-"""A rate limiter: the least time between two requests of one class, for all threads of this process."""
+"""A rate limiter: the minimum time between two requests of a class, for all threads of this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 _SOONEST_LOOK_S: Final = 0.001
-_URGENT_IN_A_ROW: Final = 4  # then one that is not urgent: a sweep that waits gets a fifth of the turns
+_URGENT_IN_A_ROW: Final = 4  # then one non-urgent request: a waiting sweep gets a fifth of the turns
 _Ticket = tuple[bool, int]  # (is not urgent, number of the call)
 
 
@@ -19,7 +19,7 @@ class WaitStopped(Exception):
 
 
 class RequestHeld(Exception):
-    """The provider wants no request of this class for longer than the caller waits; nothing was sent."""
+    """The class is held for longer than the caller waits; nothing was sent."""
 
     def __init__(self, left_s: float) -> None:
         super().__init__(f"held for {left_s:.0f} s")
@@ -27,9 +27,9 @@ class RequestHeld(Exception):
 
 
 class RateLimiter:
-    """Allows one request every `intervals[kind]` seconds, in the order of the calls, and urgent ones first.
+    """Allows one request every `intervals[kind]` seconds, in the order of the calls, urgent ones first.
 
-    Urgent ones never take all turns: after four of them in a row the next turn is for one that is not urgent.
+    Urgent requests never take all turns: after four of them in a row the next turn goes to a non-urgent one.
 
     Args:
         intervals: seconds by class of request; a class without an entry is not limited.
@@ -57,7 +57,7 @@ class RateLimiter:
         self._numbers = itertools.count()
 
     def hold(self, kind: str, seconds: float) -> None:
-        """Allow no request of a class for so long, whoever asks; a hold that lasts longer stays."""
+        """Hold a class for a duration; a longer hold stays."""
         with self._lock:
             self._held_until[kind] = max(self._held_until.get(kind, 0.0), self._monotonic() + seconds)
 
@@ -67,17 +67,17 @@ class RateLimiter:
             self._held_until.pop(kind, None)
 
     def wait(self, kind: str, urgent: bool = False, longest_hold_s: float = math.inf) -> float:
-        """Wait until a request is allowed; send it at once.
+        """Wait until a request is allowed; the caller then sends it at once.
 
         Args:
-            longest_hold_s: how long to wait for the end of a hold.
+            longest_hold_s: how long to wait for a hold to end.
 
         Returns:
             Seconds waited.
 
         Raises:
-            Stopped: gpuwatch is stopping.
-            Held: the class is held for longer.
+            WaitStopped: gpuwatch is stopping.
+            RequestHeld: the class is held for longer.
         """
         began = self._monotonic()
         ticket = (not urgent, next(self._numbers))
@@ -94,7 +94,7 @@ class RateLimiter:
         return self._monotonic() - began
 
     def _wait_s(self, kind: str, ticket: _Ticket, longest_hold_s: float) -> float:
-        """Seconds until this ticket may try again; 0: it is allowed now."""
+        """Return seconds until this ticket may try again; 0: now."""
         with self._lock:
             interval_s, now = self._intervals.get(kind, 0.0), self._monotonic()
             held_s = self._held_until.get(kind, now) - now
@@ -110,7 +110,7 @@ class RateLimiter:
             return max(left_s, 0.0)
 
     def _in_turn(self, kind: str) -> Iterator[_Ticket]:
-        """Those who wait, as their turns come if nobody joins them."""
+        """Return the waiting tickets in the order of their turns, if nobody joins them."""
         urgent = deque(sorted(one for one in self._waiting[kind] if not one[0]))
         patient = deque(sorted(one for one in self._waiting[kind] if one[0]))
         in_a_row = self._urgent_in_a_row.get(kind, 0)

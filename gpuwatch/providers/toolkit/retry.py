@@ -1,4 +1,4 @@
-"""Retries for requests that only read, where a retry may help: not after a wrong key or an unknown format."""
+"""Retries requests that only read, if a retry may help: not after a wrong key or an unknown format."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 _ATTEMPTS: Final = 3
-_LONGEST_WAIT_S: Final = 60.0  # with a longer Retry-After the next poll tries
+_LONGEST_WAIT_S: Final = 60.0  # leave a longer Retry-After to the next poll
 T = TypeVar("T")
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether another attempt soon may succeed."""
+    """Return whether an immediate retry may succeed."""
     if isinstance(error, RateLimited):
         return error.was_sent and (error.retry_after_s is None or error.retry_after_s <= _LONGEST_WAIT_S)
     return isinstance(error, ProviderDown)
 
 
 def retry(once: Callable[[], T], first: ProviderError, sleep: Callable[[float], None], spent: Callable[[], bool]) -> T:
-    """The second and third attempt. tenacity is imported here: it costs 25 ms, and most first attempts succeed.
+    """Run the second and third attempt. Imports tenacity here: it costs 25 ms, and most first attempts succeed.
 
     Args:
         first: the error of the first attempt.
-        spent: whether the time for all attempts is over.
+        spent: returns whether the time for all attempts is used up.
 
     Raises:
         ProviderError: the last failure.
@@ -41,7 +41,7 @@ def retry(once: Callable[[], T], first: ProviderError, sleep: Callable[[float], 
         asked_wait_s = failed.retry_after_s if isinstance(failed, RateLimited) else None
         return backoff(state) + (asked_wait_s or 0.0)
 
-    def attempt(failed: list[ProviderError] = [first]) -> T:  # noqa: B006 - the first attempt's failure, used once
+    def attempt(failed: list[ProviderError] = [first]) -> T:  # noqa: B006 - the error of the first attempt, used once
         if failed:
             raise failed.pop()
         return once()

@@ -1,6 +1,6 @@
-"""Lines of shell by which a machine ends itself at a set time; a virtual machine shuts itself down with nobody's key.
+"""Shell lines that end a machine at a set time; a virtual machine shuts itself down without a key.
 
-What a machine that is shut down still costs differs by provider.
+What a machine costs after its shutdown differs by provider.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-# The timer outlives a reboot; where there is no systemd, shutdown's own does. A timer whose moment is past at the first
-# boot would never fire.
+# The timer survives a reboot; without systemd, the timer of `shutdown` applies. A timer whose time has passed at the
+# first boot would never fire.
 _LINES: Final = """\
 # this machine ends itself at {when}
 cat >/etc/systemd/system/gpuwatch-end.service <<'EOF'
@@ -33,10 +33,10 @@ systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown
 
 
 def shutdown_timer(ends_at: datetime, now: datetime) -> str:
-    """Lines of shell for root that make a machine shut itself down.
+    """Return shell lines that make a machine shut itself down; they run as root.
 
     Args:
-        ends_at: the moment, aware.
+        ends_at: the end, timezone-aware.
     """
     left_s = max((ends_at - now).total_seconds(), 0.0)
     at = ends_at.astimezone(UTC)
@@ -49,7 +49,7 @@ def shutdown_timer(ends_at: datetime, now: datetime) -> str:
 
 
 def with_end(lines: str, at: datetime, now: datetime) -> str:
-    """Lines with @WHEN@ (for people), @END@ (Unix seconds) and @LEFT@ (seconds from now) of an end filled in."""
+    """Fill in an end: @WHEN@ (for people), @END@ (Unix seconds) and @LEFT@ (seconds from now)."""
     values = {
         "WHEN": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "END": str(ceil(at.timestamp())),

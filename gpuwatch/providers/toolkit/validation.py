@@ -1,4 +1,4 @@
-"""Reads untrusted JSON: every value is hostile until it has passed through here."""
+"""Reads untrusted JSON: every value is hostile until it has passed these functions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import MAX_TEXT_LENGTH, clean
 from gpuwatch.errors import PayloadChanged
 
-# Not JSON or not of the type; invalid UTF-8 inside a text; 200,000 nested lists.
+# Not JSON, or a wrong type; invalid UTF-8 in a text; 200,000 nested lists.
 _MORE: Final = ("hasMore", "has_more", "page_token")
 _TOTALS: Final = ("total", "totalCount", "total_count", "count")
-_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in another unit
+_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: a larger time is in another unit
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decoded(body: bytes, name: str) -> Any:
-    """The JSON of a 2xx answer. Raises PayloadChanged."""
+    """Return the JSON of a 2xx answer. Raises PayloadChanged."""
     try:
         return msgspec.json.decode(body)
     except UNREADABLE as error:
-        raise PayloadChanged(f"{name}: an answer that is not JSON") from error
+        raise PayloadChanged(f"{name}: the answer is not JSON") from error
 
 
 def number(value: object, least: float | None = None, most: float = 1e15) -> float | None:
-    """A finite number, also out of a text; None for anything else, and outside `least` to `most`."""
+    """Return a finite number, also from a text; None for anything else, and outside `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -42,26 +42,26 @@ def number(value: object, least: float | None = None, most: float = 1e15) -> flo
 
 
 def whole(value: object, least: int = 0, most: int = 10_000_000) -> int | None:
-    """A whole number within bounds; None for anything else."""
+    """Return a whole number within bounds; None for anything else."""
     found = number(value, least, most)
     return int(found) if found is not None and found == int(found) else None
 
 
 def usd_hour(value: object) -> float | None:
-    """A plausible price of an offer, above 0, in US dollars an hour; None for anything else."""
+    """Return a plausible price of an offer, above 0, in US dollars an hour; None for anything else."""
     found = number(value, 0.0, MAX_USD_HOUR)
     return found or None
 
 
 def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
-    """A text fit to be stored: cleaned, cut, not empty; None for anything else."""
+    """Return a text fit to be stored: cleaned, cut, not empty; None for anything else."""
     if not isinstance(value, str):
         return None
     return clean(value, max_length).strip() or None
 
 
 def moment(value: object) -> datetime | None:
-    """The moment that a text states, in UTC; None for anything else, and without its zone."""
+    """Return the time that a text states, in UTC; None for anything else, and without a time zone."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
         return found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
@@ -70,31 +70,31 @@ def moment(value: object) -> datetime | None:
 
 
 def moment_of(seconds: float | None) -> datetime | None:
-    """The moment so many seconds after 1970; None: none, or in another unit."""
+    """Return the time so many seconds after 1970; None: no number, or in another unit."""
     return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
-    """The objects in a list, without its other entries; empty for anything that is not a list."""
+    """Return the objects in a list, without its other entries; empty for anything that is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def at(value: object, *path: str) -> Any:
-    """The value at a path of keys; None as soon as one is missing."""
+    """Return the value at a path of keys; None if one is missing."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def require_whole_list(value: object, rows: int, name: str) -> None:
-    """For a list that is documented to have no pages: if it gets pages some day, its first page is not the list.
+    """Reject a partial list: it is documented to have no pages, but may get them some day.
 
     Args:
-        value: the object around the list.
-        rows: how many rows came.
+        value: the object that contains the list.
+        rows: the number of rows received.
 
     Raises:
-        PayloadChanged: there are more.
+        PayloadChanged: there are more rows.
     """
     if not isinstance(value, dict):
         return

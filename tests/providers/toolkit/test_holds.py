@@ -116,7 +116,7 @@ def test_a_long_wait_holds_every_request_of_its_class(post: Post) -> None:
         error = post.refused()
         assert isinstance(error, RateLimited)
         assert not error.was_sent
-        assert "nothing more is asked before 2026-11-21 12:10:00 UTC" in str(error)
+        assert "no requests before 2026-11-21 12:10:00 UTC" in str(error)
         post.wait(100.0)
     assert len(post.sent) == 1
     post.wait(100.0)

@@ -21,7 +21,7 @@ NOTHING = [None, True, False, "", " ", "x", "NaN", "nan", "inf", "-Infinity", "1
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{", b'{"a": NaN}', b'"\xff"', b'"\\ud800"', b"[" * 200_000])
 def test_what_is_not_json_is_a_changed_payload_that_names_its_provider(body: bytes) -> None:
-    with pytest.raises(PayloadChanged, match=r"^acme: an answer that is not JSON$"):
+    with pytest.raises(PayloadChanged, match=r"^acme: the answer is not JSON$"):
         decoded(body, "acme")
 
 

@@ -1,4 +1,4 @@
-"""Where a request goes: a URL taken apart, its query filled in, everything quoted as HTTP wants it."""
+"""The destination of a request: a parsed URL with its query, quoted as HTTP requires."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KEPT_IN_QUERY: Final = f"{_KEPT_IN_PATH}?"
 
 
 class Address:
-    """One http or https URL; `str()` of it has neither query nor password, and may stand in an error.
+    """One http or https URL; `str()` omits query and password, so it may appear in an error.
 
     Args:
-        params: the query; empty: the URL's own.
+        params: the query; empty: the query of the URL.
 
     Raises:
-        ValueError: it is no such URL; the text says why.
+        ValueError: it is not such a URL; the text says why.
     """
 
     def __init__(self, url: str, params: Mapping[str, str] | None = None) -> None:
@@ -31,7 +31,7 @@ class Address:
         if parts.scheme not in _DEFAULT_PORTS:
             raise ValueError("it does not begin with http:// or https://")
         if not parts.hostname or not url.isprintable():
-            raise ValueError("it names no host" if url.isprintable() else "it holds control characters")
+            raise ValueError("it has no host" if url.isprintable() else "it contains control characters")
         self.scheme = parts.scheme
         self.host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
         self.port = None if parts.port == _DEFAULT_PORTS[parts.scheme] else parts.port
@@ -44,33 +44,33 @@ class Address:
 
     @cached_property
     def authority(self) -> str:
-        """Host and port, as the Host header has them."""
+        """Host and port as in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"
 
     @cached_property
     def url(self) -> httpcore.URL:
-        """As httpcore takes it."""
+        """The form that httpcore takes."""
         target = f"{self.path}?{self.query}" if self.query else self.path
         return httpcore.URL(scheme=self.scheme, host=self.host, port=self.port, target=target)
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """What the address asks for: its host, and the user that it names."""
+        """The headers that follow from the address: Host, and Authorization if it contains a user."""
         if self._user is None:
             return {"host": self.authority}
         return {"host": self.authority, "authorization": f"Basic {base64.b64encode(self._user.encode()).decode()}"}
 
     @cached_property
     def is_loopback(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether the host is this machine."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost" or self.host.endswith(".localhost")
 
     def with_slash(self, location: str) -> Address | None:
-        """The same address with a slash after its path, if that is where a redirect leads."""
+        """Return the same address with a trailing slash, if a redirect leads there."""
         try:
             target = Address(urljoin(str(self), location))
         except ValueError:
@@ -82,10 +82,10 @@ class Address:
 
 
 def address_of(url: str, params: Mapping[str, str] | None = None) -> Address:
-    """The address of a URL, taken apart once: a poll asks the same long question again and again.
+    """Parse the address of a URL; cached, because polls repeat the same long URL.
 
     Raises:
-        ValueError: it is no http or https URL.
+        ValueError: it is not an http or https URL.
     """
     return _address_of(url, tuple(params.items()) if params else ())
 

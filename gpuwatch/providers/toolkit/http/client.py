@@ -1,4 +1,4 @@
-"""`PooledHttpClient`: one request within a deadline and a size; every error says whether the request had left."""
+"""`PooledHttpClient`: limits time and size of a request; every error says whether the request was sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuwatch.providers.toolkit.http.transport import PooledTransport, Transport
 from gpuwatch.providers.toolkit.http.wire import RequestInFlight, waits_bounded_by
 from gpuwatch.redaction import register_secret
 
-logging.getLogger("httpcore").setLevel(logging.WARNING)  # at DEBUG it logs headers, keys included
+logging.getLogger("httpcore").setLevel(logging.WARNING)  # at DEBUG it logs headers, including keys
 
 _NEVER_SENT = (
     httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout, httpcore.ProxyError,
@@ -37,12 +37,12 @@ _HAVE_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 class PooledHttpClient:
-    """A pool of connections, for all threads. Never repeats a request; follows a redirect only to its missing slash.
+    """A connection pool for all threads. Never repeats a request; follows only a redirect that adds a trailing slash.
 
     Args:
-        secrets: keys and tokens that no text may show.
-        max_bytes: the largest answer, decompressed.
-        verify: a file of trusted certificates, or a context; None: the system's, else certifi's.
+        secrets: keys and tokens to redact in every text.
+        max_bytes: the largest answer, after decompression.
+        verify: a file of trusted certificates, or a context; None: the system's, or else certifi's.
         transport: replaces the network, in tests.
         monotonic: seconds, for deadlines.
     """
@@ -65,7 +65,7 @@ class PooledHttpClient:
         """Send one request and read the whole answer, whatever its status.
 
         Raises:
-            NotSent: nothing has left.
+            NotSent: nothing was sent.
             NoReply: it may have arrived.
         """
         with self.stream(method, url, **options) as arriving:
@@ -73,7 +73,7 @@ class PooledHttpClient:
 
     @contextmanager
     def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[StreamingReply]:
-        """Like `ask`, with the body as it arrives; `chunks` raises NoReply if it does not end well."""
+        """Like `ask`, with the body as it arrives; `chunks` raises NoReply if the body is incomplete."""
         try:
             address = address_of(url, options.get("params"))
             request = _request(method, address, options)
@@ -116,9 +116,9 @@ class _Exchange(RequestInFlight):
 
 
 def _request(method: str, address: Address, options: RequestOptions) -> httpcore.Request:
-    """Raises ValueError, TypeError: a header cannot be sent."""
+    """Build the request headers. Raises ValueError, TypeError: a header cannot be sent."""
     headers = {**_HEADERS, **{name.lower(): value for name, value in options.get("headers", {}).items()}}
-    # Inflating 27 MB costs 90 ms: worth it on any real link, not on loopback.
+    # Decompressing 27 MB costs 90 ms: less than the transfer saves on a real link, but not on loopback.
     headers["accept-encoding"] = "identity" if address.is_loopback else "gzip, deflate"
     content = options.get("content")
     if "json" in options:
@@ -138,7 +138,7 @@ def _request(method: str, address: Address, options: RequestOptions) -> httpcore
 
 
 def _headers_of(response: httpcore.Response) -> Mapping[str, str]:
-    """By lower-case name; those sent more than once joined with a comma."""
+    """Return headers by lower-case name; repeated ones are joined with a comma."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in response.headers:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -157,7 +157,7 @@ def _raw(response: httpcore.Response, exchange: _Exchange) -> Iterator[bytes]:
     raw = iter(response.stream)  # type: ignore[arg-type]  # Iterable[bytes] on the synchronous side
     while True:
         if exchange.left_s() <= 0:
-            raise httpcore.ReadTimeout("the deadline is over")
+            raise httpcore.ReadTimeout("the deadline has passed")
         with waits_bounded_by(exchange):
             chunk = next(raw, None)
         if chunk is None:
@@ -180,7 +180,7 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, ssl.SSLError):
         return f"TLS failed: {cause.reason or cause}"
     if isinstance(error, httpcore.TimeoutException):
-        return f"no {'connection' if 'Connect' in type(error).__name__ else 'whole answer'} in time"
+        return f"no {'connection' if 'Connect' in type(error).__name__ else 'complete answer'} in time"
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror.lower()
     text = str(error) or type(error).__name__

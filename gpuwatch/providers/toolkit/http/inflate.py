@@ -1,6 +1,6 @@
-"""Decompresses an answer piece by piece, so that a small body cannot become a large one unnoticed.
+"""Decompresses an answer piece by piece, so that the size limit stops a small body before it becomes a huge one.
 
-Decoding a whole chunk at once would make 64 MB of 64 KB of gzip before anyone can count.
+Decoding a whole chunk at once would turn 64 KB of gzip into 64 MB before the size is checked.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 _PIECE = 256 * 1024
-_BOMB_FROM = 4 * 2**20  # from this size on, a body that grew a hundredfold is checked
-_BOMB_RATIO = 200  # lists of offers shrink 7 to 10 times; 300 MB of zeros a thousand times
-_AUTO = zlib.MAX_WBITS | 32  # gzip or zlib, by their headers
+_BOMB_FROM = 4 * 2**20  # from this size on, the compression ratio is checked
+_BOMB_RATIO = 200  # lists of offers compress 7 to 10 times; 300 MB of zeros a thousand times
+_AUTO = zlib.MAX_WBITS | 32  # gzip or zlib, detected by the header
 _GZIP_HEAD = b"\x1f\x8b"
 
 
 class UnreadableBody(Exception):
-    """The body is truncated, oversized, or in an encoding that the request did not accept."""
+    """The body is truncated, oversized, or has an encoding that the request did not accept."""
 
 
 def decode_bounded(chunks: Iterable[bytes], encoding: str, max_bytes: int) -> Iterator[bytes]:
-    """Decoded pieces of a body. Raises UnreadableBody: the text says why; the pieces so far are not the whole."""
+    """Yield decoded pieces of a body. Raises UnreadableBody: the text says why; the pieces so far are incomplete."""
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
         pieces: Iterable[bytes] = chunks
@@ -54,12 +54,12 @@ class _Inflater:
         self._taken += len(chunk)
         rest, full = chunk, False
         while rest or full:
-            if self._state.eof:  # gzip may have several members; anything else after the end is ignored
+            if self._state.eof:  # gzip may have several members; other data after the end is ignored
                 if not rest.startswith(_GZIP_HEAD):
                     return
                 self._state = zlib.decompressobj(_AUTO)
             piece = self._next(rest)
-            full = len(piece) == _PIECE  # there may be more inside, although the input is used up
+            full = len(piece) == _PIECE  # more output may be pending although the input is consumed
             rest = self._state.unused_data if self._state.eof else self._state.unconsumed_tail
             if piece:
                 yield piece

@@ -1,4 +1,4 @@
-"""The way to the network: connections kept open over `wire`, proxies from the environment, TLS when it is needed."""
+"""The network transport: pooled connections over `wire`, proxies from the environment, TLS on demand."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import httpcore
 from gpuwatch.providers.toolkit.http.address import Address
 from gpuwatch.providers.toolkit.http.wire import Backend
 
-_KEPT_FOR_S: Final = 120.0  # longer than the interval of polls, so that a hunt finds its connection open
+_KEPT_FOR_S: Final = 120.0  # longer than the poll interval, so that a hunt finds its connection open
 _CONNECTIONS: Final = 32
 
 
 class Transport(Protocol):
-    """Carries one request to a server and its answer back; errors are httpcore's own."""
+    """Carries one request to a server and its answer back; raises httpcore's errors."""
 
     def send(self, request: httpcore.Request, address: Address) -> httpcore.Response:
-        """Send it once. The answer's body may still be arriving."""
+        """Send a request once. The answer's body may still be arriving."""
         ...
 
     def close(self) -> None:
@@ -31,7 +31,7 @@ class Transport(Protocol):
 
 
 class PooledTransport:
-    """Pools by scheme and proxy, made when they are first needed: a TLS context alone costs 30 ms."""
+    """Pools by scheme and proxy, created on demand: a TLS context alone costs 30 ms."""
 
     def __init__(self, verify: str | ssl.SSLContext | None = None) -> None:
         self._verify = verify
@@ -40,7 +40,7 @@ class PooledTransport:
         self._proxies = _proxies()
 
     def send(self, request: httpcore.Request, address: Address) -> httpcore.Response:
-        """Send it once, on a connection that is open if there is one."""
+        """Send a request once, on an open connection if there is one."""
         return self._pool_for(address).handle_request(request)
 
     def close(self) -> None:
@@ -89,19 +89,19 @@ class PooledTransport:
 
 
 def _certifi_if_needed() -> str | None:
-    """None where the system or the environment has certificates; slim containers have none."""
+    """Return certifi's file; None if the system or the environment has certificates. Slim containers have none."""
     paths = ssl.get_default_verify_paths()
     if "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ or paths.cafile:
         return None
     if paths.capath and any(Path(paths.capath).iterdir()):
         return None
-    import certifi  # noqa: PLC0415 - only where the system has nothing
+    import certifi  # noqa: PLC0415 - only if the system has no certificates
 
     return certifi.where()
 
 
 def _proxies() -> dict[str, str]:
-    """Proxies by scheme, as urllib finds them. Its import takes 6 ms: it is left out where nothing can name one."""
+    """Return proxies by scheme, as urllib finds them. Skips its import (6 ms) if nothing can configure a proxy."""
     if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
     from urllib.request import getproxies  # noqa: PLC0415

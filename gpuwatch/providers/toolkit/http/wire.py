@@ -1,7 +1,7 @@
-"""Sockets below httpcore: one deadline bounds every wait, and they record whether a request was sent.
+"""Sockets below httpcore: one deadline limits every wait, and the exchange records whether a request was sent.
 
 httpcore has no overall timeout: a server that sends one byte every 0.2 s never trips its read timeout, in headers or in
-bodies. So the deadline is enforced where all waiting happens, at the socket.
+bodies. The deadline is therefore enforced at the socket, where all waiting happens.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import contextmanager
 import httpcore
 
 READ_BYTES = 512 * 1024  # per read; httpcore reads 64 KB at a time, which costs 50 ms instead of 15
-_OTHER_ADDRESS_S = 3.0  # after so long a silent address (IPv6 without a route) gives way to the next one
+_OTHER_ADDRESS_S = 3.0  # after this silence of an address (IPv6 without a route), try the next one
 
 
 class RequestInFlight:
-    """One request in flight: when it must end, and whether its first byte was handed to the network."""
+    """One request in flight: its deadline, and whether its first byte was handed to the network."""
 
     def __init__(self, ends: float, monotonic: Callable[[], float]) -> None:
         self._ends = ends
@@ -28,7 +28,7 @@ class RequestInFlight:
         self.sent = False
 
     def left_s(self) -> float:
-        """Seconds until the deadline; 0 or less: it is over."""
+        """Return seconds until the deadline; 0 or less: it has passed."""
         return self._ends - self._monotonic()
 
 
@@ -41,7 +41,7 @@ _current = _Current()
 
 @contextmanager
 def waits_bounded_by(exchange: RequestInFlight) -> Iterator[None]:
-    """All network waits of this thread belong to `exchange`; nests, for a request made while another one arrives."""
+    """Bind all network waits of this thread to `exchange`; nests, for a request made while another one arrives."""
     before, _current.exchange = _current.exchange, exchange
     try:
         yield
@@ -55,7 +55,7 @@ def _bounded(timeout: float | None, over: type[Exception]) -> float | None:
         return timeout
     left = exchange.left_s()
     if left <= 0:
-        raise over("the deadline is over")
+        raise over("the deadline has passed")
     return left if timeout is None else min(timeout, left)
 
 
@@ -86,7 +86,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class Backend(httpcore.NetworkBackend):
-    """Opens connections: names are resolved under the deadline, and no silent address uses up all of it."""
+    """Opens connections: name resolution is subject to the deadline, and a silent address cannot use up all of it."""
 
     def __init__(self) -> None:
         self._inner = httpcore.SyncBackend()
@@ -116,7 +116,7 @@ class Backend(httpcore.NetworkBackend):
 
 
 def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
-    """The host's addresses, in the order to try. Resolving has no timeout of its own, so a thread does it."""
+    """Return the host's addresses in the order to try. Resolving has no timeout of its own, so a thread does it."""
     if _is_address(host):
         return [host]
     found: list[str] = []
@@ -134,7 +134,7 @@ def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
     if failed:
         raise httpcore.ConnectError(f"no such host {host}: {failed[0].strerror or failed[0]}") from failed[0]
     if not found:
-        raise httpcore.ConnectTimeout(f"the name service does not answer about {host}")
+        raise httpcore.ConnectTimeout(f"the name service does not answer for {host}")
     return list(dict.fromkeys(found))
 
 

@@ -42,7 +42,7 @@ def test_a_body_that_drips_ends_at_the_deadline(http: PooledHttpClient) -> None:
 
     with serving(drip) as server:
         began = time.monotonic()
-        with pytest.raises(NoReply, match="no whole answer in time"):
+        with pytest.raises(NoReply, match="no complete answer in time"):
             http.ask("GET", server.url + "/", deadline_s=0.6)
         assert time.monotonic() - began > 0.5
 
