@@ -1,4 +1,4 @@
-"""Hyperstack (NexGen Cloud): virtual machines in regions of its own, on demand, at a price for each GPU.
+"""Hyperstack (NexGen Cloud): virtual machines in regions of its own, on demand, at a price per GPU.
 
 source: the vendor's Python SDK of 2026-04 and its pages about billing and states, SkyPilot's provisioner and catalogue,
 and public programs that quote its answers, read 2026-11. No request has been sent.
@@ -19,7 +19,7 @@ INFO = ProviderInfo(
     runs_images=False,
     billing=Billing(step_s=60.0, prepaid=True),  # source: the vendor's pages about prices and billing, 2026-08
     options=(
-        OptionSpec(name="ssh_key", kind="text", about="Name of a key pair at Hyperstack; needed for renting."),
+        OptionSpec(name="ssh_key", kind="text", about="Name of a key pair at Hyperstack; required for renting."),
         OptionSpec(
             name="environment",
             kind="text",
@@ -29,7 +29,7 @@ INFO = ProviderInfo(
         OptionSpec(
             name="image",
             kind="text",
-            about="System image, by its name.",
+            about="System image, by name.",
             default="Ubuntu Server 22.04 LTS R535 CUDA 12.2",
         ),
     ),
@@ -46,7 +46,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one rate limiter."""
+    """Build the adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.hyperstack.client import HyperstackClient  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.hyperstack.launcher import HyperstackLauncher  # noqa: PLC0415
     from gpuwatch.providers.hyperstack.offers import fetch_flavors  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Hyperstack's HTTP client: the key is a header of its own; errors have a reason and a sentence."""
+"""Hyperstack's HTTP client: the key has a header of its own; errors have a reason and a sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROVIDER: Final = "hyperstack"
 _PAGE_ROWS: Final = 100
 _PAGES_MAX: Final = 50
 _NOT_FOUND: Final = "not_found"
-_ABOUT_A_VM: Final = "vm "  # "VM 123 does not exists."; a flavor or key that is missing is named as such
+_ABOUT_A_VM: Final = "vm "  # "VM 123 does not exists."; a missing flavor or key is named differently
 
 
 class HyperstackClient(ApiClient):
@@ -29,10 +29,10 @@ class HyperstackClient(ApiClient):
 
 
 def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
-    """The rows of a list, all pages, as they came.
+    """Return the rows of a list from all pages, unparsed.
 
     Raises:
-        PayloadChanged: it has another form, or breaks off.
+        PayloadChanged: it has an unexpected format, or is incomplete.
         ProviderError: a page is missing.
     """
     found: list[Any] = []
@@ -46,7 +46,7 @@ def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
             return found
         if not rows:
             break
-    raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
+    raise PayloadChanged(f"{PROVIDER}: the list of {name} is incomplete: it ends after {len(found)}")
 
 
 def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
@@ -55,6 +55,4 @@ def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
 
 
 list_error = reading_errors(_says_gone)
-order_error = ordering_errors(
-    _says_gone
-)  # what is said when there is no stock is documented nowhere: the status decides
+order_error = ordering_errors(_says_gone)  # the answer for no stock is not documented: the status decides

@@ -1,4 +1,4 @@
-"""Hyperstack's renting side: create, list, look up, delete. The name of a machine is the label."""
+"""The launcher of Hyperstack: create, list, get, delete. The name of a machine is the label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ID: Final = re.compile(r"\d{1,18}")
 _MACHINES: Final = "/core/virtual-machines"
 _STARTING: Final = ("BUILD", "CREATING", "STARTING", "REBOOTING", "HARD_REBOOT", "RESTORING")
 _STATES: Final = dict.fromkeys(_STARTING, InstanceState.STARTING) | {
-    "SHUTOFF": InstanceState.STOPPED,  # billed as if it ran
+    "SHUTOFF": InstanceState.STOPPED,  # billed like a running machine
     "HIBERNATED": InstanceState.STOPPED,
     "ERROR": InstanceState.FAILED,
 }
@@ -42,7 +42,7 @@ _SSH_RULE: Final = {
 
 
 class HyperstackLauncher(ApiLauncher):
-    """Hyperstack's renting side. The settings need the name of a key pair."""
+    """Rents at Hyperstack. Requires the name of a key pair in the settings."""
 
     name, instance_id, one_at = PROVIDER, _ID, f"{_MACHINES}/{{}}"
 
@@ -58,33 +58,33 @@ class HyperstackLauncher(ApiLauncher):
         create_body(order, self._options)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every machine of the account, all pages. Raises ProviderError."""
+        """Return every machine of the account, from all pages. Raises ProviderError."""
         self._account.require_key()
         return instances_of(all_rows(self._account, _MACHINES, "instances"))
 
     def row_in(self, value: Any) -> object:
-        """Within an object."""
+        """Return the row, which is within an object."""
         return _with_text_id(at(value, "instance"))
 
     def read(self, row: Mapping[str, Any]) -> Instance:
-        """What has ended has no row."""
+        """Return the instance; a machine that has ended has no row."""
         return _instance(row)
 
     def credit_usd(self) -> float | None:
-        """The credit. Raises ProviderError."""
+        """Return the credit. Raises ProviderError."""
         self._account.require_key()
         found = number(
             at(self._account.get("/billing/user-credit/credit", kind="account"), "data", "credit"), -1e9, 1e9
         )
         if found is None:
-            raise PayloadChanged(f"{PROVIDER}: an answer without the credit")
+            raise PayloadChanged(f"{PROVIDER}: the answer has no credit balance")
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """Whether the key pair is there, in the environment of each region. Only reads; raises nothing."""
+        """Check that the key pair exists in the environment of each region. Only reads; raises nothing."""
         name, wanted = PrerequisiteName.KEY_PAIR, self._options.get("ssh_key")
         if not wanted:
-            mend = f'add ssh_key = "NAME" of a key pair there to [providers.{PROVIDER}.options]'
+            mend = f'add ssh_key = "NAME", a key pair at Hyperstack, to [providers.{PROVIDER}.options]'
             return [Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)]
         try:
             self._account.require_key()
@@ -108,8 +108,8 @@ class HyperstackLauncher(ApiLauncher):
 
 def _about_pair(pair: str, place: str, met: bool, offer_ids: Sequence[str]) -> Prerequisite:
     where = f" in the environment {place}" if place else ""
-    text = f"the key pair {pair[:40]!r} is there{where}" if met else f"there is no key pair {pair[:40]!r}{where}"
-    mend = "" if met else "import it there, or mend options.ssh_key and options.environment"
+    text = f"the key pair {pair[:40]!r} exists{where}" if met else f"there is no key pair {pair[:40]!r}{where}"
+    mend = "" if met else "import it there, or fix options.ssh_key and options.environment"
     name = PrerequisiteName.KEY_PAIR
     return Prerequisite(name=name, met=met, text=text, mend=mend, place=place, offer_ids=tuple(offer_ids))
 
@@ -119,14 +119,14 @@ def _environment(options: Mapping[str, Option], region: str) -> str:
 
 
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The create request: one machine with a public address, whose SSH port stays 22.
+    """Build the create request: one machine with a public address; its SSH port stays 22.
 
     Raises:
-        OrderRefused: BAD_ORDER, Hyperstack cannot do what it asks for.
+        OrderRefused: BAD_ORDER, Hyperstack does not support it.
     """
     found = offer_parts(order, _OFFER, PROVIDER)
     ssh_key = needed_ssh_key(options, PROVIDER, "a key pair", "NAME")
-    refuse_beyond_machine(order, PROVIDER, "Hyperstack", label_length=_NAME_LENGTH, ports="only SSH is opened")
+    refuse_beyond_machine(order, PROVIDER, "Hyperstack", label_length=_NAME_LENGTH, ports="only SSH is open")
     script = first_boot_script(order.onstart, order.env)
     return {
         "name": order.label,
@@ -144,12 +144,12 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def instances_of(rows: list[Any]) -> list[Instance]:
-    """The machines of a list. Raises PayloadChanged: a row is none, or has no id or status."""
+    """Parse the machines of a list. Raises PayloadChanged: a row is malformed, or has no id or status."""
     return [_instance(_with_text_id(row)) for row in instance_rows(None, rows, PROVIDER)]
 
 
 def _with_text_id(row: Any) -> Any:
-    """Its id is a number there, and a text here."""
+    """Convert the id, which is a number in the answer, to text."""
     number_id = whole(row.get("id"), 1, 10**18) if isinstance(row, dict) else None
     return {**row, "id": str(number_id)} if number_id is not None else row
 
@@ -157,7 +157,7 @@ def _with_text_id(row: Any) -> Any:
 def _instance(row: Mapping[str, Any]) -> Instance:
     instance_id, status = id_and_status(row, PROVIDER)
     if not _ID.fullmatch(instance_id):
-        raise PayloadChanged(f"{PROVIDER}: an instance with an id of another form")
+        raise PayloadChanged(f"{PROVIDER}: an instance id has an unexpected format")
     ip, flavor = word(row.get("floating_ip"), 64), word(at(row, "flavor", "name"), 40)
     region, wire = word(at(row, "environment", "region"), 20), word(at(row, "flavor", "gpu"), 60)
     gpu, memory_gib = (None, None) if wire is None else gpu_of(wire)

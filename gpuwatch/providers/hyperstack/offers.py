@@ -1,4 +1,4 @@
-"""Hyperstack's offers: flavors that a region has in stock, at the price book's price for each GPU."""
+"""Hyperstack's offers: flavors in stock in a region, at the price per GPU of the price book."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class HyperstackFlavor(MachineType, frozen=True, kw_only=True):
 
 
 def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
-    """Hyperstack's flavors wherever they are in stock. Raises ProviderError."""
-    prices = parse_prices(client.get("/pricebook", kind="prices"))  # not paced as a search: it goes with one
+    """Fetch Hyperstack's flavors wherever they are in stock. Raises ProviderError."""
+    prices = parse_prices(client.get("/pricebook", kind="prices"))  # not paced as a search: it belongs to one
     value, now = client.get("/core/flavors"), client.tools.now()
     seen = parse_flavors(value, prices, now)
     seen.searches = 2
@@ -42,7 +42,7 @@ def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
 
 
 def parse_prices(value: object) -> dict[str, float]:
-    """GPU → dollars an hour for one, of `GET /pricebook`. Raises PayloadChanged: it is not a list of prices."""
+    """Parse GPU → dollars an hour for one, from `GET /pricebook`. Raises PayloadChanged: it is not a list of prices."""
     rows = objects(value)
     prices = {row.get("name"): usd_hour(row.get("value")) for row in rows if isinstance(row.get("name"), str)}
     found = {name: price for name, price in prices.items() if isinstance(name, str) and price is not None}
@@ -52,10 +52,10 @@ def parse_prices(value: object) -> dict[str, float]:
 
 
 def parse_flavors(value: object, prices: Mapping[str, float], observed_at: datetime) -> ParseResult:
-    """The offers of `GET /core/flavors`: one for each flavor and region that has it now. Pure.
+    """Parse the offers of `GET /core/flavors`: one per flavor and region in stock. Pure.
 
     Raises:
-        PayloadChanged: it has no groups of flavors, or none of them can be used.
+        PayloadChanged: it has no groups of flavors, or none of them is usable.
     """
     groups = at(value, "data")
     if at(value, "status") is not True or not isinstance(groups, list) or not groups:
@@ -83,7 +83,7 @@ def _read(row: object, seen: ParseResult, prices: Mapping[str, float], observed_
 
 
 def parse_flavor(stated: object) -> HyperstackFlavor | None:
-    """One flavor; None: it has no GPU, or is spot. Raises RowSkipped: it is none, or its numbers are none."""
+    """Parse one flavor; None: it has no GPU, or is spot. Raises RowSkipped: not a flavor, or malformed numbers."""
     if not isinstance(stated, dict):
         raise RowSkipped("no flavor")
     count, wire = whole(stated.get("gpu_count"), 0, 1_000), word(stated.get("gpu"), 60)
@@ -116,7 +116,7 @@ def parse_flavor(stated: object) -> HyperstackFlavor | None:
 
 
 def gpu_of(wire: str) -> tuple[GpuName, float | None]:
-    """The GPU of a spelling, and the memory of one: as it says itself, else as the card has."""
+    """Return the GPU of a spelling, and the memory of one: from the spelling, else from the catalogue."""
     stated = _MEMORY.search(wire)
     gpu = catalog().resolve(wire, number(stated[1]) if stated else None)
     card = catalog().get(gpu.name)

@@ -40,23 +40,23 @@ INFO = ProviderInfo(
         OptionSpec(
             name="credentials_file",
             kind="text",
-            about="Credentials of a service account (JSON); an IAM token in the key ends after half a day.",
+            about="Service account credentials (JSON file); an IAM token as key expires after half a day.",
         ),
-        OptionSpec(name="tenant", kind="text", about="Tenant to use, if the credentials see several: tenant-…"),
+        OptionSpec(name="tenant", kind="text", about="Tenant to use if the credentials see several: tenant-…"),
         OptionSpec(
             name="projects",
             kind="texts",
-            about="Projects to rent in, by region, eu-north1=project-…; default: the only one there, or default-….",
+            about="Projects to rent in, by region, eu-north1=project-…; default: the only one, or default-….",
             check=_placed,
         ),
         OptionSpec(
             name="subnets",
             kind="texts",
-            about="Subnets by region, eu-north1=vpcsubnet-…; default: the only one there, or default-subnet….",
+            about="Subnets by region, eu-north1=vpcsubnet-…; default: the only one, or default-subnet….",
             check=_placed,
         ),
-        OptionSpec(name="ssh_key", kind="text", about="Public SSH key, ssh-ed25519 …; needed for renting."),
-        OptionSpec(name="image", kind="text", about="Family of the system image.", default="ubuntu24.04-cuda13.0"),
+        OptionSpec(name="ssh_key", kind="text", about="Public SSH key, ssh-ed25519 …; required for renting."),
+        OptionSpec(name="image", kind="text", about="Image family of the system.", default="ubuntu24.04-cuda13.0"),
     ),
     label_length=63,  # source: dstack's backend, for names of resources
     default_disk_gb=100.0,
@@ -76,9 +76,9 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one connection, one rate limiter and one set of prices.
+    """Build the adapter; searching and renting share one connection, one rate limiter and one set of prices.
 
-    The SDK is imported with the first request: without it every request says which extra is missing.
+    The SDK is imported with the first request; if it is missing, every request names the extra to install.
     """
     from gpuwatch.providers.nebius.account import NebiusAccount  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.nebius.client import NebiusClient  # noqa: PLC0415

@@ -11,13 +11,13 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.nebius.client import LIST_PROJECTS, LIST_SUBNETS, LIST_TENANTS, PROVIDER, NebiusClient
 from gpuwatch.providers.toolkit.api_client import TtlCache
 
-_KEPT_S: Final = 600.0  # a new project or subnet is seen after that long
+_KEPT_S: Final = 600.0  # a new project or subnet is found after this time
 _ID: Final = re.compile(r"[a-z][a-z0-9-]{1,80}")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,30}")
 
 
 class NebiusAccount:
-    """What the credentials see. Nothing is created here."""
+    """What the credentials see. Creates nothing."""
 
     def __init__(self, client: NebiusClient, options: Mapping[str, Option]) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class NebiusAccount:
         self._kept: TtlCache[object] = TtlCache(_KEPT_S, client.tools.monotonic)
 
     def tenant(self) -> str:
-        """The tenant's id. Raises ProviderError; KeyRejected: there is none, or it must be named."""
+        """Return the tenant's id. Raises ProviderError; KeyRejected: there is none, or the settings must name one."""
         if isinstance(self._tenant, str):
             return self._tenant
         found = self._kept.get(lambda: [_id(one.metadata.id) for one in self._client.pages(LIST_TENANTS)], "tenants")
@@ -39,7 +39,7 @@ class NebiusAccount:
         return str(found[0])
 
     def projects(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Region → (id, name) of every project there. Raises ProviderError."""
+        """Return region → (id, name) of every project there. Raises ProviderError."""
 
         def fetch() -> object:
             found: dict[str, list[tuple[str, str]]] = {}
@@ -53,11 +53,11 @@ class NebiusAccount:
         return kept
 
     def project(self, region: str) -> str | None:
-        """The project to rent in: as the settings say, the only one, or the default one. Raises ProviderError."""
+        """Return the project to rent in: from the settings, the only one, or the default one. Raises ProviderError."""
         return self._projects.get(region) or _only(self.projects().get(region, ()), "default-")
 
     def subnet(self, region: str, project: str) -> str | None:
-        """The subnet of a project, found in the same way. Raises ProviderError."""
+        """Return the subnet of a project, found in the same way. Raises ProviderError."""
         if region in self._subnets:
             return self._subnets[region]
 
@@ -84,5 +84,5 @@ def _by_region(value: Option) -> dict[str, str]:
 
 def _id(value: object) -> str:
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise PayloadChanged(f"{PROVIDER}: an id of another form")
+        raise PayloadChanged(f"{PROVIDER}: an id has an unexpected format")
     return value

@@ -1,4 +1,4 @@
-"""The client of Nebius, by its SDK: gRPC. gpuwatch repeats reads; the SDK sends everything once."""
+"""The client of Nebius, on its gRPC SDK. gpuwatch repeats reads; the SDK sends everything once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
 
 
 class UnreadableAnswer(Exception):
-    """The answer is no message of the API."""
+    """The answer is not a message of the API."""
 
 
 class Rpc(NamedTuple):
@@ -50,7 +50,7 @@ DELETE_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "delete", "DeleteI
 
 
 def api(area: str) -> Any:
-    """The SDK's module of an area of the API, such as "compute.v1". Raises ProviderError: it is not installed."""
+    """Import the SDK's module of an area of the API, such as "compute.v1". Raises ProviderError: not installed."""
     try:
         return import_module(f"nebius.api.nebius.{area}")
     except ImportError:
@@ -58,10 +58,10 @@ def api(area: str) -> Any:
 
 
 class NebiusClient(PacedClient):
-    """One set of credentials.
+    """The client of one set of credentials.
 
     Args:
-        own_endpoints: Nebius's own, a host for each service; False: all requests go to `base_url`.
+        own_endpoints: use Nebius's endpoints, one host per service; False: send all requests to `base_url`.
     """
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
@@ -73,10 +73,10 @@ class NebiusClient(PacedClient):
         self._sdk: Any = None
 
     def ask(self, rpc: Rpc, *, kind: str = "account", **values: Any) -> Any:
-        """The answer to a request that only reads, sent up to three times. `id` is what it is about.
+        """Return the answer to a request that only reads, sent up to three times. `id`: its object.
 
         Raises:
-            ProviderError: there is none.
+            ProviderError: no usable answer.
         """
 
         def attempt(deadline_s: float) -> Any:
@@ -84,13 +84,13 @@ class NebiusClient(PacedClient):
                 return self._send(rpc, values, deadline_s)
             except ProviderError:
                 raise
-            except Exception as error:  # the SDK reads hostile bytes with plain exceptions
+            except Exception as error:  # the SDK reacts to hostile bytes with plain exceptions
                 raise reading_error(error, values.get("id", "")) from None
 
         return self.read(kind, attempt)
 
     def pages(self, rpc: Rpc, *, kind: str = "account", **values: Any) -> list[Any]:
-        """The items of all pages; the first is paced as `kind`. Raises ProviderError: one is missing or odd."""
+        """Return the items of all pages; `kind`: of the first. Raises ProviderError: a page is missing or malformed."""
         found: list[Any] = []
         tokens: set[str] = set()
         for _ in range(_PAGES_MAX):
@@ -103,16 +103,16 @@ class NebiusClient(PacedClient):
                 break
             tokens.add(token)
             values["page_token"], kind = token, "pages"
-        raise PayloadChanged(f"{PROVIDER}: the pages of {rpc.service} have no end")
+        raise PayloadChanged(f"{PROVIDER}: the pages of {rpc.service} do not end")
 
     def order(self, rpc: Rpc, *, key: str, kind: str = "order", **values: Any) -> Any:
-        """The answer to a request that changes something: sent once, whatever happens.
+        """Return the answer to a request that changes something: sent once, whatever happens.
 
         Args:
-            key: what makes a second sending of the same request harmless there (its idempotency key).
+            key: idempotency key, which makes a repeated request harmless.
 
         Raises:
-            OrderError: not done, or not known.
+            OrderError: not done, or outcome unknown.
         """
         try:
             self.acquire(kind, urgent=True)
@@ -126,15 +126,15 @@ class NebiusClient(PacedClient):
         deadline_s = max(self._timeout_s, _CREATE_S)
         try:
             return self._send(rpc, values, deadline_s, (("x-idempotency-key", key),))
-        except Exception as error:  # nothing of the request may be shown: it holds secrets
+        except Exception as error:  # show nothing of the request: it contains secrets
             raise ordering_error(error, values.get("id", "")) from None
 
     def require_key(self) -> None:
-        """Before a request that needs credentials. Raises KeyRejected."""
+        """Check the credentials before a request that needs them. Raises KeyRejected."""
         if not self._token and not self._file:
             raise KeyRejected(
                 f"{PROVIDER}: no credentials: set options.credentials_file in [providers.{PROVIDER}.options], "
-                "or put an IAM token into NEBIUS_IAM_TOKEN"
+                "or set an IAM token in NEBIUS_IAM_TOKEN"
             )
 
     def _send(
@@ -151,14 +151,14 @@ class NebiusClient(PacedClient):
             auth_options=self._auth_options,
             retries=0,
         )
-        request.wait_for_ready = False  # without a connection it fails at once
+        request.wait_for_ready = False  # without a connection, fail at once
         answer = request.wait()
-        if answer is None:  # what the SDK makes of some bytes that are no message
+        if answer is None:  # the SDK's result for some bytes that are not a message
             raise UnreadableAnswer
         return answer
 
     def _opened(self) -> Any:
-        """The SDK, with its thread and its connections. Raises ProviderError."""
+        """Return the SDK, with its thread and its connections. Raises ProviderError."""
         with self._lock:
             if self._sdk is None:
                 self.require_key()
@@ -167,7 +167,7 @@ class NebiusClient(PacedClient):
 
     def _made(self) -> Any:
         try:
-            from nebius.aio.token.renewable import (  # noqa: PLC0415 half a second
+            from nebius.aio.token.renewable import (  # noqa: PLC0415 - half a second
                 OPTION_RENEW_REQUEST_TIMEOUT,
                 OPTION_REPORT_ERROR,
             )
@@ -176,8 +176,8 @@ class NebiusClient(PacedClient):
             from nebius.sdk import SDK  # noqa: PLC0415
         except ImportError:
             raise ProviderError(f"{PROVIDER}: its SDK is not installed: {install_hint(PROVIDER)}") from None
-        logging.getLogger("nebius").setLevel(logging.CRITICAL)  # it logs requests, and every error once more
-        # A wrong key is an error of this request, and not renewed in the background for a quarter of an hour.
+        logging.getLogger("nebius").setLevel(logging.CRITICAL)  # it logs requests, and repeats every error
+        # A wrong key must fail this request, not be renewed in the background for a quarter of an hour.
         self._auth_options = {OPTION_REPORT_ERROR: "true", OPTION_RENEW_REQUEST_TIMEOUT: str(self._timeout_s)}
         values: dict[str, Any] = {"user_agent_prefix": "gpuwatch"}
         if self._file:
@@ -191,8 +191,8 @@ class NebiusClient(PacedClient):
                 values["options"] = [(INSECURE, True)]
         try:
             return SDK(**values)
-        except Exception as error:  # of reading the file: its values may be in the text
+        except Exception as error:  # reading the file: the error may contain its values
             raise KeyRejected(
-                f"{PROVIDER}: options.credentials_file cannot be used as credentials of a service account "
+                f"{PROVIDER}: options.credentials_file contains no valid service account credentials "
                 f"({type(error).__name__})"
             ) from None

@@ -1,4 +1,4 @@
-"""The create request: one instance, its system disk, a public address, and what it runs at its first boot."""
+"""The create request: one instance, its system disk, a public address, and its first-boot script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCRIPT: Final = "/root/gpuwatch-first-boot"
 
 
 class OfferParts(NamedTuple):
-    """What an offer's id names."""
+    """The parts of an offer id."""
 
     platform: str
     preset: str
@@ -34,7 +34,7 @@ class OfferParts(NamedTuple):
 
 
 def read_offer_id(offer_id: str) -> OfferParts | None:
-    """None: it is no id of an offer of Nebius."""
+    """Parse an offer id; None: it is not an id of Nebius."""
     found = _OFFER.fullmatch(offer_id)
     return None if found is None else OfferParts(found[1], found[2], found[3], found[4] is not None)
 
@@ -42,17 +42,19 @@ def read_offer_id(offer_id: str) -> OfferParts | None:
 def create_request(
     order: Order, wanted: OfferParts, project: str, subnet: str, options: Mapping[str, Option], now: datetime
 ) -> dict[str, Any]:
-    """The values of a CreateInstanceRequest; the label is the instance's name.
+    """Return the values of a CreateInstanceRequest; the label is the instance's name.
 
     Raises:
-        OrderRefused: BAD_ORDER, Nebius cannot do what it asks for.
+        OrderRefused: BAD_ORDER, Nebius does not support it.
     """
     ssh_key = options.get("ssh_key")
     if not isinstance(ssh_key, str) or not PUBLIC_KEY.fullmatch(ssh_key.strip()):
         raise not_sent(
-            PROVIDER, f'a public SSH key is needed: add ssh_key = "ssh-ed25519 …" to [providers.{PROVIDER}.options]'
+            PROVIDER, f'a public SSH key is required: add ssh_key = "ssh-ed25519 …" to [providers.{PROVIDER}.options]'
         )
-    wrong = {"the offer is of the other rental type": wanted.spot is not (order.bid_usd_hour is not None)}
+    wrong = {
+        "a spot offer requires a bid, and other offers accept none": wanted.spot is not (order.bid_usd_hour is not None)
+    }
     refuse_beyond_machine(
         order, PROVIDER, INFO.title, wrong, label_length=INFO.label_length, takes_bids=True, ends_itself=True
     )
@@ -81,7 +83,7 @@ def create_request(
             )
         ],
         cloud_init_user_data=user_data(order, ssh_key.strip(), now),
-        recovery_policy=compute.InstanceRecoveryPolicy.FAIL,  # what has shut itself down stays down
+        recovery_policy=compute.InstanceRecoveryPolicy.FAIL,  # a machine that has shut itself down must not restart
         **(spot if wanted.spot else {}),
     )
     labels = {"managed-by": "gpuwatch"}
@@ -89,7 +91,7 @@ def create_request(
 
 
 def user_data(order: Order, ssh_key: str, now: datetime) -> str:
-    """cloud-init's configuration: who logs in, and a script for the first boot. JSON is YAML, too."""
+    """Return cloud-init's configuration: the login, and a script for the first boot. JSON is valid YAML."""
     config: dict[str, Any] = {"ssh_authorized_keys": [ssh_key]}
     timer = "" if order.self_destruct_at is None else shutdown_timer(order.self_destruct_at, now)
     script = first_boot_script(order.onstart, order.env)

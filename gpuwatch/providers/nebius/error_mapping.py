@@ -1,4 +1,4 @@
-"""Which error a gRPC status of Nebius means. Pure; of the SDK's errors only what they carry is looked at."""
+"""Maps gRPC statuses of Nebius to errors. Pure; reads only the attributes of the SDK's errors."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _UNCONNECTED: Final = ("failed to connect to all addresses", "errors resolving")
 _DOWN: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"})
 _KEY: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 _BAD: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "UNIMPLEMENTED"})
-# The fields of the vendor's ServiceError that say why a request had no resources.
+# The fields of the vendor's ServiceError that say why resources were missing.
 _STOCK, _QUOTA, _PACE, _MISSING = "not_enough_resources", "quota_failure", "too_many_requests", "resource_not_found"
 
 
 def reading_error(error: Exception, about: str = "") -> ProviderError:
-    """The error of a request that only reads.
+    """Map the error of a request that only reads.
 
     Args:
-        about: the id of the instance that was asked for.
+        about: the id of the requested instance.
     """
     code, line = code_of(error), _line(error)
     if code in _KEY:
@@ -51,7 +51,7 @@ def reading_error(error: Exception, about: str = "") -> ProviderError:
 
 
 def ordering_error(error: Exception, about: str = "") -> OrderError:
-    """The error of an order; only a status that refuses proves that nothing was made."""
+    """Map the error of an order; only a status that refuses proves that nothing was created."""
     code, line, reasons = code_of(error), _line(error), _reasons(error)
     if code in _KEY:
         return OrderRefused(line, RefusalKind.KEY)
@@ -61,12 +61,12 @@ def ordering_error(error: Exception, about: str = "") -> OrderError:
         return _lacking(code, line, reasons)
     if _says_gone(error, about):
         return InstanceGone(line)
-    # ALREADY_EXISTS: an instance with this label, perhaps of an earlier sending.
+    # ALREADY_EXISTS: an instance with this label, perhaps from an earlier attempt.
     return OrderRefused(line, RefusalKind.BAD_ORDER) if code in _BAD else OutcomeUnknown(line)
 
 
 def _lacking(code: str, line: str, reasons: set[str]) -> OrderError:
-    """What a refusal for want of something means. source: the vendor's ServiceError, and dstack's reading of it."""
+    """Map a refusal for lack of resources. source: the vendor's ServiceError, and dstack's interpretation."""
     if _QUOTA in reasons or "quota" in line.lower():
         text = f"{line} (a quota of the account)"
         return OrderRefused(text, RefusalKind.OTHER, RefusalScope.REGION_FAMILY)
@@ -78,20 +78,20 @@ def _lacking(code: str, line: str, reasons: set[str]) -> OrderError:
 
 
 def _says_gone(error: Exception, about: str) -> bool:
-    """Whether it is Nebius's own word about that instance, and not a gateway's about a path."""
+    """Whether Nebius itself states that the instance is missing; a gateway's NOT_FOUND may be about a path."""
     if code_of(error) != "NOT_FOUND" or not about:
         return False
     return _MISSING in _reasons(error) or about in str(getattr(error.status, "message", ""))  # type: ignore[attr-defined]
 
 
 def code_of(error: Exception) -> str:
-    """The name of the gRPC status; empty: it is no answer of Nebius."""
+    """Return the name of the gRPC status; empty: the answer is not from Nebius."""
     name = getattr(getattr(getattr(error, "status", None), "code", None), "name", "")
     return name if isinstance(name, str) else ""
 
 
 def _line(error: Exception) -> str:
-    """The error for people, on one line, without secrets. Of errors that are no status the name alone."""
+    """Return the error for display, on one line, without secrets; only its name if it has no status."""
     code, status = code_of(error), getattr(error, "status", None)
     if not code:
         return f"nebius: {type(error).__name__}"

@@ -1,4 +1,4 @@
-"""Nebius's renting side: one instance with a system disk of its own, which is deleted with it."""
+"""The launcher of Nebius: instances with their own system disk, which is deleted with the instance."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STATES: Final = {
 
 
 class NebiusLauncher(BasicLauncher):
-    """Rents in the project of the offer's region. The settings need a public SSH key."""
+    """Rents in the project of the offer's region. Requires a public SSH key in the settings."""
 
     name = PROVIDER
 
@@ -59,10 +59,10 @@ class NebiusLauncher(BasicLauncher):
         self._prerequisites = NebiusPrerequisites(client, account, options)
 
     def create(self, order: Order) -> Created:
-        """Rent one instance, once: on demand, or preemptible at whatever the spot price is. Raises OrderError."""
+        """Rent one instance, once: on demand, or preemptible at the current spot price. Raises OrderError."""
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
-            raise not_sent(PROVIDER, "that is no id of an offer")
+            raise not_sent(PROVIDER, "invalid offer id")
         try:
             self._client.require_key()
             project = self._account.project(wanted.region)
@@ -70,13 +70,13 @@ class NebiusLauncher(BasicLauncher):
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         if project is None:
-            why = f"which project of {wanted.region}? Name one in options.projects"
+            why = f"no default project in {wanted.region}; set one in options.projects"
             raise not_sent(PROVIDER, why, RefusalScope.REGION_FAMILY)
         if subnet is None:
-            why = f"which subnet of {wanted.region}? Name one in options.subnets"
+            why = f"no default subnet in {wanted.region}; set one in options.subnets"
             raise not_sent(PROVIDER, why, RefusalScope.REGION_FAMILY)
         request = create_request(order, wanted, project, subnet, self._options, self._client.tools.now())
-        # The vendor does not carry out a request twice that has the same key.
+        # The vendor carries out requests with the same key only once.
         key = str(uuid5(NAMESPACE_URL, f"gpuwatch:{order.label}:{order.offer_id}"))
         operation = self._client.order(CREATE_INSTANCE, key=key, **request)
         made = created_instance(str(getattr(operation, "resource_id", "")), _ID, PROVIDER)
@@ -89,10 +89,10 @@ class NebiusLauncher(BasicLauncher):
             create_request(order, wanted, "", "", self._options, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of every project of the tenant; preemptible ones with their current price.
+        """Return every instance of every project of the tenant; preemptible ones with their current price.
 
         Raises:
-            ProviderError: a project did not answer, or oddly.
+            ProviderError: a project did not answer, or its answer is malformed.
         """
         self._client.require_key()
         found = []
@@ -103,29 +103,29 @@ class NebiusLauncher(BasicLauncher):
         return found
 
     def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it is being deleted, or Nebius says that there is none. Raises ProviderError."""
+        """Return one instance; None: being deleted, or Nebius states that there is none. Raises ProviderError."""
         if not _ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+            raise PayloadChanged(f"{PROVIDER}: invalid instance id")
         self._client.require_key()
         try:
             row = self._client.ask(GET_INSTANCE, kind="instances", id=instance_id)
         except InstanceNotFound:
             return None
         if row.metadata.id != instance_id:
-            raise PayloadChanged(f"{PROVIDER}: asked for instance {instance_id}, it answered about another")
+            raise PayloadChanged(f"{PROVIDER}: asked for instance {instance_id}, but got another one")
         region = self._region_of(row.metadata.parent_id)
         one = instance_of(row, region)
         return None if one is None else self._priced(one, region, row)
 
     def destroy(self, instance_id: str) -> None:
-        """Delete it, with its disk; an instance that is already gone is no error.
+        """Delete an instance and its disk; does nothing if it is already gone.
 
         Raises:
-            OrderError: not done, or not known.
+            OrderError: not done, or outcome unknown.
         """
         if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        # A key of its own each time: a deletion that failed must be tried again.
+            raise not_sent(PROVIDER, "invalid instance id")
+        # A new key each time: a failed deletion must be repeated.
         key = f"gpuwatch-delete-{instance_id}-{self._client.tools.now().timestamp():.0f}"
         try:
             operation = self._client.order(DELETE_INSTANCE, key=str(uuid5(NAMESPACE_URL, key)), id=instance_id)
@@ -135,7 +135,7 @@ class NebiusLauncher(BasicLauncher):
             raise OutcomeUnknown(f"{PROVIDER}: the deletion failed", instance_id)
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """What the account has and lacks for these orders. Only reads; raises nothing."""
+        """Check what the account has and lacks for these orders. Only reads; raises nothing."""
         return self._prerequisites.look(orders)
 
     def _region_of(self, project: str) -> str:
@@ -145,7 +145,7 @@ class NebiusLauncher(BasicLauncher):
         return ""
 
     def _priced(self, one: Instance, region: str, row: Any) -> Instance:
-        """With what it costs now: of a preemptible instance that moves. No price is no reason to hide it."""
+        """Add the current price, which changes for a preemptible instance. An instance without a price stays listed."""
         if not (one.spot and one.gpu_count and (one.label or "").startswith("gpuwatch")):
             return one
         try:
@@ -162,15 +162,15 @@ class NebiusLauncher(BasicLauncher):
 
 
 def instance_of(row: Any, region: str) -> Instance | None:
-    """One instance; None: it is being deleted. Pure. Raises PayloadChanged: it has no id."""
+    """Parse one instance; None: it is being deleted. Pure. Raises PayloadChanged: it has no id."""
     instance_id, status = row.metadata.id, str(getattr(row.status.state, "name", "UNSPECIFIED"))
     if not _ID.fullmatch(instance_id):
-        raise PayloadChanged(f"{PROVIDER}: an instance with an id of another form")
+        raise PayloadChanged(f"{PROVIDER}: an instance id has an unexpected format")
     if status == "DELETING":
         return None
     state = _STATES.get(status, InstanceState.UNKNOWN)
     if state is InstanceState.STOPPED and row.status.reconciling and status == "STOPPED":
-        state = InstanceState.STARTING  # so every instance begins
+        state = InstanceState.STARTING  # the first state of every instance
     address = _public_address(row)
     if state is InstanceState.RUNNING and address is None:
         state = InstanceState.STARTING

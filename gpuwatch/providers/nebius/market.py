@@ -1,4 +1,4 @@
-"""Nebius's offers: what its capacity advice says can be had now, in each region, on demand and preemptible."""
+"""Nebius's offers: what its capacity advice reports as available, in each region, on demand and preemptible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuwatch.providers.toolkit.validation import whole
 
 LEAST_DISK_GB: Final = 50.0  # assumed: images need 40 GiB or less
 _NAME: Final = re.compile(r"[a-z0-9.-]{1,40}")
-_ENDING: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another generation of machines
+_ENDING: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another machine generation
 _FRESH: Final = "DATA_STATE_FRESH"
 _FULL: Final = "AVAILABILITY_LEVEL_LIMIT_REACHED"
 _RISKY: Final = "AVAILABILITY_LEVEL_LOW"
@@ -37,9 +37,9 @@ class NebiusStock(msgspec.Struct, kw_only=True):
     """One preset of a platform in a region, over all its fabrics.
 
     Attributes:
-        machines: how many can be had now, by rental type: False is on demand. A type that is missing is not known.
-        at_limit: rental types whose quota is used up.
-        risky: rental types of which the vendor says that an order may find no machine.
+        machines: number available by rental type: False is on demand. A missing type is unknown.
+        at_limit: rental types with a used-up quota.
+        risky: rental types for which the vendor warns that an order may find no machine.
     """
 
     region: str
@@ -55,12 +55,12 @@ class NebiusStock(msgspec.Struct, kw_only=True):
 
     @property
     def offer_id(self) -> str:
-        """Of the offer on demand; the preemptible one has "/spot" behind it."""
+        """Return the offer id; the preemptible one has the suffix "/spot"."""
         return f"{self.platform}/{self.preset}/{self.region}"
 
 
 class NebiusMarket:
-    """The search side. One answer serves all watches for a few seconds."""
+    """The market. One answer serves all watches for a few seconds."""
 
     name = PROVIDER
 
@@ -71,7 +71,7 @@ class NebiusMarket:
         self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(FRESH_S, client.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
-        """Offers that fit. Raises ProviderError."""
+        """Return matching offers. Raises ProviderError."""
         self._client.require_key()
         began_s = self._client.tools.monotonic()
         seen, observed_at = self._kept.get(self._fetch)
@@ -94,7 +94,7 @@ class NebiusMarket:
     def _offers(self, one: NebiusStock, spot: Mapping[tuple[str, str], float], now: datetime) -> Iterable[Offer]:
         free = [kind for kind in (False, True) if one.machines.get(kind)]
         project = self._account.project(one.region) if free else None
-        if project is None:  # nothing is free, or nothing can be rented there
+        if project is None:  # nothing is free, or nothing is rentable there
             return []
         disk = self._prices.disk_usd_gb_month(project)
         if disk is None:
@@ -113,7 +113,7 @@ class NebiusMarket:
 
 
 def read_advice(rows: Iterable[Any], seen: ParseResult) -> list[NebiusStock]:
-    """The presets with GPUs in an answer of capacity advice, one for each region; fabrics are joined. Pure."""
+    """Parse the presets with GPUs in capacity advice, one per region; joins fabrics. Pure."""
     found: dict[str, NebiusStock] = {}
     for row in rows:
         with seen.skipping():
@@ -130,7 +130,7 @@ def gpu_of(platform: str, memory_gib: float | None = None) -> GpuName:
 
 
 def _read(row: Any) -> NebiusStock | None:
-    """One row; None: no GPU. Raises RowSkipped."""
+    """Parse one row; None: no GPU. Raises RowSkipped."""
     details = row.spec.compute_instance
     if details is None:
         return None
@@ -157,7 +157,7 @@ def _read(row: Any) -> NebiusStock | None:
 
 
 def _add(stock: NebiusStock, status: Any, seen: ParseResult) -> None:
-    """Add what one fabric has. What is not fresh says nothing: then the answer is a part."""
+    """Add the stock of one fabric. Stale data is unknown: the answer is then partial."""
     for spot, stated in ((False, status.on_demand), (True, status.preemptible)):
         level, state = _enum(stated.availability_level), _enum(stated.data_state)
         if level == _FULL:

@@ -1,4 +1,4 @@
-"""What must be in place before the first rent at Nebius, checked by reads alone."""
+"""What must be in place before the first rental at Nebius, checked only by reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
 
 
 class NebiusPrerequisites:
-    """The probes, beside the list of instances, which is asked for at every provider."""
+    """The checks, in addition to the list of instances, which every provider has."""
 
     def __init__(self, client: NebiusClient, account: NebiusAccount, options: Mapping[str, Option]) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class NebiusPrerequisites:
         self._options = options
 
     def look(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """What is there and what is missing; a question that fails is "not known". Raises nothing."""
+        """Return what is met and what is missing; a failed check is unknown. Raises nothing."""
         mend = f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{PROVIDER}.options]'
         found = [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
         regions: dict[str, list[tuple[str, OfferParts]]] = {}
@@ -43,14 +43,14 @@ class NebiusPrerequisites:
         try:
             project = self._account.project(region)
             if project is None:
-                text = "which project to rent in is not clear: there is none, or several and no default-… among them"
+                text = "no project to rent in: there is none, or there are several and none is named default-…"
                 mend = f'add "{region}=project-…" to options.projects'
                 return said(name=PrerequisiteName.REGION, met=False, text=text, mend=mend)
             subnet = self._account.subnet(region, project)
         except ProviderError as error:
             return said(name=PrerequisiteName.REGION, met=None, text=str(error))
         if subnet is None:
-            text = f"which subnet of {project} to use is not clear"
+            text = f"cannot tell which subnet of {project} to use"
             mend = f'add "{region}=vpcsubnet-…" to options.subnets'
             return said(name=PrerequisiteName.NETWORK, met=False, text=text, mend=mend)
         return said(name=PrerequisiteName.NETWORK, met=True, text=f"{project}, {subnet}")
@@ -63,12 +63,12 @@ class NebiusPrerequisites:
         except ProviderError as error:
             return said(met=None, text=str(error))
         if any(one.spec.image_family == family for one in images):
-            return said(met=True, text=f"the image family {family[:60]} is there")
+            return said(met=True, text=f"the image family {family[:60]} exists")
         mend = "set options.image to a family of `nebius compute image list-public`"
         return said(met=False, text=f"there is no image family {family[:60]!r}", mend=mend)
 
     def _quota(self, regions: Mapping[str, Sequence[tuple[str, OfferParts]]]) -> list[Prerequisite]:
-        """By capacity advice, which is cut to the account's quota."""
+        """Check the quota by capacity advice, which is limited to it."""
         try:
             rows = self._client.pages(LIST_ADVICE, parent_id=self._account.tenant())
         except ProviderError as error:
@@ -80,7 +80,7 @@ class NebiusPrerequisites:
                 one = stock.get(f"{parts.platform}/{parts.preset}/{region}")
                 full = one is not None and parts.spot in one.at_limit and not one.machines.get(parts.spot)
                 text = f"{parts.platform} {parts.preset}: " + ("the quota is used up" if full else "within the quota")
-                mend = "ask for a higher quota in Nebius's console, under Limits" if full else ""
+                mend = "request a higher quota in the Nebius console, under Limits" if full else ""
                 found.append(
                     Prerequisite(
                         name=PrerequisiteName.QUOTA,

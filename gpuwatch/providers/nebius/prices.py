@@ -1,4 +1,4 @@
-"""Nebius's prices: on demand and disks by its calculator, preemptible machines by its spot market."""
+"""Nebius's prices: on demand and disks from its calculator, preemptible machines from its spot market."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import FRESH_S
 from gpuwatch.providers.toolkit.validation import number, usd_hour
 
-_LISTED_S: Final = 3600.0  # list prices; what is preemptible is asked for anew each time
-_HOURS: Final = 720.0  # of a month, as `Offer.disk_usd_gb_month` has it
+_LISTED_S: Final = 3600.0  # list prices; preemptible prices are requested each time
+_HOURS: Final = 720.0  # per month, as in `Offer.disk_usd_gb_month`
 _DISK_GIB: Final = 1024
 
 
 class NebiusPrices:
-    """All in US dollars an hour, as listed: what the account's contract takes off is not known here."""
+    """Prices in US dollars an hour, as listed: discounts of the account's contract are unknown here."""
 
     def __init__(self, client: NebiusClient) -> None:
         self._client = client
@@ -25,7 +25,7 @@ class NebiusPrices:
         self._spot: TtlCache[dict[tuple[str, str], float]] = TtlCache(FRESH_S, client.tools.monotonic)
 
     def on_demand(self, project: str, platform: str, preset: str) -> float | None:
-        """A machine without its disk; None: the calculator has no price for it. Raises ProviderError."""
+        """Return the price of a machine without its disk; None: not in the calculator. Raises ProviderError."""
 
         def fetch() -> float | None:
             compute = api("compute.v1")
@@ -36,7 +36,7 @@ class NebiusPrices:
         return self._listed.get(fetch, (project, platform, preset))
 
     def disk_usd_gb_month(self, project: str) -> float | None:
-        """A GB of system disk for a month of 720 hours; None: the calculator has no price. Raises ProviderError."""
+        """Return the price of a GB of system disk for 720 hours; None: not in the calculator. Raises ProviderError."""
 
         def fetch() -> float | None:
             compute = api("compute.v1")
@@ -49,7 +49,7 @@ class NebiusPrices:
         return self._listed.get(fetch, project)
 
     def spot(self) -> Mapping[tuple[str, str], float]:
-        """(Region, platform) → one preemptible GPU now. Raises ProviderError."""
+        """Return (region, platform) → the current price of one preemptible GPU. Raises ProviderError."""
 
         def fetch() -> dict[tuple[str, str], float]:
             found: dict[tuple[str, str], float] = {}
@@ -63,14 +63,14 @@ class NebiusPrices:
         return self._spot.get(fetch)
 
     def _estimated(self, **spec: Any) -> object:
-        """The calculator's price of an hour. Raises ProviderError."""
+        """Return the calculator's hourly price. Raises ProviderError."""
         try:
             answer = self._client.ask(ESTIMATE, resource_spec=api("billing.v1alpha1").ResourceSpec(**spec))
         except PayloadChanged:  # it refuses what is not sold in that region
             return None
         general = answer.hourly_cost.general
         if general is None:
-            raise PayloadChanged(f"{PROVIDER}: an estimate without its hourly cost")
+            raise PayloadChanged(f"{PROVIDER}: the estimate has no hourly cost")
         return general.total.cost
 
 

@@ -1,4 +1,4 @@
-"""Prime Intellect: one list over two dozen clouds. What it sells is other sellers' stock, at their prices.
+"""Prime Intellect: one list over two dozen clouds. It sells the stock of other sellers, at their prices.
 
 source: the vendor's OpenAPI 0.1.0 and documents, its command line, and SkyPilot 0.14.1, read 2026-11.
 """
@@ -28,7 +28,7 @@ INFO = ProviderInfo(
         OptionSpec(
             name="rate_url",
             kind="text",
-            about="where the rates of exchange come from, for prices that are not in dollars",
+            about="Source of the exchange rates, for prices that are not in dollars",
             default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
             check=web_address,
         ),
@@ -37,7 +37,7 @@ INFO = ProviderInfo(
             name="image",
             kind="text",
             default="ubuntu_22_cuda_12",
-            about="System image, as the offers' `images` spell it.",
+            about="System image, spelled as in the offers' `images`.",
         ),
     ),
     prerequisites=declared(
@@ -48,7 +48,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; what is rented is what was shown last."""
+    """Build the adapter; the launcher rents the offers of the last search."""
     from gpuwatch.providers.primeintellect.launcher import (  # noqa: PLC0415 not for start-up
         PrimeLauncher,
         create_error,

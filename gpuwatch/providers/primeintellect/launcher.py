@@ -1,6 +1,6 @@
-"""Prime Intellect's renting side: create with the vendor's own price guard (`maxPrice`), list, delete.
+"""The launcher of Prime Intellect: create with the vendor's own price guard (`maxPrice`), list, delete.
 
-What is rented belongs to another seller. A pod's row may hold `jupyterPassword`: gpuwatch never reads it.
+The machines belong to other sellers. A pod's row may contain `jupyterPassword`: gpuwatch never reads it.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _STATES: Final = {
     "ERROR": InstanceState.FAILED,
 }
 _ENDED: Final = "TERMINATED"
-Listing = Callable[[], Mapping[str, tuple[Mapping[str, Any], Offer]]]  # offer id → its row and what was made of it
+Listing = Callable[[], Mapping[str, tuple[Mapping[str, Any], Offer]]]  # offer id → its row and the parsed offer
 
 
 class UnknownPrimePod(ProviderError):
-    """A 404 about a pod. Not documented as "gone": the history of pods decides."""
+    """A 404 about a pod. It is not documented as "gone": the history of pods decides."""
 
 
 class PrimePodGone(OfferGone):
-    """The same, to a request that changes something."""
+    """Like `UnknownPrimePod`, for a request that changes something."""
 
 
 class PrimeLauncher(ApiLauncher):
-    """Prime Intellect's renting side.
+    """Rents at Prime Intellect.
 
     Args:
-        listed: the offers that were shown last, or `fresh` ones.
+        listed: the offers of the last search, or `fresh` ones.
     """
 
     name, instance_id, one_at = PROVIDER, _ID, f"{_PODS}/{{}}"
@@ -74,7 +74,7 @@ class PrimeLauncher(ApiLauncher):
         self._listed, self._fresh = listed, fresh
 
     def create(self, order: Order) -> Created:
-        """Rent, once, for no more than the price that was shown: the vendor refuses what is dearer by then.
+        """Rent once, at most at the price of the search: the vendor refuses a higher one.
 
         Raises OrderError.
         """
@@ -89,12 +89,12 @@ class PrimeLauncher(ApiLauncher):
         check_order(order)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every pod of the account that has not ended, all pages. Raises ProviderError."""
+        """Return every pod of the account that has not ended, from all pages. Raises ProviderError."""
         self._account.require_key()
         return [instance_of(row) for row in self._pages(_PODS) if word(row.get("status")) != _ENDED]
 
     def get(self, instance_id: str) -> Instance | None:
-        """One pod; None: it is terminated, by its own row or by the history of pods. Raises ProviderError."""
+        """Return one pod; None: terminated, by its own row or by the history of pods. Raises ProviderError."""
         try:
             return super().get(instance_id)
         except UnknownPrimePod:
@@ -103,11 +103,11 @@ class PrimeLauncher(ApiLauncher):
             raise
 
     def read(self, row: Mapping[str, Any]) -> Instance | None:
-        """None: it is terminated."""
+        """Return the instance; None: it is terminated."""
         return None if row.get("status") == _ENDED else instance_of(row)
 
     def end(self, instance_id: str) -> None:
-        """Delete. Raises OrderError: not done, or not known."""
+        """Delete it. Raises OrderError: not done, or outcome unknown."""
         try:
             super().end(instance_id)
         except PrimePodGone as error:
@@ -119,7 +119,7 @@ class PrimeLauncher(ApiLauncher):
             raise OutcomeUnknown(str(error), instance_id) from error
 
     def _row_of(self, offer_id: str) -> tuple[Mapping[str, Any], Offer]:
-        """The row of an offer as it was shown last; of one never shown here, as it is now. Raises OrderError."""
+        """Return the row of an offer from the last search, or a fresh one if it was not in it. Raises OrderError."""
         found = self._listed().get(offer_id)
         if found is None:
             try:
@@ -129,16 +129,16 @@ class PrimeLauncher(ApiLauncher):
             except ProviderError as error:
                 raise OrderRefused(f"{PROVIDER}: not sent: {error}", RefusalKind.NOT_SENT) from error
         if found is None:
-            raise OfferGone(f"{PROVIDER}: the offer is not listed any more")
+            raise OfferGone(f"{PROVIDER}: the offer is no longer listed")
         return found
 
     def _is_past(self, instance_id: str) -> bool:
-        """Whether the history of pods holds its end: a time, or the status; a row may lack either."""
+        """Whether the history of pods shows its end: a time, or the status; a row may lack either."""
         row = next((row for row in self._pages(f"{_PODS}/history") if row.get("id") == instance_id), {})
         return bool(row.get("terminatedAt")) or word(row.get("status")) == _ENDED
 
     def _pages(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """All rows of a list, page by page as they are taken. Raises ProviderError."""
+        """Yield all rows of a list, fetching pages on demand. Raises ProviderError."""
         seen = 0
         for _ in range(_PAGES_MAX):
             rows, total = self._page(path, seen)
@@ -148,7 +148,7 @@ class PrimeLauncher(ApiLauncher):
                 return
             if not rows:
                 break
-        raise PayloadChanged(f"{PROVIDER}: the list of pods breaks off after {seen}")
+        raise PayloadChanged(f"{PROVIDER}: the list of pods is incomplete: it ends after {seen}")
 
     def _page(self, path: str, offset: int) -> tuple[list[Mapping[str, Any]], int]:
         value = self._account.get(path, {"offset": str(offset), "limit": str(_PAGE_ROWS)}, kind="instances")
@@ -159,33 +159,33 @@ class PrimeLauncher(ApiLauncher):
 
 
 def check_order(order: Order) -> None:
-    """Refuse what Prime Intellect cannot do. Raises OrderRefused: BAD_ORDER."""
+    """Refuse what Prime Intellect does not support. Raises OrderRefused: BAD_ORDER."""
     lacking = {
         "spot orders: its API has no field for them": order.bid_usd_hour is not None,
         "start commands": order.onstart is not None,
         "private registries": order.registry is not None,
-        "volumes from here": order.volume is not None,
+        "volumes": order.volume is not None,
         "ports": bool(order.ports),
         "self_destruct": order.self_destruct_at is not None,
         f'runtype = "{order.runtype}" (pods are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
-    refuse(PROVIDER, {f"Prime Intellect knows no {what}": is_wanted for what, is_wanted in lacking.items()})
+    refuse(PROVIDER, {f"Prime Intellect does not support {what}": is_wanted for what, is_wanted in lacking.items()})
 
 
 def create_body(order: Order, row: Mapping[str, Any], offer: Offer, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The create request. `maxPrice` is the price that was shown, with the disk, for the whole pod.
+    """Build the create request. `maxPrice` is the price of the search, with the disk, for the whole pod.
 
     Raises:
-        OrderRefused: BAD_ORDER, the offer cannot be rented from here.
+        OrderRefused: BAD_ORDER, gpuwatch cannot rent the offer.
     """
     disk_gb, most_gb = _disk_gb(order, offer), offer.disk_free_gb
     refuse(
         PROVIDER,
         {
-            "the offer is spot, and its API has no field for that": offer.spot,
-            "hours are charged in advance there": offer.terms.prepaid,
-            "its price is in another currency, and so might be the price guard's": offer.terms.currency != "USD",
-            "its price is no proof of stock": offer.kind is not OfferKind.LIVE,
+            "the offer is spot, which the API cannot order": offer.spot,
+            "it charges hours in advance": offer.terms.prepaid,
+            "its price is in another currency, which the price guard may not support": offer.terms.currency != "USD",
+            "its price does not prove stock": offer.kind is not OfferKind.LIVE,
             "the disk is larger than the offer's": disk_gb is not None and most_gb is not None and disk_gb > most_gb,
         },
     )
@@ -215,26 +215,26 @@ def create_body(order: Order, row: Mapping[str, Any], offer: Offer, options: Map
 
 
 def max_price(offer: Offer, disk_gb: int | None) -> float:
-    """What the vendor may charge an hour at most: the shown price, with the disk that is ordered; USD."""
+    """Return the maximum hourly charge: the price of the search, with the ordered disk; USD."""
     extra_gb = 0.0 if disk_gb is None else disk_gb - offer.quoted_disk_gb
     price = offer.quoted_usd_hour + max(extra_gb, 0.0) * (offer.disk_usd_gb_month or 0.0) / HOURS_A_MONTH
     return float(Decimal(repr(price)).quantize(Decimal("0.0001"), ROUND_UP))
 
 
 def _disk_gb(order: Order, offer: Offer) -> int | None:
-    """The disk to order; None: what comes with the pod, for it has no price of its own."""
+    """Return the disk to order; None: the pod's included disk, which has no price of its own."""
     return math.ceil(max(order.disk_gb, offer.quoted_disk_gb)) if offer.disk_usd_gb_month else None
 
 
 def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads."""
+    """Map the error of a request that only reads."""
     if reply.status == 404 and isinstance(body.value, dict):
         return UnknownPrimePod(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
 
 
 def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """What an order's answer other than success means; which words mean no stock is SkyPilot's experience."""
+    """Map the error of an order; SkyPilot's experience shows which words mean no stock."""
     line = f"{name}: {body.summary}"
     if reply.status == 404 and isinstance(body.value, dict):
         return PrimePodGone(line)
@@ -244,7 +244,7 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 
 
 def instance_of(row: Mapping[str, Any]) -> Instance:
-    """One pod of the list. Raises PayloadChanged: it has no id or status."""
+    """Parse one pod of the list. Raises PayloadChanged: it has no id or status."""
     instance_id, status = id_and_status(row, PROVIDER)
     installed = word(row.get("installationStatus"), 30)
     state = _STATES.get(status, InstanceState.UNKNOWN)
@@ -273,7 +273,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
 
 
 def _ssh(stated: object) -> tuple[str | None, str | None, int | None]:
-    """User, host and port of "root@1.2.3.4 -p 22", alone or first in a list; all None before there is one."""
+    """Return user, host and port of "root@1.2.3.4 -p 22", alone or first in a list; all None before there is one."""
     text = next((one for one in stated if isinstance(one, str)), None) if isinstance(stated, list) else stated
     found = _SSH.fullmatch(text.strip()) if isinstance(text, str) else None
     return (None, None, None) if found is None else (found[1], found[2], whole(found[3] or "22", 1, 65_535))

@@ -1,4 +1,4 @@
-"""The list of available machines: requested page by page, and parsed row by row."""
+"""Prime Intellect's list of available machines: requests the pages, and parses the rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, w
 if TYPE_CHECKING:
     from gpuwatch.providers.toolkit.currency import ExchangeRate
 
-_PAGE_ROWS: Final = 100  # the most that a page holds
+_PAGE_ROWS: Final = 100  # the maximum page size
 _PAGES_MAX: Final = 50
 _LIVE: Final = frozenset({"available", "low", "medium", "high"})
 _SOLD_OUT: Final = "unavailable"
@@ -37,7 +37,7 @@ _KNOWN: Final = frozenset(
     }
 )  # fmt: skip
 _NEEDED: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
-_PARTS: Final = ("disk", "vcpu", "memory")  # of a machine that may be charged beside its price
+_PARTS: Final = ("disk", "vcpu", "memory")  # of a machine, which may have a price of their own
 Rates = Callable[[str], "ExchangeRate | None"]
 
 
@@ -47,10 +47,10 @@ ListedRows = dict[str, tuple[Mapping[str, Any], Offer]]
 def fetcher(
     settings: ProviderSettings, tools: Tools, shown: ListedRows | None = None
 ) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
-    """What fetches all pages of the list; a later page that fails makes it a part. It raises ProviderError.
+    """Return the function that fetches the list; if a later page fails, the result is partial. It raises ProviderError.
 
     Args:
-        shown: gets the offers of each list: id → row and offer, of an id that comes twice the cheaper.
+        shown: receives the offers of each list: id → row and offer; for a duplicate id, the cheaper one.
     """
     from gpuwatch.providers.toolkit.currency import ExchangeRates  # noqa: PLC0415 - not for start-up
 
@@ -66,14 +66,14 @@ def fetcher(
             shown.update(listed)
         seen.searches = pages
         if not is_whole:
-            seen.lacks(f"its list breaks off after page {pages}")
+            seen.lacks(f"its list ends early, after page {pages}")
         return seen, now
 
     return fetch
 
 
 def _all_rows(client: ApiClient) -> tuple[list[Any], bool, int]:
-    """All rows, whether they are as many as the list itself states, and the number of pages."""
+    """Return all rows, whether they are as many as the list itself states, and the number of pages."""
     rows: list[Any] = []
     before: list[Any] | None = None
     for page in range(1, _PAGES_MAX + 1):
@@ -84,7 +84,7 @@ def _all_rows(client: ApiClient) -> tuple[list[Any], bool, int]:
             if page == 1:
                 raise
             return rows, False, page
-        if not found or found == before:  # the list ended early, or it knows no pages
+        if not found or found == before:  # the list ended early, or has no pages
             return rows, not found and len(rows) >= (total or 0), page
         rows += found
         before = found
@@ -94,7 +94,7 @@ def _all_rows(client: ApiClient) -> tuple[list[Any], bool, int]:
 
 
 def page_of(value: Any) -> tuple[list[Any], int | None]:
-    """The rows of one page, and how many there are on all; also of the older answer, a list for each GPU.
+    """Return the rows of one page, and their number on all; also of the older format, a list per GPU.
 
     Raises:
         PayloadChanged: it is neither.
@@ -105,15 +105,15 @@ def page_of(value: Any) -> tuple[list[Any], int | None]:
     if isinstance(value, dict) and value and all(isinstance(one, list) for one in value.values()):
         rows = [row for one in value.values() for row in one]
         return rows, len(rows)
-    raise PayloadChanged(f"{INFO.name}: an answer without its list of offers")
+    raise PayloadChanged(f"{INFO.name}: the answer has no list of offers")
 
 
 def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime, listed: ListedRows | None = None) -> ParseResult:
-    """Offers of all pages.
+    """Parse the offers of all pages.
 
     Args:
-        rate: dollars for one unit of a currency.
-        listed: gets the row of each offer by its id, of two the cheaper.
+        rate: returns dollars for one unit of a currency.
+        listed: receives the row of each offer by its id; for a duplicate id, the cheaper one.
     """
     seen = ParseResult(rows=len(rows))
     for row in rows:
@@ -133,7 +133,7 @@ def _is_cheaper(offer: Offer, known: tuple[Mapping[str, Any], Offer] | None) -> 
 
 
 def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Iterator[Offer]:
-    """One offer, or none for a row that is sold out or has no GPU."""
+    """Yield one offer, or none for a row that is sold out or has no GPU."""
     stock = (word(row.get("stockStatus"), 40) or "available").casefold()
     wire = word(row.get("gpuType"), 80)
     if stock == _SOLD_OUT or wire == "CPU_NODE":
@@ -178,7 +178,7 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
 
 
 class _ConfigurationPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """The price of the whole configuration, with the disk that it includes."""
+    """The price of the whole configuration, including its disk."""
 
     usd_hour: float
     disk_gb: float
@@ -212,7 +212,7 @@ def _price(row: Mapping[str, Any], rates: Rates) -> _ConfigurationPrice:
 
 
 def _surcharge(row: Mapping[str, Any], part: str) -> float:
-    """What a part costs beside the price, as many units of it as the configuration comes with."""
+    """Return the additional price of a part, for the included number of units."""
     if at(row, part, "defaultIncludedInPrice") is not False:
         return 0.0
     unit, count = number(at(row, part, "pricePerUnit"), 0.0, 1000.0), number(at(row, part, "defaultCount"), 0.0, 1e7)
@@ -222,7 +222,7 @@ def _surcharge(row: Mapping[str, Any], part: str) -> float:
 
 
 def _room(row: Mapping[str, Any]) -> float | None:
-    """The largest disk; where none can be bought, it is the one that is there."""
+    """Return the largest disk; if none can be added, the included one."""
     most = number(at(row, "disk", "maxCount"), 0.0, 1e7)
     if most is None and at(row, "disk", "pricePerUnit") is None:
         most = number(at(row, "disk", "defaultCount"), 0.0, 1e7)
@@ -233,7 +233,7 @@ def _room(row: Mapping[str, Any]) -> float | None:
 
 
 def _gpu(wire: str, row: Mapping[str, Any]) -> tuple[GpuName, float | None]:
-    """The GPU, and the memory of one as stated, unless the number is plainly not its HBM (`GH200_480GB`)."""
+    """Return the GPU, and the stated memory of one, unless it is clearly not its HBM (`GH200_480GB`)."""
     memory = number(row.get("gpuMemory"), 0.5, 9_000.0)
     found = catalog().resolve(wire, memory, word(row.get("socket"), 20))
     known = catalog().get(found.name) if found.known else None
@@ -288,7 +288,7 @@ def _country(value: Any) -> str | None:
 
 
 def _rate_url(settings: ProviderSettings) -> str:
-    """Where rates come from; below another `base_url` (a stand-in, a mirror) its `/rates`."""
+    """Return the URL of the exchange rates; for another `base_url` (a stand-in, a mirror) its `/rates`."""
     url = str(settings.options.get("rate_url") or "")
     if settings.base_url.rstrip("/") == INFO.base_url:
         return url

@@ -1,4 +1,4 @@
-"""Shadeform: one API over many clouds. What it sells is other sellers' stock, at their prices.
+"""Shadeform: one API over many clouds. It sells the stock of other sellers, at their prices.
 
 source: the vendor's OpenAPI 1.0.0 and guides, and public clients, read 2026-11.
 """
@@ -21,20 +21,20 @@ INFO = ProviderInfo(
     image_runtype="args",
     billing=Billing(prepaid=True),
     options=(
-        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key at Shadeform; default: the account's own."),
-        OptionSpec(name="os", kind="text", about="Operating system, as the type's `os_options` spell it."),
+        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key at Shadeform; default: the account's key."),
+        OptionSpec(name="os", kind="text", about="Operating system, spelled as in the type's `os_options`."),
         OptionSpec(
             name="shade_cloud",
             kind="switch",
             default=True,
-            about="false: rent in your own account at the cloud, which is linked to Shadeform.",
+            about="false: rent in your own account at the cloud, if it is linked to Shadeform.",
         ),
         OptionSpec(
             name="longest_hours",
             kind="number",
             default=24.0,
             least=0.1,
-            about="Shadeform deletes what has no deadline after so many hours.",
+            about="Hours after which Shadeform deletes an instance without a deadline.",
         ),
     ),
     console_url="https://platform.shadeform.ai",
@@ -46,7 +46,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one rate limiter."""
+    """Build the adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.shadeform.launcher import ShadeformClient, ShadeformLauncher  # noqa: PLC0415
     from gpuwatch.providers.shadeform.offers import fetch_types  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415

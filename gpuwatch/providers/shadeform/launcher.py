@@ -1,7 +1,7 @@
-"""Shadeform's renting side: create with a limit of time and money that Shadeform itself enforces, list, delete.
+"""The launcher of Shadeform: create with a limit of time and money that Shadeform itself enforces, list, delete.
 
-An instance's row returns the start script (`launch_configuration`), and the answer about one instance its variables
-(`envs`): gpuwatch never reads them.
+Answers contain the start script (`launch_configuration`), and the answer about one instance its variables (`envs`):
+gpuwatch never reads them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, moment, number, usd_hour, whole, word
 
-_BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own end comes after gpuwatch's
+_BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own deadline is later than gpuwatch's
 _SPENDING_SLACK: Final = Decimal("1.1")
 _LEAST_LIMIT_USD: Final = Decimal("0.50")
 _OFFER: Final = re.compile(
@@ -48,7 +48,7 @@ _RUNTYPES: Final = ("", "ssh", "ssh_direct", _IMAGE_ITSELF)
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
 _LAST_PORT: Final = 65_535
 _NAME_LENGTH: Final = 64
-_FIRST_YEAR: Final = 2020  # a moment before it means "not yet"
+_FIRST_YEAR: Final = 2020  # an earlier time means "not yet"
 _STATES: Final = {
     "creating": InstanceState.STARTING,
     "pending_provider": InstanceState.STARTING,  # may hang, or fail
@@ -72,16 +72,16 @@ class ShadeformClient(ApiClient):
 
 
 class ShadeformLauncher(ApiLauncher):
-    """Shadeform's renting side. Its account needs money in its wallet."""
+    """Rents at Shadeform. Requires money in the account's wallet."""
 
     name, instance_id, one_at = PROVIDER, _ID, "/instances/{}/info"
 
     def __init__(self, account: ShadeformClient, options: Mapping[str, Option]) -> None:
         super().__init__(account, options)
-        self._ending: frozenset[str] = frozenset()  # what the newest list shows as deleting
+        self._ending: frozenset[str] = frozenset()  # instances that the newest list shows as deleting
 
     def create(self, order: Order) -> Created:
-        """Rent, once, with `auto_delete` set: Shadeform itself ends it, whatever happens to gpuwatch.
+        """Rent once, with `auto_delete` set: Shadeform itself ends the instance, whatever happens to gpuwatch.
 
         Raises OrderError.
         """
@@ -94,21 +94,21 @@ class ShadeformLauncher(ApiLauncher):
         create_body(order, self._options, self._account.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
+        """Return every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         found = parse_instances(self._account.get("/instances", kind="instances"))
         self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
         return found
 
     def read(self, row: Mapping[str, Any]) -> Instance | None:
-        """None: it is deleted. A 404 is not documented, and proves nothing."""
+        """Return the instance; None: it is deleted. A 404 is not documented, and proves nothing."""
         return None if row.get("status") == _GONE else _instance(row)
 
     def end(self, instance_id: str) -> None:
-        """Delete. Until it is gone, the list shows it as deleting: then nothing is sent again.
+        """Delete it. Sends nothing while the list shows it as deleting.
 
         Raises:
-            OrderError: not done, or not known. Some clouds delete nothing that is not yet active.
+            OrderError: not done, or outcome unknown. Some clouds cannot delete an instance before it is active.
         """
         if instance_id in self._ending:
             return
@@ -116,15 +116,15 @@ class ShadeformLauncher(ApiLauncher):
             self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
         except InstanceGone:
             raise
-        except OfferGone as error:  # a 404 of a server without that address, or a word about stock
+        except OfferGone as error:  # a 404 of a server without that path, or a message about stock
             raise OutcomeUnknown(str(error), instance_id) from error
 
 
 def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
-    """The create request. The label is its name and a tag.
+    """Build the create request. The label is its name and a tag.
 
     Raises:
-        OrderRefused: BAD_ORDER, Shadeform cannot do what it asks for.
+        OrderRefused: BAD_ORDER, Shadeform does not support it.
     """
     found = offer_parts(order, _OFFER, PROVIDER)
     _check(order)
@@ -148,7 +148,7 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
 
 
 def auto_delete(order: Order, usd_an_hour: Decimal, options: Mapping[str, Option], now: datetime) -> dict[str, str]:
-    """Until when Shadeform lets it live, and for how much: the price of the offer for that time, and a tenth."""
+    """Return Shadeform's limits: its deadline, and the cost until then plus ten per cent."""
     hours = number(options.get("longest_hours"), 0.1, 100_000) or 24.0
     ends = (
         order.self_destruct_at or (order.deadline and order.deadline + _BEHIND_DEADLINE) or now + timedelta(hours=hours)
@@ -162,7 +162,7 @@ def auto_delete(order: Order, usd_an_hour: Decimal, options: Mapping[str, Option
 
 
 def _launch_configuration(order: Order) -> dict[str, Any] | None:
-    """What runs once the machine is active: an image with its arguments, or a script on the machine itself."""
+    """Return what runs once the machine is active: an image with its arguments, or a script on the machine."""
     if order.runtype == _IMAGE_ITSELF:
         login = order.registry and {"username": order.registry.username, "password": order.registry.password}
         optional = {
@@ -186,28 +186,28 @@ def _variables(order: Order) -> list[dict[str, str]]:
 def _port_mapping(port: str) -> dict[str, int]:
     found = _PORT.fullmatch(port)
     if found is None or not all(0 < int(one) <= _LAST_PORT for one in found.groups() if one):
-        raise not_sent(PROVIDER, f"port {port[:20]!r}: Shadeform maps tcp ports, 8000 or 8080:8000")
+        raise not_sent(PROVIDER, f"port {port[:20]!r}: Shadeform maps TCP ports only, such as 8000 or 8080:8000")
     return {"host_port": int(found[1] or found[2]), "container_port": int(found[2])}
 
 
 def _check(order: Order) -> None:
-    is_image, knows_not = order.runtype == _IMAGE_ITSELF, "Shadeform knows no "
+    is_image, lacks = order.runtype == _IMAGE_ITSELF, "Shadeform does not support "
     wrong = {
-        f"{knows_not}bids": order.bid_usd_hour is not None,
-        f"{knows_not}volumes from here": order.volume is not None,
-        f'registry and ports are of an image: set runtype = "{_IMAGE_ITSELF}"': not is_image
+        f"{lacks}bids": order.bid_usd_hour is not None,
+        f"{lacks}volumes": order.volume is not None,
+        f'registry and ports require an image: set runtype = "{_IMAGE_ITSELF}"': not is_image
         and bool(order.registry or order.ports),
         f'runtype = "{_IMAGE_ITSELF}" runs an image: set image, and no template': is_image
         and (not order.image or order.template is not None),
-        f"{knows_not}onstart beside a template": order.template is not None and order.onstart is not None,
-        f'{knows_not}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
+        f"{lacks}onstart with a template": order.template is not None and order.onstart is not None,
+        f'{lacks}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
         f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
     }
     refuse(PROVIDER, wrong)
 
 
 def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """What an order's answer other than success means. Only 409 OUT_OF_STOCK is on record; else the status decides."""
+    """Map the error of an order. Only 409 OUT_OF_STOCK is on record; else the status decides."""
     line = f"{name}: {body.summary}"
     code = word(at(body.value, "error_code")) or ""
     if reply.status == 404 and isinstance(body.value, dict) and body.has("instance") and body.has(*_NOT_FOUND):
@@ -221,10 +221,10 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 
 
 def parse_instances(value: object) -> list[Instance]:
-    """The instances of `GET /instances` that are not deleted.
+    """Parse the instances of `GET /instances` that are not deleted.
 
     Raises:
-        PayloadChanged: it has no list, or one of its rows has no id or status: it might be gpuwatch's.
+        PayloadChanged: it contains no list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, at(value, "instances"), PROVIDER)
     return [_instance(row) for row in rows if word(row.get("status")) != _GONE]
@@ -245,13 +245,13 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         ssh_port=whole(row.get("ssh_port"), 1, 65_535),
         ssh_user=word(row.get("ssh_user"), 32),
         started_at=_moment(row.get("active_at")),
-        ends_at=_moment(at(row, "auto_delete", "date_threshold")),  # in the answer about one alone, not in the list
+        ends_at=_moment(at(row, "auto_delete", "date_threshold")),  # missing in the list
         **fields_of_instance(_hardware(row)),
     )
 
 
 def _hardware(row: Mapping[str, Any]) -> Hardware | None:
-    """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
+    """Return its hardware, as far as it is readable: an odd value must not hide an instance that is billed."""
     try:
         return hardware_of(row.get("configuration"))
     except RowSkipped:
@@ -259,7 +259,7 @@ def _hardware(row: Mapping[str, Any]) -> Hardware | None:
 
 
 def _label(row: Mapping[str, Any]) -> str | None:
-    """The tag that gpuwatch gave it, which stays when somebody renames it; else its name."""
+    """Return the tag that gpuwatch gave it, which survives a rename; else its name."""
     tags = row.get("tags")
     texts = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
     return word(next((text for text in texts if text.startswith(LABEL_PREFIX)), row.get("name")))
@@ -271,6 +271,6 @@ def _place(row: Mapping[str, Any]) -> str | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """A moment of this life: before it runs, the wire has the year 1."""
+    """Parse a time: before the instance runs, the answer has the year 1."""
     found = moment(text)
     return found if found is not None and found.year >= _FIRST_YEAR else None

@@ -29,7 +29,7 @@ _REGION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,39}")
 _COUNT: Final = re.compile(r"x(\d{1,3})$")
 _COUNTRY: Final = re.compile(r"([A-Z]{2}),")
 _ISO: Final = {"UK": "GB"}
-_SELLERS: Final = {"lambdalabs": "lambda"}  # whom gpuwatch knows by another name
+_SELLERS: Final = {"lambdalabs": "lambda"}  # sellers that gpuwatch knows by another name
 _INTERCONNECTS: Final = {"sxm": "NVLink", "pcie": "PCIe"}
 _CONTAINER: Final = "a container, not a machine"
 _KNOWN: Final = frozenset({
@@ -58,21 +58,21 @@ class ShadeformInstanceType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fetch_types(client: ApiClient) -> tuple[ParseResult, datetime]:
-    """All types of all clouds, available or not: "nothing available" must not look like an empty answer.
+    """Fetch all types of all clouds, available or not: "nothing available" must not look like an empty answer.
 
     Raises:
         ProviderError: no usable answer.
     """
-    value = client.get("/instances/types", {"sort": "price"})  # without it the order is random
+    value = client.get("/instances/types", {"sort": "price"})  # without `sort` the order is random
     now = client.tools.now()
     return parse_types(value, now), now
 
 
 def parse_types(value: object, observed_at: datetime) -> ParseResult:
-    """The offers of `GET /instances/types`: one for each type and each region where it is available.
+    """Parse the offers of `GET /instances/types`: one per type and region where it is available.
 
     Raises:
-        PayloadChanged: it has no list of types, or none of them can be used.
+        PayloadChanged: it contains no list of types, or none of them is usable.
     """
     types = at(value, "instance_types")
     if not isinstance(types, list) or not types:
@@ -81,10 +81,10 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
 
 
 def hardware_of(configuration: object) -> Hardware:
-    """The hardware of a configuration. The same fields at the top of older answers are not read.
+    """Parse the hardware of a configuration. Ignores the same fields at the top level of older answers.
 
     Raises:
-        RowSkipped: it has no GPU, or no number of them.
+        RowSkipped: it has no GPU, or no GPU count.
     """
     wire, count = word(at(configuration, "gpu_type"), 80), whole(at(configuration, "num_gpus"), 1, 1_000)
     if wire is None:
@@ -93,7 +93,7 @@ def hardware_of(configuration: object) -> Hardware:
         raise RowSkipped("no number of GPUs")
     memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
     socket = word(at(configuration, "interconnect"), 20)
-    stated = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept as it is, even beside "pcie"
+    stated = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept, even beside "pcie"
     return Hardware(
         gpu=catalog().resolve(wire, memory_gib, None if stated else socket),
         gpu_wire=wire,
@@ -155,7 +155,7 @@ def _terms(cloud: str, row: object, hardware: Hardware) -> OfferTerms:
         fungible=True,
         gpu_fraction=min(gpu_fraction(instance_type or ""), gpu_fraction(hardware.gpu_wire)),
         interconnect=hardware.interconnect,
-        multi_node=False,  # clusters of several machines have endpoints of their own
+        multi_node=False,  # clusters of several machines have separate endpoints
         note="; ".join(filter(None, notes)) or None,
     )
 
@@ -173,7 +173,7 @@ def _offer(kind: ShadeformInstanceType, region: Mapping[str, Any], observed_at: 
     place = f"{kind.cloud}/{kind.name}/{region['region']}"
     return kind.hardware.offer(
         provider=PROVIDER,
-        offer_id=f"{place}/{kind.cents}",  # with the price: what is rented is limited by it
+        offer_id=f"{place}/{kind.cents}",  # with the price, which limits the order
         machine_id=place,
         usd_hour=kind.usd_hour,
         terms=kind.terms,
@@ -184,6 +184,6 @@ def _offer(kind: ShadeformInstanceType, region: Mapping[str, Any], observed_at: 
 
 
 def _country(region: Mapping[str, Any]) -> str | None:
-    """The two letters at the start of "US, Kansas City, KS"; other forms are not guessed."""
+    """Return the two letters at the start of "US, Kansas City, KS"; does not guess other forms."""
     found = _COUNTRY.match(word(region.get("display_name")) or "")
     return None if found is None else _ISO.get(found[1], found[1])

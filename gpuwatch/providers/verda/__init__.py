@@ -20,9 +20,11 @@ INFO = ProviderInfo(
     spots=(False, True),
     billing=Billing(prepaid=True),
     options=(
-        OptionSpec(name="client_id", kind="text", about="Id of the API credentials; the key is their secret. Needed."),
-        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key registered at Verda; needed for renting."),
-        OptionSpec(name="image", kind="text", about="System image, by its name or id; default: Ubuntu with CUDA."),
+        OptionSpec(
+            name="client_id", kind="text", about="Id of the API credentials (required); the key is their secret."
+        ),
+        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key registered at Verda; required for renting."),
+        OptionSpec(name="image", kind="text", about="System image, by name or id; default: Ubuntu with CUDA."),
     ),
     default_disk_gb=50.0,
     search_interval_s=1.0,  # no limit is published
@@ -37,7 +39,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one sign-in and one rate limiter."""
+    """Build the adapter; searching and renting share one login and one rate limiter."""
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.verda.client import VerdaClient  # noqa: PLC0415
     from gpuwatch.providers.verda.launcher import VerdaLauncher  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Verda's HTTP client: an id and a secret buy a token for an hour, which signs every other request."""
+"""Verda's HTTP client: an id and a secret get a token for an hour, which authenticates every other request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwatch.redaction import register_secret
 
 PROVIDER: Final = "verda"
 _TOKEN_PATH: Final = "/oauth2/token"  # noqa: S105 a path
-_EARLY_S: Final = 60.0  # before it expires, a token is renewed
+_EARLY_S: Final = 60.0  # renew a token this long before it expires
 _TOKEN_LENGTH: Final = 8_192
 _NO_STOCK: Final = "not enough resources"
 _NO_MONEY: Final = "insufficient_funds"
@@ -26,7 +26,7 @@ _GONE: Final = ("invalid instance id", "can't discontinue a discontinued instanc
 
 
 class VerdaClient(ApiClient):
-    """The HTTP client of one account. It signs in before the first request, and again when the token is old."""
+    """The HTTP client of one account. It logs in before the first request, and again when the token is old."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         super().__init__(settings, tools, headers={}, reading=list_error, ordering=order_error)
@@ -39,7 +39,7 @@ class VerdaClient(ApiClient):
         self._signing = threading.Lock()  # searching and renting are two threads
 
     def ask(self, method: str, path: str, **options: Any) -> HttpReply:
-        """As `ApiClient.ask`, signed; a token that is refused before its time is replaced once."""
+        """Like `ApiClient.ask`, authenticated; replaces a token that is rejected early, once."""
         was_new = self._sign_in()
         try:
             return super().ask(method, path, **options)
@@ -51,28 +51,28 @@ class VerdaClient(ApiClient):
         return super().ask(method, path, **options)
 
     def send(self, method: str, path: str, body: object = None, **options: Any) -> HttpReply:
-        """As `ApiClient.send`, signed. Raises OrderRefused: NOT_SENT or KEY, there is no token."""
+        """Like `ApiClient.send`, authenticated. Raises OrderRefused: NOT_SENT or KEY, there is no token."""
         try:
             self._sign_in()
         except KeyRejected as error:
             raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
         except ProviderError as error:
-            raise OrderRefused(f"{PROVIDER}: not sent, there is no token: {error}", RefusalKind.NOT_SENT) from error
+            raise OrderRefused(f"{PROVIDER}: not sent, no token: {error}", RefusalKind.NOT_SENT) from error
         reply = super().send(method, path, body, **options)
         if reply.status == 401:
             self._good_until_s = 0.0
         return reply
 
     def require_key(self) -> None:
-        """Before a request: both halves are needed. Raises KeyRejected."""
+        """Check both halves of the credentials, before a request. Raises KeyRejected."""
         super().require_key()
         if not self._credentials["client_id"]:
             raise KeyRejected(
-                f'{PROVIDER}: the key is the secret alone; add client_id = "…" to [providers.{PROVIDER}.options]'
+                f'{PROVIDER}: the key is the secret only; add client_id = "…" to [providers.{PROVIDER}.options]'
             )
 
     def _sign_in(self) -> bool:
-        """Get a token unless there is a good one; whether it is new. Raises ProviderError."""
+        """Get a token unless there is a valid one; return whether it is new. Raises ProviderError."""
         with self._signing:
             now_s = self.tools.monotonic()
             if now_s < self._good_until_s:
@@ -82,7 +82,7 @@ class VerdaClient(ApiClient):
             value = decoded(reply.body, PROVIDER)
             token, lasts_s = at(value, "access_token"), number(at(value, "expires_in"), 1.0, 1e7)
             if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
-                raise PayloadChanged(f"{PROVIDER}: the answer to signing in has no token")
+                raise PayloadChanged(f"{PROVIDER}: the login answer has no token")
             register_secret(token)
             self._headers = {"Authorization": f"Bearer {token}"}
             self._good_until_s = now_s + max((lasts_s or _EARLY_S) - _EARLY_S, 0.0)
@@ -90,7 +90,7 @@ class VerdaClient(ApiClient):
 
 
 def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of an order. No stock is a 503 whose sentence says so; another 503 proves nothing."""
+    """Map the error of an order. A 503 means "no stock" only if its sentence says so."""
     line = f"{name}: {body.summary}"
     if reply.status in (400, 409, 503) and body.has(_NO_STOCK):
         return OfferGone(line)

@@ -1,6 +1,6 @@
-"""Verda's renting side: a start script, an instance with a system disk, and the end of all three.
+"""The launcher of Verda: creates and ends a start script, an instance and its system disk.
 
-The disk is a volume with a price of its own. It is ordered to die with a spot instance, and ended with every other.
+The disk is a volume with a price of its own. A spot instance deletes it itself; gpuwatch deletes it with any other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,16})(/spot)?")
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _IMAGE: Final = "ubuntu-24.04-cuda-12.8-open-docker"  # source: the vendor's client
 _OLD_IMAGE: Final = "2088da25-bb0d-41cc-a191-dccae45d96fd"  # Ubuntu 22.04, CUDA 12.0. source: dstack's backend
-_OLD_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # which newer images do not fit. source: the same
+_OLD_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # newer images do not support them. source: the same
 _HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
 _STATES: Final = {
     "ordered": InstanceState.STARTING,
@@ -49,17 +49,17 @@ _ENDED: Final = frozenset({"discontinued", "deleted"})
 
 
 class VerdaLauncher(ApiLauncher):
-    """Verda's renting side. Its account needs a balance, and the settings the id of an SSH key."""
+    """Rents at Verda. Requires a balance in the account, and the id of an SSH key in the settings."""
 
     name, instance_id = PROVIDER, _ID
 
     def __init__(self, account: VerdaClient, options: Mapping[str, Option]) -> None:
         super().__init__(account, options)
-        self._volumes: dict[str, str] = {}  # instance → its system disk, as the newest answers show
+        self._volumes: dict[str, str] = {}  # instance → its system disk, from the newest answers
         self._labels: dict[str, str] = {}  # instance → its label, the name of its start script
 
     def create(self, order: Order) -> Created:
-        """Rent, once. A start script is stored before it and removed if nothing was made. Raises OrderError."""
+        """Rent once. Stores the start script first, and removes it if nothing was created. Raises OrderError."""
         body, script = create_body(order, self._options), first_boot_script(order.onstart, order.env)
         self._account.require_key_to_order()
         if script is not None:
@@ -79,7 +79,7 @@ class VerdaLauncher(ApiLauncher):
         create_body(order, self._options)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
+        """Return every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         value = self._account.get("/instances", kind="instances")
         found = instances_of(value)
@@ -88,8 +88,8 @@ class VerdaLauncher(ApiLauncher):
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """Whether the account has the SSH key of the settings. Only reads; raises nothing."""
-        mend = f'add ssh_key = "ID" of a key that Verda has to [providers.{PROVIDER}.options]'
+        """Check that the account has the SSH key of the settings. Only reads; raises nothing."""
+        mend = f'add ssh_key = "ID", a key registered at Verda, to [providers.{PROVIDER}.options]'
         return [ssh_key_prerequisite(self._options.get("ssh_key"), self._keys, mend)]
 
     def _keys(self) -> list[object]:
@@ -97,12 +97,12 @@ class VerdaLauncher(ApiLauncher):
         return [row.get("id") for row in objects(self._account.get("/sshkeys", kind="instances"))]
 
     def read(self, row: Mapping[str, Any]) -> Instance | None:
-        """Learn what goes with it, too."""
+        """Parse an instance; remembers its disk and its label."""
         self._remember(row)
         return None if row.get("status") in _ENDED else _instance(row)
 
     def end(self, instance_id: str) -> None:
-        """Delete it, its system disk and its start script. Raises OrderError."""
+        """Delete an instance, its system disk and its start script. Raises OrderError."""
         if instance_id not in self._volumes and self._is_gone(instance_id):
             return
         volume = self._volumes.get(instance_id)
@@ -116,16 +116,16 @@ class VerdaLauncher(ApiLauncher):
         self._forget_script(instance_id)
 
     def credit_usd(self) -> float | None:
-        """The balance; None: it is in another currency. Raises ProviderError."""
+        """Return the balance; None: it is in another currency. Raises ProviderError."""
         self._account.require_key()
         value = self._account.get("/balance", kind="account")
         amount = number(at(value, "amount"), -1e9, 1e9)
         if amount is None:
-            raise PayloadChanged(f"{PROVIDER}: an answer without the balance")
+            raise PayloadChanged(f"{PROVIDER}: the answer has no balance")
         return amount if str(at(value, "currency")).casefold() == "usd" else None
 
     def _is_gone(self, instance_id: str) -> bool:
-        """Learn which disk goes with it. An answer that cannot be had keeps nothing from being ended."""
+        """Find the disk of an instance. A failure does not prevent the instance from being ended."""
         try:
             return self.get(instance_id) is None
         except ProviderError:
@@ -141,7 +141,7 @@ class VerdaLauncher(ApiLauncher):
     # --- start scripts ------------------------------------------------------------------------------------------------
 
     def _store(self, label: str, script: str) -> str:
-        """Store a start script; its id. Raises OrderRefused: there is none, so nothing is rented."""
+        """Store a start script; return its id. Raises OrderRefused: not stored, so nothing is rented."""
         try:
             reply = self._account.order("POST", "/scripts", {"name": label, "script": script}, kind="scripts")
             return created(reply).instance_id
@@ -149,7 +149,7 @@ class VerdaLauncher(ApiLauncher):
             raise OrderRefused(f"{PROVIDER}: nothing was rented: {error}", RefusalKind.OTHER) from error
 
     def _remove(self, script_id: object) -> None:
-        """Remove a start script, if that can be done: one that stays costs nothing."""
+        """Remove a start script, if possible: one that stays costs nothing."""
         if not isinstance(script_id, str):
             return
         try:
@@ -158,7 +158,7 @@ class VerdaLauncher(ApiLauncher):
             return
 
     def _forget_script(self, instance_id: str) -> None:
-        """Remove the start script of an instance that was just ended: it may hold secrets."""
+        """Remove the start script of an instance that was just ended: it may contain secrets."""
         label = self._labels.pop(instance_id, None)
         if label is None:
             return
@@ -172,15 +172,15 @@ class VerdaLauncher(ApiLauncher):
 
 
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The create request, without a start script. The label is its description; the host is named after it.
+    """Build the create request, without a start script. The label is its description, and part of the host name.
 
     Raises:
-        OrderRefused: BAD_ORDER, Verda cannot do what it asks for.
+        OrderRefused: BAD_ORDER, Verda does not support it.
     """
     found = offer_parts(order, _OFFER, PROVIDER)
     ssh_key, image = needed_ssh_key(options, PROVIDER, "an SSH key", "ID"), options.get("image")
     spot = order.bid_usd_hour is not None
-    wrong = {"the offer is of the other rental type": spot is not (found[3] is not None)}
+    wrong = {"a spot offer requires a bid, and other offers accept none": spot is not (found[3] is not None)}
     refuse_beyond_machine(order, PROVIDER, "Verda", wrong, label_length=_NAME_LENGTH, takes_bids=True)
     hostname = _HOSTNAME.sub("-", order.label.lower()).strip("-")
     disk_gb = math.ceil(max(order.disk_gb, LEAST_DISK_GB))
@@ -203,15 +203,15 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def created(reply: HttpReply) -> Created:
-    """What a create's 2xx means: its body is the id, bare or in quotes. Raises OutcomeUnknown for anything else."""
+    """Return the id in a create's 2xx: its body, bare or in quotes. Raises OutcomeUnknown for anything else."""
     return created_instance(reply.body[:100].decode("ascii", "replace").strip().strip('"'), _ID, PROVIDER)
 
 
 def instances_of(value: object) -> list[Instance]:
-    """The instances of `GET /instances` that have not ended.
+    """Parse the instances of `GET /instances` that have not ended.
 
     Raises:
-        PayloadChanged: it is not a list, or one of its rows has no id or status: it might be gpuwatch's.
+        PayloadChanged: it is not a list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, value, PROVIDER)
     return [_instance(row) for row in rows if word(row.get("status")) not in _ENDED]
@@ -234,7 +234,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         gpu_memory_gib=memory,
         spot=spot is True,
         listed_usd_hour=usd_hour(row.get("price_per_hour")),
-        stopped_usd_hour=usd_hour(row.get("price_per_hour")),  # shut down, it is billed all the same
+        stopped_usd_hour=usd_hour(row.get("price_per_hour")),  # still billed when shut down
         ssh_host=ip,
         ssh_port=22 if ip else None,
         ssh_user="root",
@@ -243,7 +243,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
 
 
 def _hardware(row: Mapping[str, Any]) -> tuple[str | None, float | None, int | None]:
-    """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
+    """Return its hardware, as far as it is readable: an odd value must not hide an instance that is billed."""
     count = whole(at(row, "gpu", "number_of_gpus"), 1, 1_000)
     try:
         wire, memory = hardware_of(row, count or 1)
@@ -253,6 +253,6 @@ def _hardware(row: Mapping[str, Any]) -> tuple[str | None, float | None, int | N
 
 
 def _name(wire: str, memory_gib: float | None) -> str:
-    from gpuwatch.domain.market.gpu_names import catalog  # noqa: PLC0415 - only where something is rented
+    from gpuwatch.domain.market.gpu_names import catalog  # noqa: PLC0415 - only for renting
 
     return catalog().resolve(wire, memory_gib).name

@@ -1,4 +1,4 @@
-"""Verda's offers: instance types × the places that have them now, on demand and as spot, with the system disk."""
+"""Verda's offers: instance types × the places with stock, on demand and as spot, including the system disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.providers.verda.client import PROVIDER
 
-LEAST_DISK_GB: Final = 50.0  # what dstack's backend takes as the least. assumed: the vendor states none
+LEAST_DISK_GB: Final = 50.0  # the minimum of dstack's backend. assumed: the vendor states none
 _DISK_TYPE: Final = "NVMe"  # of a system disk
 _DISK_PRICES_KEPT_S: Final = 3600.0
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
@@ -37,20 +37,20 @@ _NEEDED: Final = frozenset({"instance_type", "price_per_hour", "gpu", "gpu_memor
 
 
 class VerdaInstanceType(MachineType, frozen=True, kw_only=True):
-    """One parsed instance type. `usd_hours` has its price without disk by rental type: False is on demand."""
+    """One parsed instance type. `usd_hours`: price without disk by rental type; False is on demand."""
 
     name: str
     usd_hours: Mapping[bool, float]
 
 
 class OfferReader:
-    """Fetches types, stock and disk prices; disk prices are kept for an hour."""
+    """Fetches types, stock and disk prices; caches disk prices for an hour."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._disk_prices: TtlCache[float] = TtlCache(_DISK_PRICES_KEPT_S, monotonic)
 
     def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
-        """Verda's types wherever they are free. Raises ProviderError."""
+        """Return Verda's types wherever they are in stock. Raises ProviderError."""
         disk_usd = self._disk_prices.get(lambda: disk_usd_gb_month(client.get("/volume-types")))
         types = client.get("/instance-types", {"currency": "usd"})
         odd = ParseResult(searches=0)
@@ -66,7 +66,7 @@ class OfferReader:
 
 
 def disk_usd_gb_month(value: object) -> float:
-    """What a GB of system disk costs for a month of 720 hours. Raises PayloadChanged: it is not stated in dollars."""
+    """Return the price of a GB of system disk for 720 hours. Raises PayloadChanged: it is not in dollars."""
     for row in objects(value):
         price = at(row, "price", "price_per_month_per_gb")
         if row.get("type") == _DISK_TYPE and (found := number(price, 0.0, 100.0)) is not None:
@@ -77,13 +77,13 @@ def disk_usd_gb_month(value: object) -> float:
 
 
 def free_types(value: object, seen: ParseResult) -> dict[str, list[str]]:
-    """Place → types that are free there; an odd row makes the answer a part.
+    """Parse place → types in stock there; a malformed row makes the answer partial.
 
     Raises:
-        PayloadChanged: it is not a list of places, or none of them can be used.
+        PayloadChanged: it is not a list of places, or none of them is usable.
     """
     if not isinstance(value, list):
-        raise PayloadChanged(f"{PROVIDER}: an answer without the stock of each place")
+        raise PayloadChanged(f"{PROVIDER}: the answer has no stock by location")
     found: dict[str, list[str]] = {}
     for row in value:
         place, names = at(row, "location_code"), at(row, "availabilities")
@@ -99,10 +99,10 @@ def free_types(value: object, seen: ParseResult) -> dict[str, list[str]]:
 def parse_types(
     value: object, stock: Mapping[bool, Mapping[str, list[str]]], disk_usd: float, observed_at: datetime
 ) -> ParseResult:
-    """The offers of `GET /instance-types`: one for each type, place and rental type that is free now. Pure.
+    """Parse the offers of `GET /instance-types`: one per type, place and rental type in stock. Pure.
 
     Raises:
-        PayloadChanged: it is not a list of types, or none of them can be used.
+        PayloadChanged: it is not a list of types, or none of them is usable.
     """
     if not isinstance(value, list) or not value:
         raise PayloadChanged(f"{PROVIDER}: the answer is not a list of instance types")
@@ -117,7 +117,7 @@ def parse_types(
 
 
 def parse_type(stated: object) -> VerdaInstanceType | None:
-    """One instance type; None: it has no GPU. Raises RowSkipped: it is no type, or its numbers are none."""
+    """Parse one instance type; None: it has no GPU. Raises RowSkipped: not a type, or malformed numbers."""
     if not isinstance(stated, dict):
         raise RowSkipped("no instance type")
     count, name = whole(at(stated, "gpu", "number_of_gpus"), 0, 1_000), stated.get("instance_type")
@@ -148,7 +148,7 @@ def parse_type(stated: object) -> VerdaInstanceType | None:
 
 
 def hardware_of(stated: Mapping[str, Any], count: int) -> tuple[str, float | None]:
-    """The GPU's spelling without its number, and the GB of one. Raises RowSkipped: it has none."""
+    """Return the GPU's spelling without its number, and the GB of one GPU. Raises RowSkipped: there is none."""
     described = word(at(stated, "gpu", "description"), 80) or word(stated.get("model"), 80)
     if described is None:
         raise RowSkipped("no name of its GPU")

@@ -1,8 +1,8 @@
-"""Vultr: virtual machines with whole GPUs (Cloud GPU), at one price for a plan and place, on demand.
+"""Vultr: virtual machines with whole GPUs (Cloud GPU), on demand, at one price per plan and place.
 
 source: the vendor's Go client 3.32.0 and its tests, its generated Python client, its page about billing, its Terraform
 provider, dstack's backend, gpuhunt, and answers that users quote in public repositories, read 2026-11. No request has
-been sent. Bare metal is rented through other requests, and is not here.
+been sent. Bare metal uses other requests and is not supported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ INFO = ProviderInfo(
     runs_images=False,
     billing=Billing(minimum_s=3600.0, step_s=3600.0),  # source: "How am I billed for my servers", 2025-09-15
     options=(
-        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key registered at Vultr; needed for renting."),
-        OptionSpec(
-            name="image", kind="id", about="System image: the id of an operating system; default: Ubuntu 22.04."
-        ),
+        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key registered at Vultr; required for renting."),
+        OptionSpec(name="image", kind="id", about="System image: id of an operating system; default: Ubuntu 22.04."),
     ),
-    label_length=64,  # what dstack's backend takes as the most. assumed: the vendor states none
-    poll_every_s=60.0,  # a poll asks every place that sells GPUs
+    label_length=64,  # the maximum of dstack's backend. assumed: the vendor states none
+    poll_every_s=60.0,  # a poll queries every place that sells GPUs
     search_interval_s=1.0,
     console_url="https://my.vultr.com",
     prerequisites=declared(
@@ -38,7 +36,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; searching and renting share one rate limiter."""
+    """Build the adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.vultr.client import VultrClient  # noqa: PLC0415
     from gpuwatch.providers.vultr.launcher import VultrLauncher  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Vultr's HTTP client: pages by a cursor, and what its errors mean."""
+"""Vultr's HTTP client: pages by a cursor, and its errors."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class VultrClient(ApiClient):
 def all_rows(
     client: ApiClient, path: str, name: str, params: Mapping[str, str] | None = None, kind: str = "search"
 ) -> list[Any]:
-    """The rows of a list, all pages, as they came.
+    """Return the rows of a list from all pages, unparsed.
 
     Raises:
-        PayloadChanged: it has another form, or breaks off.
+        PayloadChanged: it has an unexpected format, or is incomplete.
         ProviderError: a page is missing.
     """
     found: list[Any] = []
@@ -52,11 +52,11 @@ def all_rows(
                 break
             return found
         asked["cursor"] = following
-    raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
+    raise PayloadChanged(f"{PROVIDER}: the list of {name} is incomplete: it ends after {len(found)}")
 
 
 def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of an order. Vultr has no codes: its sentences are quoted in public."""
+    """Map the error of an order. Vultr has no codes: its sentences are quoted in public."""
     line = f"{name}: {body.summary}"
     if 400 <= reply.status < 500 and body.has(_NO_STOCK):
         return OfferGone(line)

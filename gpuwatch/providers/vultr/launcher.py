@@ -1,4 +1,4 @@
-"""Vultr's renting side: create, list, look up, delete. An instance's row may hold its first password: never read."""
+"""The launcher of Vultr: create, list, get, delete. An instance's row may contain its first password: never read."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from gpuwatch.providers.vultr.offers import VultrPlan
 _LABEL_LENGTH: Final = 64
 _OFFER: Final = re.compile(r"(vcg-[a-z0-9-]{1,40})/([a-z]{3,8})")
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_UBUNTU_22_04: Final = 1743  # with docker and the card's driver on a plan with GPUs. source: dstack's backend
+_UBUNTU_22_04: Final = 1743  # includes docker and the card's driver on a plan with GPUs. source: dstack's backend
 _RENTS: Final = "provisioning"  # source: the tests of the vendor's Go client
 _HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
-_NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 what a pending instance shows
+_NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - shown by a pending instance
 _STATES: Final = {"pending": InstanceState.STARTING, "suspended": InstanceState.OFFLINE}
 PlanOf = Callable[[str], VultrPlan | None]
 
 
 class VultrLauncher(ApiLauncher):
-    """Vultr's renting side. The settings need the id of an SSH key.
+    """Rents at Vultr. Requires the id of an SSH key in the settings.
 
     Args:
-        plan_of: the plan of that name as it was read last, if it was.
+        plan_of: returns the plan of a name, as last read; None: not read yet.
     """
 
     name, instance_id = PROVIDER, _ID
@@ -53,7 +53,7 @@ class VultrLauncher(ApiLauncher):
         self._plan_of = plan_of
 
     def create(self, order: Order) -> Created:
-        """Rent, once. Raises OrderError."""
+        """Rent once. Raises OrderError."""
         body = create_body(order, self._options)
         reply = self.send_create("/instances", body)
         return created_instance(at(decoded_order(reply, PROVIDER), "instance", "id"), _ID, PROVIDER)
@@ -63,20 +63,20 @@ class VultrLauncher(ApiLauncher):
         create_body(order, self._options)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every virtual machine of the account, all pages. Raises ProviderError."""
+        """Return every virtual machine of the account, from all pages. Raises ProviderError."""
         self._account.require_key()
         return instances_of(all_rows(self._account, "/instances", "instances", kind="instances"), self._plan_of)
 
     def row_in(self, value: Any) -> object:
-        """Within an object."""
+        """Return the row, which is within an object."""
         return at(value, "instance")
 
     def read(self, row: Mapping[str, Any]) -> Instance:
-        """With the price of its plan."""
+        """Return the instance, with the price of its plan."""
         return _instance(row, self._plan_of)
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """Whether the key may rent, and the account has the SSH key of the settings. Only reads; raises nothing."""
+        """Check that the key may rent, and that the account has the SSH key of the settings. Raises nothing."""
         return [self._right_to_rent(), self._ssh_key()]
 
     def _right_to_rent(self) -> Prerequisite:
@@ -87,15 +87,15 @@ class VultrLauncher(ApiLauncher):
         except ProviderError as error:
             return Prerequisite(name=name, met=None, text=str(error))
         if not isinstance(rights, list) or not rights:
-            return Prerequisite(name=name, met=None, text="Vultr does not say what the key may do")
+            return Prerequisite(name=name, met=None, text="Vultr does not state the permissions of the key")
         if _RENTS in rights:
-            return Prerequisite(name=name, met=True, text=f"the key has the right {_RENTS}")
-        text, mend = f"the key lacks the right {_RENTS}", f"give its user the right {_RENTS}"
-        # that a rent wants it is the vendor's example, no promise: the order itself is refused at no cost
+            return Prerequisite(name=name, met=True, text=f"the key has the permission {_RENTS}")
+        text, mend = f"the key lacks the permission {_RENTS}", f"grant its user the permission {_RENTS}"
+        # not blocking: the permission comes from a vendor's example, and a refused order costs nothing
         return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=False)
 
     def _ssh_key(self) -> Prerequisite:
-        mend = f'add ssh_key = "ID" of a key that Vultr has to [providers.{PROVIDER}.options]'
+        mend = f'add ssh_key = "ID", a key registered at Vultr, to [providers.{PROVIDER}.options]'
         return ssh_key_prerequisite(self._options.get("ssh_key"), self._keys, mend)
 
     def _keys(self) -> list[object]:
@@ -104,10 +104,10 @@ class VultrLauncher(ApiLauncher):
 
 
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The create request. Backups and a mail about it cost or annoy: both are switched off by name.
+    """Build the create request. Switches off backups, which cost, and the mail about the machine.
 
     Raises:
-        OrderRefused: BAD_ORDER, Vultr cannot do what it asks for.
+        OrderRefused: BAD_ORDER, Vultr does not support it.
     """
     found = offer_parts(order, _OFFER, PROVIDER)
     ssh_key = needed_ssh_key(options, PROVIDER, "an SSH key", "ID")
@@ -130,12 +130,12 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def instances_of(rows: list[Any], plan_of: PlanOf) -> list[Instance]:
-    """The instances of a list. Raises PayloadChanged: a row is none, or has no id or status."""
+    """Parse the instances of a list. Raises PayloadChanged: a row is malformed, or has no id or status."""
     return [_instance(row, plan_of) for row in instance_rows(None, rows, PROVIDER)]
 
 
 def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
-    """One row. Raises PayloadChanged: it has no id or status: it might be gpuwatch's."""
+    """Parse one row. Raises PayloadChanged: it has no id or status: it might be gpuwatch's."""
     instance_id, status = id_and_status(row, PROVIDER)
     kind, place, ip = word(row.get("plan"), 44), word(row.get("region"), 8), word(row.get("main_ip"), 64)
     plan = None if kind is None else plan_of(kind)
@@ -149,7 +149,7 @@ def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
         machine_id=f"{kind}/{place}" if kind and place else None,
         spot=False,
         listed_usd_hour=price,
-        stopped_usd_hour=price,  # stopped, it is billed all the same
+        stopped_usd_hour=price,  # still billed when stopped
         ssh_host=host,
         ssh_port=22 if host else None,
         ssh_user="root",
@@ -159,7 +159,7 @@ def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
 
 
 def _state(row: Mapping[str, Any], status: str) -> InstanceState:
-    """`status` is the contract's, `power_status` the machine's, `server_status` how far its system is."""
+    """Return the state: `status` is the contract's, `power_status` the machine's, `server_status` the system's."""
     if status != "active":
         return _STATES.get(status, InstanceState.UNKNOWN)
     if row.get("server_status") in ("none", "locked", "installingbooting"):

@@ -1,4 +1,4 @@
-"""Vultr's offers: plans with whole GPUs × the places where its own list of stock has them now."""
+"""Vultr's offers: plans with whole GPUs × the places that have them in stock."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PLACES_KEPT_S: Final = 3600.0
 _PLAN: Final = re.compile(r"vcg-[a-z0-9-]{1,40}")
 _PLACE: Final = re.compile(r"[a-z]{3,8}")
 _COUNTRY: Final = re.compile(r"[A-Z]{2}")
-_MEMORY_GB: Final = {"A100": 80.0}  # source: gpuhunt; the name alone leaves it open
+_MEMORY_GB: Final = {"A100": 80.0}  # source: gpuhunt; the name alone is ambiguous
 _MIB: Final = 1024.0
-_SLACK: Final = 0.1  # of a card's memory: what is sold as 80 may be stated as 79
+_SLACK: Final = 0.1  # of a card's memory: 80 GB may be stated as 79
 
 
 class VultrPlan(MachineType, frozen=True, kw_only=True):
-    """One parsed plan. Its price is of the whole machine, its disk included; `usd_hours`: places with another one."""
+    """One parsed plan. Prices are of the whole machine, including its disk; `usd_hours`: places with another price."""
 
     name: str
     usd_hour: float
@@ -38,23 +38,23 @@ class VultrPlan(MachineType, frozen=True, kw_only=True):
     places: tuple[str, ...]
 
     def price_at(self, place: str) -> float:
-        """USD an hour in one place."""
+        """Return USD an hour in one place."""
         return self.usd_hours.get(place, self.usd_hour)
 
 
 class PlanReader:
-    """Fetches plans, countries and stock; countries are kept for an hour, the last plans for the renting side."""
+    """Fetches plans, countries and stock; caches countries for an hour, and the last plans for the launcher."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._countries: TtlCache[dict[str, str]] = TtlCache(_PLACES_KEPT_S, monotonic)
         self._plans: dict[str, VultrPlan] = {}
 
     def known(self, name: str) -> VultrPlan | None:
-        """The plan as it was read last; None: it was not."""
+        """Return the plan as last read; None: not read."""
         return self._plans.get(name)
 
     def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
-        """Vultr's plans wherever they are free. Raises ProviderError."""
+        """Return Vultr's plans wherever they are in stock. Raises ProviderError."""
         rows = all_rows(client, "/plans", "plans", {"type": _TYPE})
         seen, plans = parse_plans(rows)
         countries = self._countries.get(lambda: parse_countries(all_rows(client, "/regions", "regions", kind="places")))
@@ -68,7 +68,7 @@ class PlanReader:
         return seen, now
 
     def _stock(self, client: ApiClient, places: list[str], seen: ParseResult) -> dict[str, frozenset[str]]:
-        """Place → plans that are free there; a place without an answer makes the whole a part of it."""
+        """Return place → plans in stock there; a place without an answer makes the result partial."""
         questions = {place: partial(_free_plans, client, place) for place in places}
         found: dict[str, frozenset[str]] = {}
         errors: list[ProviderError] = []
@@ -86,12 +86,12 @@ class PlanReader:
 def _free_plans(client: ApiClient, place: str) -> frozenset[str]:
     names = at(client.get(f"/regions/{place}/availability", {"type": _TYPE}, kind="stock"), "available_plans")
     if not isinstance(names, list):
-        raise PayloadChanged(f"{PROVIDER}: an answer without the plans that are free")
+        raise PayloadChanged(f"{PROVIDER}: the answer has no available plans")
     return frozenset(name for name in names if isinstance(name, str))
 
 
 def parse_countries(rows: list[Any]) -> dict[str, str]:
-    """Place → country, as far as it is stated."""
+    """Return place → country, as far as it is stated."""
     stated = [(row.get("id"), row.get("country")) for row in objects(rows)]
     return {
         place: name
@@ -101,14 +101,14 @@ def parse_countries(rows: list[Any]) -> dict[str, str]:
 
 
 def parse_plans(rows: list[Any]) -> tuple[ParseResult, list[VultrPlan]]:
-    """The plans with whole GPUs, and what was skipped. Raises PayloadChanged: none of them can be read."""
+    """Parse the plans with whole GPUs, and count what was skipped. Raises PayloadChanged: none of them is readable."""
     plans: list[VultrPlan] = []
     seen = read_types(rows, PROVIDER, partial(_read, plans=plans)) if rows else ParseResult()
     return seen, plans
 
 
 def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
-    """One plan; None: it has no whole GPU, or cannot be ordered on demand. Raises RowSkipped: it cannot be read."""
+    """Parse one plan; None: no whole GPU, or not orderable on demand. Raises RowSkipped: unreadable."""
     name, wire, places = row.get("id"), word(row.get("gpu_type"), 60), row.get("locations")
     if row.get("type") != _TYPE or row.get("deploy_ondemand") is False:
         return None
@@ -142,7 +142,7 @@ def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
 
 
 def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] | None:
-    """GPU, how many, and the memory of one; None: it is a part of one. Raises RowSkipped."""
+    """Return GPU, number, and the memory of one; None: it is a fraction of one. Raises RowSkipped."""
     model, total_gb = wire.partition("_")[2] or wire, number(row.get("gpu_vram_gb"), 1, 100_000)
     if total_gb is None:
         raise RowSkipped("no memory of its GPUs")
@@ -164,7 +164,7 @@ def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] |
 
 
 def _own_prices(stated: object) -> dict[str, float]:
-    """Place → price, where a place has one of its own. Raises RowSkipped: one cannot be read."""
+    """Return place → price, for places with a special price. Raises RowSkipped: one is unreadable."""
     found: dict[str, float] = {}
     for place, cost in stated.items() if isinstance(stated, dict) else ():
         price = usd_hour(at(cost, "hourly_cost"))
@@ -184,7 +184,7 @@ def _read(row: object, _seen: ParseResult, plans: list[VultrPlan]) -> None:
 def offers_of(
     plan: VultrPlan, stock: Mapping[str, frozenset[str]], countries: Mapping[str, str], observed_at: datetime
 ) -> Iterator[Offer]:
-    """One offer for each place of a plan that has it now."""
+    """Yield one offer per place of a plan with stock."""
     terms = OfferTerms(
         instance_type=plan.name, fungible=True, multi_node=False, tax_included=False, note=plan.gpu.reason
     )
