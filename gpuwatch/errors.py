@@ -1,31 +1,31 @@
 """Every error gpuwatch raises, by what must happen next.
 
 GpuwatchError
-├── UsageError                 a person mends the command line                             exit code 2
-├── SettingsError              a person mends the settings; every fault is one line         exit code 2
-├── StoreError                 the database cannot be used as it is; the line says why      exit code 1
+├── UsageError                 a person fixes the command line                             exit code 2
+├── SettingsError              a person fixes the settings; one line per fault              exit code 2
+├── StoreError                 the database cannot be used; the line says why               exit code 1
 │   ├── StoreNotReady          run the command that the line names                      exit code 3
 │   │   └── StoreMissing       there is no database yet
 │   ├── StoreTooNew            run the newer gpuwatch that wrote it
-│   └── StoreInUse             a daemon holds it
-├── ProviderError              no usable answer to a question (a search, a list)
+│   └── StoreInUse             a daemon is using it
+├── ProviderError              no usable answer to a request (a search, a list)
 │   ├── ProviderDown           wait for the next poll
 │   │   └── ProviderUnreachable  no connection: check the address and the network
 │   ├── RateLimited            wait `retry_after_s`
 │   ├── QuotaSpent             the day's rows are used up; wait until `resets_at`
 │   ├── KeyRejected            a person renews the key
-│   └── PayloadChanged         the answer was not understood; a developer mends the parser
-│       └── NoRowUnderstood    it has rows, and none can be used: gpuwatch is blind at once
-├── JobConflict                somebody else changed the job; read it again
-├── ProviderStateUnknown       the provider does not say what exists, nothing was changed; try again   exit code 3
+│   └── PayloadChanged         the answer cannot be parsed; a developer fixes the parser
+│       └── NoRowUnderstood    it has rows, but none is usable: gpuwatch is blind at once
+├── JobConflict                another process changed the job; read it again
+├── ProviderStateUnknown       the provider does not report what exists; nothing changed; try again   exit code 3
 ├── OrderError                 a create, change or destroy was not carried out
-│   ├── OfferGone              nothing was made; take the next offer
-│   ├── OrderRefused           nothing was made and repeating will not help (`kind` says why)
-│   ├── OrderRateLimited       nothing was made; wait `retry_after_s`
-│   └── OutcomeUnknown         it may have happened: look before doing anything again
-└── DeliveryError              an alert was not taken by its channel
+│   ├── OfferGone              nothing was created; take the next offer
+│   ├── OrderRefused           nothing was created, and repeating does not help (`kind` says why)
+│   ├── OrderRateLimited       nothing was created; wait `retry_after_s`
+│   └── OutcomeUnknown         it may have happened: check before you repeat anything
+└── DeliveryError              a channel did not accept an alert
     ├── DeliverLater           try again after `retry_after_s` (None: back off)
-    └── DeliveryRefused        this channel will never take it as things are; tell the others
+    └── DeliveryRefused        this channel will never accept it as it is configured; use the others
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GpuwatchError(Exception):
 
 
 class PartlyDone(Exception):
-    """A defect of gpuwatch kept it from one of several things; the others are done. Its cause is the first defect."""
+    """A defect of gpuwatch prevented one of several actions; the others are done. `__cause__` is the first defect."""
 
 
 class UsageError(GpuwatchError):
@@ -76,21 +76,21 @@ class StoreInUse(StoreError):
 
 
 class JobConflict(GpuwatchError):
-    """Somebody else changed the job since it was read; nothing was written."""
+    """Another process changed the job after it was read; nothing was written."""
 
 
 class ProviderStateUnknown(GpuwatchError):
-    """The provider does not say which instances exist; nothing was changed."""
+    """The provider does not report which instances exist; nothing was changed."""
 
 
 class ProviderError(GpuwatchError):
-    """A provider gave no usable answer to a question; nothing was changed there."""
+    """A provider gave no usable answer to a request that only reads; nothing was changed."""
 
-    was_sent = True  # False: no request was made, so this says nothing new about the provider
+    was_sent = True  # False: no request was sent, so the error says nothing about the provider's health
 
 
 class ProviderDown(ProviderError):
-    """No connection, a timeout, a 5xx, an answer cut short."""
+    """No connection, a timeout, a 5xx, or an answer that is cut off."""
 
 
 class ProviderUnreachable(ProviderDown):
@@ -98,10 +98,10 @@ class ProviderUnreachable(ProviderDown):
 
 
 class RateLimited(ProviderError):
-    """Asked too often.
+    """Too many requests.
 
     Args:
-        retry_after_s: seconds to wait, as the provider says; None if it does not say.
+        retry_after_s: seconds to wait, as the provider states; None if it does not.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -122,15 +122,15 @@ class KeyRejected(ProviderError):
 
 
 class PayloadChanged(ProviderError):
-    """The answer has a shape that the parser does not know."""
+    """The answer has a shape that the parser does not support."""
 
 
 class NoRowUnderstood(PayloadChanged):
-    """The answer is a list of rows, and not one of them can be used: the format has changed.
+    """The answer has rows, but none is usable: the format has changed.
 
     Args:
-        rows: how many there are, at least 1.
-        drift: what differs, as far as the parser can say: "price field gone: x".
+        rows: how many rows there are, at least 1.
+        drift: what differs, as far as the parser can tell: "price field gone: x".
     """
 
     def __init__(self, message: str, rows: int, drift: Sequence[str] = ()) -> None:
@@ -144,7 +144,7 @@ class OrderError(GpuwatchError):
 
 
 class RefusalScope(StrEnum):
-    """What a refused order is about: nothing else within it needs to be ordered until the refusal expires."""
+    """What a refusal applies to: other orders within it are pointless until the refusal expires."""
 
     OFFER = "offer"
     MACHINE = "machine"
@@ -155,11 +155,11 @@ class RefusalScope(StrEnum):
 
 
 class OfferGone(OrderError):
-    """The offer was taken meanwhile; nothing was made.
+    """The offer is no longer available; nothing was created.
 
     Args:
-        scope: what else is gone with it; None: that offer alone.
-        lasts_s: how long, in seconds; None: as is usual for the scope.
+        scope: what else is gone with it; None: only that offer.
+        lasts_s: how long, in seconds; None: the default of the scope.
     """
 
     def __init__(self, message: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> None:
@@ -180,11 +180,11 @@ class RefusalKind(StrEnum):
 
 
 class OrderRefused(OrderError):
-    """The provider said no (or was never reached, `NOT_SENT`); nothing was made.
+    """The provider refused (or was never reached, `NOT_SENT`); nothing was created.
 
     Args:
-        scope: what it is about; None: as is usual for the kind.
-        lasts_s: how long, in seconds; None: as is usual for the scope.
+        scope: what it applies to; None: the default of the kind.
+        lasts_s: how long, in seconds; None: the default of the scope.
     """
 
     def __init__(
@@ -201,14 +201,14 @@ class OrderRefused(OrderError):
 
 
 def is_refusal(error: GpuwatchError) -> bool:
-    """Whether the provider itself said no, so that only a person can help."""
+    """Whether the provider itself refused, so that only a person can help."""
     if isinstance(error, OrderRefused):
         return error.kind is not RefusalKind.NOT_SENT
     return isinstance(error, KeyRejected)
 
 
 class OrderRateLimited(OrderError):
-    """Too many orders; nothing was made."""
+    """Too many orders; nothing was created."""
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -216,10 +216,10 @@ class OrderRateLimited(OrderError):
 
 
 class OutcomeUnknown(OrderError):
-    """The order was sent and its fate is not known. Never send it again before looking.
+    """The order was sent, and its outcome is unknown. Never send it again before checking.
 
     Args:
-        instance_id: what the provider may have made, if its answer named it.
+        instance_id: what the provider may have created, if its answer names it.
     """
 
     def __init__(self, message: str, instance_id: str | None = None) -> None:
@@ -228,11 +228,11 @@ class OutcomeUnknown(OrderError):
 
 
 class DeliveryError(GpuwatchError):
-    """A channel did not take a message, or not for all of its recipients.
+    """A channel did not accept a message, or not for all of its recipients.
 
     Args:
-        taken: keys of those of several recipients that need no further try: they have it, or said no for good.
-        refused: one line about those among them that said no; empty: nobody did.
+        taken: keys of the recipients that need no further attempt: they have it, or refused it for good.
+        refused: one line about those among them that refused; empty: none did.
     """
 
     def __init__(self, message: str, *, taken: Sequence[str] = (), refused: str = "") -> None:
@@ -245,8 +245,8 @@ class DeliverLater(DeliveryError):
     """Try again later.
 
     Args:
-        retry_after_s: the channel's own word; None: it gave none.
-        waits_s: what is customary there after the first, second, … try; the last repeats. Empty: back off.
+        retry_after_s: as the channel states; None: it states none.
+        waits_s: the usual waits of the channel after the first, second, … attempt; the last repeats. Empty: back off.
     """
 
     def __init__(
@@ -264,4 +264,4 @@ class DeliverLater(DeliveryError):
 
 
 class DeliveryRefused(DeliveryError):
-    """The channel will not take it, now or later (bad address, bot blocked, wrong token)."""
+    """The channel will not accept it, now or later (bad address, bot blocked, wrong token)."""

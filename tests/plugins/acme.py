@@ -70,7 +70,7 @@ class Market:
     def understood(self, value: Any, now: datetime) -> ParseResult:
         rows = at(value, "types")
         if not isinstance(rows, list):
-            raise PayloadChanged("acme: an answer without types")
+            raise PayloadChanged("acme: the answer has no types")
         seen = ParseResult(rows=len(rows))
         for row in rows:
             made = self.offer(row, now)
