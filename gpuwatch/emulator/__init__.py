@@ -1,7 +1,7 @@
 """A marketplace on loopback that speaks vast.ai's protocol, for the demo, tests and benchmarks.
 
-It follows the protocol's documents and recorded answers, not gpuwatch's own client: so the tests compare two
-independent readings of the protocol. docs/emulator.md describes it.
+It follows the protocol's documents and recorded answers, not gpuwatch's own client: the tests compare two independent
+readings of the protocol. docs/emulator.md describes it.
 """
 
 from gpuwatch.emulator.clock import ManualClock

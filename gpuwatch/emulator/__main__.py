@@ -35,7 +35,7 @@ FLAGS = (
 
 
 def main() -> int:
-    """Read the command line, and serve."""
+    """Parse the command line, and serve."""
     parser = argparse.ArgumentParser(prog="python -m gpuwatch.emulator", description=__doc__)
     for flag in FLAGS:
         if flag.kind is bool:
@@ -55,7 +55,7 @@ def serve(server: Marketplace | ProviderServer) -> int:
     ending = (signal.SIGINT, signal.SIGTERM)
     for name in ending:
         signal.signal(name, lambda *_: None)  # a shell makes its background jobs ignore SIGINT
-    # Waited for, not handled: an Event that two signals set at once waits for itself for ever.
+    # Wait for the signal instead of handling it: two signals that set an Event at once can block it for ever.
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     with server, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(f"{server.url}\n")

@@ -1,4 +1,4 @@
-"""HTTP answers, and every refusal in the marketplace's own words."""
+"""HTTP answers, and all refusals in the marketplace's own words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How the bytes are sent: faults change it, handlers never do."""
+    """How the bytes are sent: only faults change it, never handlers."""
 
     delay_s: float = 0.0  # before the first byte
     drip_s: float = 0.0  # between small pieces of the body
     cut_at: int | None = None  # bytes of the body after which the connection ends
-    reset: bool = False  # the connection is torn down instead of an answer
-    hold_s: float = 0.0  # the connection is kept and stays silent, then is closed
-    then: Callable[[], None] | None = None  # called when the silence is over, or the client gave up
+    reset: bool = False  # the connection is reset instead of an answer
+    hold_s: float = 0.0  # the connection stays open and silent, then closes
+    then: Callable[[], None] | None = None  # called when the silence ends, or the client gives up
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class EmulatorReply:
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
     delivery: Delivery = field(default_factory=Delivery)
-    rows: int = 0  # offers in the body: what the daily quota counts
+    rows: int = 0  # offers in the body, which the daily quota counts
 
     def delivered(self, **how: Any) -> EmulatorReply:
-        """Return the same bytes, delivered in another way."""
+        """Return the same bytes with another delivery."""
         return replace(self, delivery=replace(self.delivery, **how))
 
 
 class RefusedRequest(Exception):
-    """The marketplace refuses a request; carries the whole answer."""
+    """The marketplace refuses a request; contains the whole answer."""
 
     def __init__(self, reply: EmulatorReply) -> None:
         super().__init__(f"HTTP {reply.status}")
@@ -55,12 +55,12 @@ def reply(
 
 
 def text(body: str, status: int, content_type: str = "text/plain") -> EmulatorReply:
-    """Answer with something that is not JSON."""
+    """Return an answer that is not JSON."""
     return EmulatorReply(status, body.encode(), content_type=content_type)
 
 
 def refuse(status: int, error: str | None, msg: str, **more: Any) -> RefusedRequest:
-    """Build a refusal in the usual envelope; `error=None` leaves the code out."""
+    """Build a refusal in the usual envelope; `error=None` omits the code."""
     body: dict[str, Any] = {"success": False}
     if error is not None:
         body["error"] = error
@@ -68,31 +68,31 @@ def refuse(status: int, error: str | None, msg: str, **more: Any) -> RefusedRequ
 
 
 def bare(status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any) -> RefusedRequest:
-    """Build a refusal whose body lacks `success`, as some endpoints answer."""
+    """Build a refusal without `success`, as some endpoints send it."""
     return RefusedRequest(reply({"error": error, "msg": msg} | more, status, headers))
 
 
 def bad_query(msg: str) -> RefusedRequest:
-    """400 of the search; only the sentence about a bare value comes with `success`."""
+    """400 of the search; only the sentence about a bare value has `success`."""
     if msg.startswith("Input should"):
         return refuse(400, "invalid_request", msg)
     return bare(400, "invalid_request", msg)
 
 
 def bad_key(status: int) -> RefusedRequest:
-    """A key that is not known: 401, 403 or 404, depending on the endpoint."""
+    """The refusal of an unknown key: 401, 403 or 404, depending on the endpoint."""
     if status == 404:
         return bare(404, "auth_error", "Invalid user key")
     return refuse(status, "auth_error", "Invalid user key")
 
 
 def no_key() -> RefusedRequest:
-    """403 of everything but the search when no key is sent."""
+    """403 of everything but the search if no key is sent."""
     return refuse(403, "auth_error", "This action requires login.")
 
 
 def offer_gone(ask_id: int, shape: str) -> RefusedRequest:
-    """The offer is no longer there, in one of the four shapes that are on record."""
+    """The offer no longer exists, in one of the four recorded shapes."""
     gone = f"no_such_ask Instance type by id {ask_id} is not available."
     match shape:
         case "400":
@@ -115,17 +115,17 @@ def bad_create(ask_id: int | None, msg: str, error: str = "invalid_args") -> Ref
 
 
 def no_such_instance(contract: int) -> RefusedRequest:
-    """404: destroyed, or never ours."""
+    """404: destroyed, or it never existed."""
     return refuse(404, "no_such_instance", f"Instance {contract} not found.")
 
 
 def moved(location: str) -> EmulatorReply:
-    """301 of a path without its last slash; the body parses as JSON and looks harmless."""
+    """301 of a path without its trailing slash; the body parses as JSON and looks harmless."""
     return reply({"message": "The resource has been moved"}, 301, {"Location": location})
 
 
 def too_frequent(shape: str, threshold_s: float, now: float) -> EmulatorReply:
-    """429 for calls that come too fast, in one of the shapes that are on record."""
+    """429 for too frequent calls, in one of the recorded shapes."""
     said = f"{threshold_s:.1f}"
     match shape:
         case "text":
@@ -158,7 +158,7 @@ def _with_headers(wait_s: int, now: float) -> EmulatorReply:
 
 
 def quota_spent(limit: int, now: float) -> EmulatorReply:
-    """429 of the daily search quota: over until midnight UTC."""
+    """429 of the daily search quota, which resets at midnight UTC."""
     reset = (int(now) // 86_400 + 1) * 86_400
     body = {"error": "search_quota_exceeded", "msg": "Daily search quota exceeded", "limit": limit, "remaining": 0}
     return reply(body | {"retry_after": reset - int(now)}, 429, {"X-RateLimit-Reset": str(reset)})

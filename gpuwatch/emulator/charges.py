@@ -1,7 +1,7 @@
-"""GET charges/: what each contract cost, in whole UTC days, from the marketplace's own ledger.
+"""GET charges/: the cost of each contract, in whole UTC days, from the marketplace's own ledger.
 
-Source: the documentation of the endpoint (2026-08) and its example: `start` and `end` are the midnights of the first
-and the last charged day; amounts have three decimals; `limit` is 100 unless sent, at most 500; the latest come first.
+source: the documentation of the endpoint (2026-08) and its example: `start` and `end` are the midnights of the first
+and the last charged day; amounts have three decimals; `limit` is 100 by default, at most 500; the latest come first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MeteredCharge(NamedTuple):
 
 
 def charges(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """Answer one page; without both ends of `day` 400."""
+    """Return one page; 400 unless `day` has both ends."""
     filters = request.param("select_filters")
     first, last = days(filters if isinstance(filters, dict) else {"day": request.param("day")})
     books_at = request.now - simulation.options.charges_lag_s
@@ -52,10 +52,10 @@ def charges(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def days(filters: dict[str, Any]) -> tuple[int, int]:
-    """Return the midnights of the first and the last day that are asked for.
+    """Return the midnights of the first and the last requested day.
 
     Raises:
-        Refused: an end is missing or is not a number.
+        RefusedRequest: an end is missing or is not a number.
     """
     day = filters.get("day")
     ends = [day.get(name) for name in ("gte", "lte")] if isinstance(day, dict) else []
@@ -66,7 +66,7 @@ def days(filters: dict[str, Any]) -> tuple[int, int]:
 
 
 def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iterable[MeteredCharge]:
-    """Split what a meter counted on the days from `first` to `last`, and before `books_at`, into charges."""
+    """Split what a meter counted from day `first` to `last`, and before `books_at`, into charges."""
     spans = meter.between(first, min(last + DAY_S, books_at), books_at)
     for span in spans:
         for day in range(int(span.since // DAY_S * DAY_S), int(span.until) + 1, DAY_S):
@@ -80,7 +80,7 @@ def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iter
 
 
 def row_of(instance: EmulatedInstance, found: list[MeteredCharge], decimals: int) -> dict[str, Any]:
-    """Return one contract's row: an item for each kind at each price."""
+    """Return one contract's row, with an item for each kind at each price."""
     start, end = min(one.day for one in found), max(one.day for one in found)
     count = (end - start) // DAY_S + 1
     said = f"Instance {instance.id} Charges"
@@ -100,7 +100,7 @@ def row_of(instance: EmulatedInstance, found: list[MeteredCharge], decimals: int
 
 
 def item_of(group: list[MeteredCharge], decimals: int) -> dict[str, Any]:
-    """Return one line under a contract's row."""
+    """Return one item of a contract's row."""
     one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
     what, per = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
     return {
@@ -116,12 +116,12 @@ def item_of(group: list[MeteredCharge], decimals: int) -> dict[str, Any]:
 
 
 def rounded(usd: Decimal, decimals: int) -> float:
-    """Round as the marketplace does."""
+    """Round like the marketplace."""
     return float(usd.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
 
 
 def paged(rows: list[tuple[int, dict[str, Any]]], request: EmulatorRequest) -> EmulatorReply:
-    """Answer one page of rows, each with its contract's number before it."""
+    """Return one page of rows, each after its contract's number."""
     wish, token = request.param("limit", ROWS), request.params.get("after_token")
     limit = min(wish, MOST_ROWS) if isinstance(wish, int) and wish > 0 else ROWS
     ids = [contract for contract, _ in rows]

@@ -16,12 +16,12 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
-        """Return the present moment, Unix seconds."""
+        """Return the current time, Unix seconds."""
         with self._lock:
             return self._now
 
     def advance(self, seconds: float) -> float:
-        """Move forward (or back, for a clock that jumps) and answer the new moment."""
+        """Move forward (or back, for a clock that jumps) and return the new time."""
         with self._lock:
             self._now += seconds
             return self._now

@@ -1,4 +1,4 @@
-"""How an instance looks over the wire, and the list of them with its filters, pages and counts."""
+"""The wire format of an instance, and the list of instances with its filters, pages and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROM_ROW = (
     "direct_port_count", "static_ip", "geolocation", "verification", "rentable", "hosting_type", "dlperf",
     "total_flops", "score", "reliability2", "os_version", "mobo_name", "pci_gen", "pcie_bw", "num_gpus", "logo",
     "webpage", "storage_cost", "storage_total_cost", "credit_discount_max",
-    # The official client prints the first two of a live instance; the other two are in rows that people published.
+    # The official client prints the first two of a live instance; the other two are in published rows.
     "inet_up", "inet_down", "cuda_max_good", "driver_version",
 )  # fmt: skip
 STORED = frozenset({
@@ -67,18 +67,18 @@ def describe(instance: EmulatedInstance, now: float) -> dict[str, Any]:
 
 
 def without_premium(costs: dict[str, Any]) -> dict[str, Any]:
-    """Drop what only offers carry."""
+    """Drop fields that only offers have."""
     return {name: value for name, value in costs.items() if name != "slaPremiumPerHour"}
 
 
 def statuses(instance: EmulatedInstance) -> dict[str, Any]:
-    """Return the five fields that say what state it is in."""
+    """Return the five fields of its state."""
     names = ("actual_status", "intended_status", "cur_state", "next_state", "status_msg")
     return {name: getattr(instance, name) for name in names}
 
 
 def origin(instance: EmulatedInstance) -> dict[str, Any]:
-    """Return what the create said."""
+    """Return the fields from the create request."""
     body = instance.body
     env = body.get("env") or {}
     return {
@@ -96,7 +96,7 @@ def origin(instance: EmulatedInstance) -> dict[str, Any]:
 
 
 def access(instance: EmulatedInstance) -> dict[str, Any]:
-    """Return where it can be reached: ssh soon after the create, ports only while running."""
+    """Return its addresses: ssh soon after the create, ports only while running."""
     has_ssh, running = instance.has_ssh, instance.actual_status == "running"
     first = 40_000 + instance.id % 20_000
     host, port = instance.ssh or ("ssh5.vast.ai", 10_000 + instance.id % 50_000)
@@ -109,7 +109,7 @@ def access(instance: EmulatedInstance) -> dict[str, Any]:
         "ssh_host": host if has_ssh else None,
         "ssh_idx": "5" if has_ssh else None,
         "ssh_port": port if has_ssh else None,
-        # the market has no such field, for its containers let in root; a server here lets in whoever runs this
+        # the market has no such field, because its containers let in root; a server here lets in its own user
         **({"ssh_user": instance.ssh_user} if instance.ssh_user not in {None, "root"} else {}),
         "machine_dir_ssh_port": 5300,
         "direct_port_start": first if running else -1,
@@ -119,7 +119,7 @@ def access(instance: EmulatedInstance) -> dict[str, Any]:
 
 
 def opened(body: dict[str, Any]) -> list[str]:
-    """Return the container ports that a create opened with `-p HOST:PORT` in its `env`."""
+    """Return the container ports that the create opened with `-p HOST:PORT` in its `env`."""
     env = body.get("env")
     wishes = [name.split()[1] for name in env if name.startswith("-p ")] if isinstance(env, dict) else []
     ports = [wish.rpartition(":")[2] for wish in wishes]
@@ -127,12 +127,12 @@ def opened(body: dict[str, Any]) -> list[str]:
 
 
 def mapping(port: int) -> list[dict[str, str]]:
-    """Return one port of the host, under both protocols."""
+    """Return one host port, under both protocols."""
     return [{"HostIp": "0.0.0.0", "HostPort": str(port)}, {"HostIp": "::", "HostPort": str(port)}]  # noqa: S104
 
 
 def load(instance: EmulatedInstance, now: float) -> dict[str, Any]:
-    """Return the figures of a running instance; null until they are measured."""
+    """Return the measurements of a running instance; null until they exist."""
     on, use = instance.measured, instance.utilisation(now)
     busy = (use or 0.0) > 0
     since = instance.running_since
@@ -150,7 +150,7 @@ def load(instance: EmulatedInstance, now: float) -> dict[str, Any]:
 
 
 def listed(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[str, Any]]:
-    """Filter and order instances as `select_filters` and `order_by` ask."""
+    """Filter and order instances by `select_filters` and `order_by`."""
     if not isinstance(filters or {}, dict) or not all(isinstance(one, dict) for one in aslist(order)):
         raise bare(400, "invalid_request", "Error in query parameters: Input should be a valid dictionary")
     for column, operations in (filters or {}).items():
@@ -167,12 +167,12 @@ def listed(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[st
 
 
 def aslist(order: Any) -> list[Any]:
-    """Return the wanted order as a list, whatever was sent."""
+    """Return the requested order as a list, whatever was sent."""
     return order if isinstance(order, list) else [order] if order else []
 
 
 def passes(value: Any, op: str, wanted: Any) -> bool:
-    """Compare one value; what cannot be compared does not pass."""
+    """Compare one value; values that cannot be compared do not pass."""
     if value is None and not (op == "eq" and wanted is None):
         return False
     try:
@@ -188,12 +188,12 @@ def check_column(column: str) -> None:
 
 
 def page(rows: list[dict[str, Any]], limit: int, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    """Cut one page out of ordered rows; the token names the last row of the page before."""
+    """Cut one page out of ordered rows; the token names the last row of the previous page."""
     start = 0
     if token:
         last = read_token(token)
         exact = next((n + 1 for n, row in enumerate(rows) if row["id"] == last), None)
-        # The row may be gone since the last page: by id, which is the usual order, the next one still follows.
+        # The row may be gone since the last page: in the usual order, by id, the next row is still clear.
         start = exact or next((n for n, row in enumerate(rows) if row["id"] > last), len(rows))
     cut = rows[start : start + limit]
     more = start + limit < len(rows)
@@ -201,15 +201,15 @@ def page(rows: list[dict[str, Any]], limit: int, token: str | None) -> tuple[lis
 
 
 def make_token(last: int) -> str:
-    """Wrap the id of a page's last row."""
+    """Encode the id of a page's last row as a token."""
     return base64.b64encode(msgspec.json.encode({"values": {"id": last}})).decode()
 
 
 def read_token(token: str) -> int:
-    """Unwrap a token.
+    """Decode a token.
 
     Raises:
-        Refused: it is not one of ours.
+        RefusedRequest: it is not a valid token.
     """
     try:
         return int(msgspec.json.decode(base64.b64decode(token))["values"]["id"])
@@ -218,5 +218,5 @@ def read_token(token: str) -> int:
 
 
 def label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Count instances per label over all pages; those without stand under the empty text."""
+    """Count instances per label over all pages; those without a label under the empty text."""
     return dict(Counter(row["label"] or "" for row in rows))

@@ -15,7 +15,7 @@ Action = Callable[[MarketControls, dict[str, Any]], dict[str, Any]]
 
 
 def control(market: MarketControls, request: EmulatorRequest) -> EmulatorReply:
-    """Answer a request under /control/; an invalid one gets a 400 with one sentence."""
+    """Handle a request under /control/; an invalid one gets a 400 with one sentence."""
     name = request.path.removeprefix("/control/").strip("/")
     action = ACTIONS.get((request.method, name))
     if action is None:
@@ -29,9 +29,9 @@ def control(market: MarketControls, request: EmulatorRequest) -> EmulatorReply:
 
 
 def publish(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """List a new offer; returns its id and the moment it became visible.
+    """List a new offer; returns its id and the time when it became visible.
 
-    With `"warm": true` large answers are encoded anew first: a benchmark then measures its subject and not this server.
+    With `"warm": true` large answers are encoded first: a benchmark then measures its subject and not this server.
     """
     warm = body.pop("warm", False)
     with market.held():
@@ -48,7 +48,7 @@ def reprice(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def fault(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Switch a fault on, or all of them off with `{"clear": true}`."""
+    """Switch on a fault, or switch off all of them with `{"clear": true}`."""
     if body.get("clear"):
         market.faults.clear()
     else:
@@ -66,13 +66,13 @@ def tick(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def credit(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Set what the account has left."""
+    """Set the account's credit."""
     market.credit_usd = float(body["usd"])
     return {"success": True, "credit_usd": market.credit_usd}
 
 
 def happening(name: str) -> Action:
-    """A control for a method that returns nothing."""
+    """Build a control for a method that returns nothing."""
 
     def act(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
         getattr(market, name)(**body)

@@ -1,4 +1,4 @@
-"""A real SSH server for every running instance: each has a folder as its machine, and its start script runs there."""
+"""A real SSH server for every running instance: a folder stands for its machine, and its start script runs there."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ONSTART_S = 20.0
 
 
 class EmulatedMachines:
-    """The machines of a marketplace, by instance; all end with it.
+    """The machines of a marketplace, by instance; `close` ends them all.
 
     Args:
-        folder: where each gets a folder of its own.
+        folder: contains the folder of each machine.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,7 +28,7 @@ class EmulatedMachines:
         self.machines: dict[int, MachineSshd] = {}
 
     def changed(self, instance: EmulatedInstance) -> None:
-        """Boot or halt the machine of an instance, by its state. Its disk stays while the contract lives."""
+        """Boot or halt the machine of an instance, by its state. Its disk stays while the contract exists."""
         running = instance.actual_status == "running"
         if running and instance.id not in self.machines:
             machine = MachineSshd(self._folder / str(instance.id))
@@ -40,13 +40,13 @@ class EmulatedMachines:
             self.ended(instance.id)
 
     def ended(self, instance_id: int) -> None:
-        """Halt it: nothing of it goes on."""
+        """Halt it, with everything that it runs."""
         machine = self.machines.pop(instance_id, None)
         if machine is not None:
             machine.destroy()
 
     def close(self) -> None:
-        """Halt them all."""
+        """Halt all machines."""
         for instance_id in list(self.machines):
             self.ended(instance_id)
 

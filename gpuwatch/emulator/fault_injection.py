@@ -1,4 +1,4 @@
-"""What each fault does to a request or its answer."""
+"""The effect of each fault on a request or its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FaultHandler = Callable[[Simulation, EmulatorRequest, Fault, Answer], EmulatorRe
 BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1}</h1></center></body></html>"
 EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
 LONG_S = 600.0  # longer than any client waits
-# Faults that the endpoints themselves act on; the other kinds are in FAULT_HANDLERS and lifecycles.FATES.
+# Faults that the endpoints themselves implement; the other kinds are in FAULT_HANDLERS and lifecycles.FATES.
 QUIRKS = LIES | {
     "offer_gone", "refuse_create", "bid_lost", "duplicate_effect", "stale_answer", "other_hardware", "instance_null",
     "undead",
@@ -51,7 +51,7 @@ def quota(simulation: Simulation, _: EmulatorRequest, fault: Fault, __: Answer) 
 
 
 def status(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
-    """A bare status; at 502 to 504 the edge answers in HTML, else the API in JSON."""
+    """A bare status; for 502 to 504 the edge answers in HTML, otherwise the API in JSON."""
     code = int(fault.get("status", fault.kind))
     if code in EDGE:
         return text(BAD_GATEWAY.format(code, EDGE[code]), code, "text/html")
@@ -60,7 +60,7 @@ def status(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> Emu
 
 
 def wrong_body(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
-    """200 with a body that is not the answer."""
+    """200 with an unrelated body."""
     bodies = {
         "garbage": b'\x00\xff{]"offers": \xc3(, nonsense',
         "empty": b"",
@@ -73,22 +73,22 @@ def wrong_body(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) ->
 
 
 def redirected(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
-    """302 to another place; a client must not carry its key there."""
+    """302 to another place; a client must not send its key there."""
     return reply({"message": "Found"}, 302, {"Location": str(fault.get("location", "http://127.0.0.1:9/"))})
 
 
 def reset(_: Simulation, __: EmulatorRequest, ___: Fault, ____: Answer) -> EmulatorReply:
-    """The connection is torn down before anything happened."""
+    """Reset the connection before anything happens."""
     return EmulatorReply(200, b"").delivered(reset=True)
 
 
 def never(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
-    """The request never reaches the marketplace, and nobody says so."""
+    """Drop the request, silently."""
     return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)))
 
 
 def late(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """The request arrives so late that it takes effect `after_s` seconds after the client gave up."""
+    """Delay the request, so that it takes effect `after_s` seconds after the client gave up."""
 
     def arrive() -> None:
         with simulation.lock:
@@ -101,33 +101,33 @@ def late(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer:
 
 
 def silent_after(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """Accepted, then silence."""
+    """Accept it, then stay silent."""
     return answer().delivered(hold_s=float(fault.get("hold_s", LONG_S)))
 
 
 def reset_after(_: Simulation, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
-    """Accepted, then the connection is torn down."""
+    """Accept it, then reset the connection."""
     return answer().delivered(reset=True)
 
 
 def status_after(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """Accepted, and answered with a server's error all the same."""
+    """Accept it, but answer with a server error."""
     answer()
     code = int(fault.get("status", fault.kind.partition("_")[0]))
     return status(simulation, request, Fault(str(code), fault.settings), answer)
 
 
 def unparsable_after(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """Accepted, and answered with 200 and a body that says nothing."""
+    """Accept it, and answer 200 with a body without information."""
     answer()
     return wrong_body(simulation, request, Fault(fault.get("body", "empty"), {}), answer)
 
 
-# --- the answer comes, in a bad way ------------------------------------------------------------------------------
+# --- the answer arrives, but badly delivered -------------------------------------------------------------------
 
 
 def slow(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """Nothing for a while, then all of it."""
+    """Nothing for a while, then the whole answer."""
     return answer().delivered(delay_s=float(fault.get("delay_s", 1.0)))
 
 
@@ -137,27 +137,27 @@ def drip(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> Em
 
 
 def cut(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """The connection ends in the middle of the body."""
+    """End the connection in the middle of the body."""
     good = answer()
     return good.delivered(cut_at=int(len(good.body) * float(fault.get("share", 0.5))))
 
 
 def zipped(_: Simulation, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
-    """Compressed, when the client asked for that."""
+    """Compress the body, if the client accepts it."""
     return compressed(answer()) if request.gzip else answer()
 
 
 def bomb(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
-    """A small body that unpacks into `size_mb` million blanks, asked for or not."""
+    """Send a small body that unpacks into `size_mb` million spaces, accepted or not."""
     return EmulatorReply(200, packed_bomb(int(fault.get("size_mb", 300))), headers=(("Content-Encoding", "gzip"),))
 
 
 @functools.lru_cache(maxsize=4)
 def packed_bomb(size_mb: int) -> bytes:
-    """Pack `size_mb` million blanks into one gzip member; clients that stop after the first member see all of it."""
+    """Pack `size_mb` million spaces into one gzip member, so that clients that stop after the first member see all."""
     chunk = b" " * 1_000_000
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    block = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)  # stands alone, so it may be repeated
+    block = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)  # a complete block, so it may be repeated
     checksum = functools.reduce(lambda crc, _: zlib.crc32(chunk, crc), range(size_mb), 0)
     tail = struct.pack("<II", checksum, size_mb * len(chunk) & 0xFFFFFFFF)
     return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * size_mb + b"\x03\0" + tail
@@ -168,11 +168,11 @@ def compressed(answer: EmulatorReply) -> EmulatorReply:
     return replace(answer, body=gzip.compress(answer.body, 1), headers=(*answer.headers, ("Content-Encoding", "gzip")))
 
 
-# --- the answer comes, with wrong contents -----------------------------------------------------------------------
+# --- the answer arrives, with wrong contents ---------------------------------------------------------------------
 
 
 def renamed(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """A field of every offer has another name from today."""
+    """Rename a field of every offer."""
     old, new = fault.get("field", "dph_total"), fault.get("to", "price_total")
 
     def rename(row: dict[str, Any], _: int) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def renamed(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) ->
 
 
 def bad_values(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """A field of every `every`-th offer is NaN, huge, negative, text, null or missing."""
+    """Make a field of every `every`-th offer NaN, huge, negative, text, null or missing."""
     field, every = fault.get("field", "dph_total"), int(fault.get("every", 2))
     value = VALUES[fault.kind]
 
@@ -211,7 +211,7 @@ VALUES: dict[str, Any] = {
 
 
 def duplicated(_: Simulation, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
-    """Every offer comes twice."""
+    """Send every offer twice."""
     body = json.loads(answer().body)
     body["offers"] = [row for row in body.get("offers", []) for _ in range(2)]
     return EmulatorReply(200, json.dumps(body).encode())
@@ -223,11 +223,11 @@ def with_rows(answer: EmulatorReply, change: Callable[[dict[str, Any], int], dic
     for key in ("offers", "instances"):
         if isinstance(body.get(key), list):
             body[key] = [change(row, n) for n, row in enumerate(body[key])]
-    return replace(answer, body=json.dumps(body).encode())  # the stdlib writes NaN as NaN, which is the point
+    return replace(answer, body=json.dumps(body).encode())  # the standard library writes NaN as NaN, as intended
 
 
 def price_change(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """The host changes the price between the search and the create."""
+    """Change the host's price between the search and the create."""
     with simulation.lock:
         listing = simulation.market.listings.get(int(request.ids[0])) if request.ids else None
         if listing is not None:

@@ -1,4 +1,4 @@
-"""Which requests fail, and how: rules that are drawn per request."""
+"""Which requests fail, and how: rules that apply to each request with a probability."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = frozenset({*FAULT_HANDLERS, *QUIRKS, *FATES})
 
 @dataclass(slots=True)
 class FaultRule:
-    """One switched-on fault; `times` counts down, None is for ever."""
+    """One active fault; `times` counts down, None is for ever."""
 
     endpoints: frozenset[str]
     fault: Fault
@@ -32,10 +32,10 @@ class FaultRule:
 
 
 class FaultRules:
-    """The faults that are switched on, in the order in which they were added; the first that is drawn wins.
+    """The active faults, in the order in which they were added; the first one that applies wins.
 
     Args:
-        seed: the same seed and requests draw the same faults.
+        seed: the same seed and requests produce the same faults.
     """
 
     def __init__(self, seed: int) -> None:
@@ -53,11 +53,11 @@ class FaultRules:
         skip: int = 0,
         **settings: Any,
     ) -> None:
-        """Switch a fault on.
+        """Switch on a fault.
 
         Args:
             endpoint: a name of `routes.ROUTES`, or `search`, `list`, `any`.
-            kind: see docs/emulator.md; `KINDS` holds all.
+            kind: see docs/emulator.md; `KINDS` contains all.
             times: number of requests to fail; None: until `clear`.
             probability: that a covered request fails.
             skip: number of requests that succeed first.
@@ -75,7 +75,7 @@ class FaultRules:
             self._rules.append(FaultRule(endpoints, Fault(kind, settings), times, probability, skip))
 
     def clear(self) -> None:
-        """Switch all faults off."""
+        """Switch off all faults."""
         with self._lock:
             self._rules.clear()
 

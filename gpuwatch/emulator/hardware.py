@@ -1,4 +1,4 @@
-"""What the seeded market sells: GPU models with the figures that recorded rows show for them."""
+"""What the seeded market sells: GPU models with the figures of recorded rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class GpuModel(NamedTuple):
-    """One model as the marketplace spells it; figures are per GPU."""
+    """One model in the marketplace's spelling; figures are per GPU."""
 
     name: str
     ram_mib: int
@@ -21,7 +21,7 @@ class GpuModel(NamedTuple):
     arch: str = "nvidia"
 
 
-# source: recorded searches of 2026-02/03 and 2026-08 where they show the model; the rest follows vendors' data sheets.
+# source: recorded searches of 2026-02/03 and 2026-08 if they contain the model; else vendors' data sheets.
 GPUS = (
     GpuModel("RTX 4090", 24564, 890, 81.788928, 96.0, 879.2, 450.0, 0.0, 0.36, 30),
     GpuModel("RTX 5090", 32607, 1200, 107.0, 190.0, 1521.0, 575.0, 0.0, 0.55, 22),
@@ -52,7 +52,7 @@ BY_NAME = {gpu.name: gpu for gpu in reversed(GPUS)}
 
 
 def gpu_named(name: str) -> GpuModel:
-    """Return the model of this wire spelling; an unknown name gets the figures of an RTX 4090."""
+    """Return the model of a wire spelling; an unknown name gets the figures of an RTX 4090."""
     return BY_NAME.get(name) or GPUS[0]._replace(name=name)
 
 

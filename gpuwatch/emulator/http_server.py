@@ -1,4 +1,4 @@
-"""A small HTTP server on plain sockets: quick keep-alive, and control over how an answer fails."""
+"""A small HTTP server on plain sockets: fast keep-alive, and control over how an answer fails."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Answerer = Callable[[EmulatorRequest], EmulatorReply]
 
 
 class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A server on loopback: one thread a connection, all of which end with `close`.
+    """A server on loopback: one thread per connection; all of them end with `close`.
 
     Args:
-        port: 0 takes a free one.
+        port: 0 picks a free one.
         answer: called for every request, from any thread.
     """
 
@@ -51,21 +51,21 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The port it listens on."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def joined(self, connection: socket.socket) -> None:
-        """Remember an open connection."""
+        """Register an open connection."""
         with self._lock:
             self._open[connection] = threading.current_thread()
 
     def left(self, connection: socket.socket) -> None:
-        """Forget a connection that ended."""
+        """Remove a closed connection."""
         with self._lock:
             self._open.pop(connection, None)
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Close without a shutdown first: a reset must stay a reset."""
+        """Close it without a shutdown: a reset must remain a reset."""
         self.close_request(request)
 
     def close(self) -> None:
@@ -83,10 +83,10 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class LoopbackService:
-    """What answers on loopback from `start` (or entering) to `close`, in threads of its own. Subclasses `answer`.
+    """A server on loopback from `start` (or entering) to `close`, in threads of its own. Subclasses define `answer`.
 
     Args:
-        port: 0 takes a free one.
+        port: 0 picks a free one.
     """
 
     def __init__(self, port: int) -> None:
@@ -99,7 +99,7 @@ class LoopbackService:
         raise NotImplementedError
 
     def loops(self) -> list[Callable[[], None]]:
-        """What else runs while it serves; each ends when `wire.stopping` is set."""
+        """Further threads while it serves; each ends when `wire.stopping` is set."""
         return []
 
     def start(self) -> Self:
@@ -134,7 +134,7 @@ class LoopbackService:
 
     @property
     def url(self) -> str:
-        """The base URL, without a slash at its end."""
+        """The base URL, without a trailing slash."""
         return self.wire.url
 
 
@@ -147,7 +147,7 @@ class Connection(socketserver.StreamRequestHandler):
     connection: socket.socket
 
     def handle(self) -> None:
-        """Serve until the client leaves, the server stops, or an answer ends the connection."""
+        """Serve until the client disconnects, the server stops, or an answer ends the connection."""
         self.server.joined(self.connection)
         try:
             with contextlib.suppress(OSError):
@@ -235,7 +235,7 @@ class Connection(socketserver.StreamRequestHandler):
 
 
 def parse_request(method: str, target: str, headers: dict[str, str], raw: bytes) -> EmulatorRequest:
-    """Make a request of what was read."""
+    """Build a request from the received data."""
     parts = urlsplit(target)
     params = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
     bearer = headers.get("authorization", "")
@@ -248,7 +248,7 @@ def parse_request(method: str, target: str, headers: dict[str, str], raw: bytes)
 
 
 def head_of(answer: EmulatorReply, keep: bool) -> bytes:
-    """Write the status line and the headers; a cut answer still promises its whole length."""
+    """Return the status line and the headers; a cut answer still promises its whole length."""
     lines = [
         f"HTTP/1.1 {answer.status} {PHRASES.get(answer.status, 'Unknown')}",
         f"Content-Type: {answer.content_type}",
@@ -262,5 +262,5 @@ def head_of(answer: EmulatorReply, keep: bool) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def packed(body: bytes) -> bytes:
-    """Compress a body; the large ones are the same object every time and are compressed once."""
+    """Compress a body; large bodies are the same object every time and are compressed once."""
     return gzip.compress(body, 5)

@@ -1,8 +1,8 @@
 """Price increases that hosts announce for running contracts, and the renter's answers.
 
-Source: the generated specification and the official client (2026-08): one row per announcement, known by a number of
-its own; the new rate comes into force at the contract's present end, never before; a refused row leads to nothing. The
-client prints the GPU rates as dollars per GPU and hour, so they are for one GPU here.
+source: the generated specification and the official client (2026-08): one row per announcement, with its own number;
+the new rate applies from the contract's present end, never earlier; a rejected row has no effect. The client prints the
+GPU rates as dollars per GPU and hour, so they are for one GPU here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ SECONDS_A_MONTH = 720 * 3600
 
 
 class Proposal(NamedTuple):
-    """What a host asks for: USD per hour for all GPUs, USD per GB and month of disk, old and new platform fee.
+    """What a host proposes: USD per hour for all GPUs, USD per GB and month of disk, old and new platform fee.
 
-    `effective_after_s` moves the contract's end, and with it the cut-over, to so many seconds from now; None leaves it.
+    `effective_after_s` moves the contract's end, and with it the change of rates, to that many seconds from now; None
+    leaves it.
     """
 
     gpu_usd_hour: float
@@ -29,7 +30,7 @@ class Proposal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increase:
-    """One announcement; USD per hour for all GPUs, USD per GB and month, USD per GB of traffic, shares of one."""
+    """One announcement; USD per hour for all GPUs, USD per GB and month, USD per GB of traffic, fractions of one."""
 
     id: int
     contract_id: int
@@ -46,7 +47,7 @@ class Increase:
     created_at: float
 
     def row(self) -> dict[str, Any]:
-        """Return it as the list shows it; what does not change is null on both sides, as in the vendor's example."""
+        """Return its list row; unchanged values are null on both sides, as in the vendor's example."""
         disk = self.new_storage_cost
         fee = (self.new_fee, self.old_fee) if self.new_fee is not None else (None, None)
         return {
@@ -68,14 +69,14 @@ class Increase:
 
 @dataclass(slots=True)
 class Increases:
-    """All announcements; `answers` says what became of those that are no longer pending."""
+    """All announcements; `answers` contains the result of those that are no longer pending."""
 
     pending: dict[int, Increase] = field(default_factory=dict)
     answers: dict[int, str] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(999))
 
     def announce(self, **terms: Any) -> Increase:
-        """Add an announcement; an older one of the same contract is withdrawn."""
+        """Add an announcement; withdraws an older one of the same contract."""
         for older in [one for one in self.pending.values() if one.contract_id == terms["contract_id"]]:
             self.settle(older.id, "withdrawn")
         made = Increase(id=next(self._numbers), **terms)
@@ -83,7 +84,7 @@ class Increases:
         return made
 
     def settle(self, increase_id: int, answer: str) -> Increase:
-        """Take an announcement off the list.
+        """Remove an announcement from the list.
 
         Args:
             increase_id: a pending one.
@@ -97,7 +98,7 @@ class Increases:
         return settled
 
     def lapse(self, now: float, alive: set[int]) -> None:
-        """Drop what nobody answered until the contract's end, and what belongs to a contract that is gone."""
+        """Drop announcements without an answer at the contract's end, and those of a contract that is gone."""
         for one in list(self.pending.values()):
             if one.contract_end <= now or one.contract_id not in alive:
                 self.settle(one.id, "lapsed")

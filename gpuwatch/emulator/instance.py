@@ -11,7 +11,7 @@ from gpuwatch.emulator.machines import EmulatedMachine
 
 GPU_BILLED = frozenset({"running", "frozen", "rebooting"})
 NEVER = float("inf")
-# What a list that shows the past shows as it was then.
+# Fields that a delayed list shows as they were.
 REMEMBERED = (
     *("actual_status", "intended_status", "cur_state", "next_state", "status_msg"),
     *("has_ssh", "measured", "running_since", "label", "base_usd_hour", "end_date", "min_bid"),
@@ -19,7 +19,7 @@ REMEMBERED = (
 
 
 class RateChange(NamedTuple):
-    """Rates that an accepted increase brings, and when: USD per hour for all GPUs, USD per GB and month of disk."""
+    """The rates of an accepted increase, and their start: USD per hour for all GPUs, USD per GB and month of disk."""
 
     at: float
     gpu_usd_hour: float
@@ -28,7 +28,7 @@ class RateChange(NamedTuple):
 
 @dataclass(slots=True)
 class EmulatedInstance:
-    """One contract; what `GET instances/{id}/` says is derived from it."""
+    """One contract; the answer of `GET instances/{id}/` is derived from it."""
 
     id: int
     offer_id: int
@@ -52,44 +52,44 @@ class EmulatedInstance:
     measured: bool = False
     running_since: float | None = None
     gpu_util: float | None = 97.0
-    trace: list[tuple[float, float | None]] = field(default_factory=list)  # when the GPU use becomes which percentage
+    trace: list[tuple[float, float | None]] = field(default_factory=list)  # (time, GPU use in per cent from then on)
     rival_usd_hour: float | None = None
     queued: bool = False
     steps: list[LifecycleStep] = field(default_factory=list)
     cutover: RateChange | None = None
     expired_at: float | None = None
     ended_at: float = NEVER
-    shown: dict[str, Any] = field(default_factory=dict)  # fields that its row shows whatever was rented
-    ssh: tuple[str, int] | None = None  # where its ssh server really is, when a test has put one up
-    ssh_user: str | None = None  # whom that one lets in; None: root
+    shown: dict[str, Any] = field(default_factory=dict)  # values of its row that differ from the rented offer
+    ssh: tuple[str, int] | None = None  # the real address of its ssh server, if a test started one
+    ssh_user: str | None = None  # the login user of that server; None: root
     history: list[tuple[float, tuple[Any, ...]]] = field(default_factory=list)
 
     @property
     def image(self) -> str:
-        """The image that was asked for."""
+        """The requested image."""
         return str(self.body.get("image") or "vastai/base-image:latest")
 
     @property
     def disk_usd_hour(self) -> float:
-        """What the disk costs while the instance exists."""
+        """The price of the disk while the instance exists."""
         return float(self.row["storage_total_cost"])
 
     @property
     def gpu_usd_hour(self) -> float:
-        """What its GPUs cost per hour in its present state."""
+        """The hourly price of its GPUs in the current state."""
         return self.base_usd_hour if self.actual_status in GPU_BILLED else 0.0
 
     def utilisation(self, now: float) -> float | None:
-        """Return its GPU use, percent: the trace's last entry that is due, else what it was set to."""
+        """Return its GPU use in per cent: the latest due entry of the trace, else the value that was set."""
         due = [percent for at, percent in self.trace if at <= now]
         return due[-1] if due else self.gpu_util
 
     def remember(self, at: float) -> None:
-        """Keep what it looks like from now on, for lists that show the past."""
+        """Store a snapshot for delayed lists."""
         self.history.append((at, tuple(getattr(self, name) for name in REMEMBERED)))
 
     def as_of(self, then: float) -> EmulatedInstance:
-        """Return it as it was; at its oldest when it did not exist yet."""
+        """Return its state at a time; its oldest one if it did not exist yet."""
         known = [looks for at, looks in self.history if at <= then] or [looks for _, looks in self.history[:1]]
         past = copy.copy(self)
         for name, value in zip(REMEMBERED, known[-1] if known else (), strict=False):

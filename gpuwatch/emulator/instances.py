@@ -1,4 +1,4 @@
-"""Instances from create to destroy: a state machine driven by the clock, with a meter on each."""
+"""Instances from create to destroy: a state machine driven by the clock, with a meter for each."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gpuwatch.emulator.machines import EmulatedListing, PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields
 
-EXPIRED_KEPT_S = 48 * 3600.0  # an expired instance may be deleted so long after its end
+EXPIRED_KEPT_S = 48 * 3600.0  # an expired instance may be deleted this long after its end
 
 
 class Fleet:
     """All instances of the account.
 
     Args:
-        market: gives and takes GPUs.
-        ledger: the ledger that that records every create, destroy and rate.
+        market: allocates and frees GPUs.
+        ledger: records every create, destroy and rate.
         clock: Unix seconds.
-        credit_usd: what the account can spend; at zero everything stops.
-        delays: how long each stage of a start takes.
+        credit_usd: the account's credit; at zero everything stops.
+        delays: duration of each stage of a start.
     """
 
     def __init__(self, market: EmulatedMarket, ledger: Ledger, clock: Clock, credit_usd: float, delays: Delays) -> None:
@@ -38,16 +38,16 @@ class Fleet:
         self.alive: dict[int, EmulatedInstance] = {}
         self.gone: dict[int, EmulatedInstance] = {}
         self.increases = Increases()
-        self.charge_factor = 1.0  # what is really charged, as a multiple of what is listed
+        self.charge_factor = 1.0  # the real charge as a multiple of the listed one
         self.machines: EmulatedMachines | None = None
-        self.ssh_at: tuple[str, int] | None = None  # where the ssh server of every new instance really is
+        self.ssh_at: tuple[str, int] | None = None  # the real address of the ssh server of every new instance
 
     # --- the renter's actions --------------------------------------------------------------------------------
 
     def create(
         self, listing: EmulatedListing, body: dict[str, Any], now: float, *, won: bool = True
     ) -> EmulatedInstance:
-        """Rent an offer; `won=False` makes the stopped contract of a bid that lost at once."""
+        """Rent an offer; `won=False` creates the stopped contract of a bid that lost at once."""
         price = body.get("price")
         base = listing.slice.base_usd_hour if price is None else float(price)
         row = listing.row(PriceView(False, float(body["disk"])), now)
@@ -79,21 +79,21 @@ class Fleet:
         return instance
 
     def doom(self, instance: EmulatedInstance, fate: str, after_s: float) -> None:
-        """Decide how a fresh instance will end; see `lives.FATES`."""
+        """Decide how a new instance will end; see `lifecycles.FATES`."""
         instance.steps = with_fate(instance.steps, fate, after_s)
 
     def destroy(self, instance: EmulatedInstance, now: float) -> None:
-        """End an instance; its GPUs are for sale again."""
+        """End an instance, and free its GPUs."""
         self._end(instance, "destroy", now)
 
     def stop(self, instance: EmulatedInstance, now: float) -> None:
-        """Stop as the renter asked: the disk stays and is billed, the GPUs are for sale again."""
+        """Stop it for the renter: the disk stays and is billed, the GPUs become free."""
         instance.steps, instance.queued = [], False
         self._change(instance, stopped_states() | {"actual_status": "exited", "status_msg": None}, now)
         self.market.release(instance.machine, instance.id)
 
     def start(self, instance: EmulatedInstance, now: float) -> bool:
-        """Start a stopped instance; False means that its GPUs are taken, or a rival pays more, and the start waits."""
+        """Start a stopped instance; False: its GPUs are taken, or a rival pays more, and the start waits."""
         if instance.intended_status == "running" and not instance.queued and instance.rival_usd_hour is None:
             return True
         if not self._can_have_gpus(instance):
@@ -104,7 +104,7 @@ class Fleet:
         return True
 
     def set_bid(self, instance: EmulatedInstance, usd_hour: float, now: float) -> None:
-        """Change a bid; one of at least what the rival pays wins the GPUs back."""
+        """Change a bid; a bid of at least the rival's price wins the GPUs back."""
         instance.base_usd_hour = usd_hour
         self._book("bid", instance, now)
         self._meter(instance, now)
@@ -112,7 +112,7 @@ class Fleet:
             self._resume(instance, now)
 
     def reboot(self, instance: EmulatedInstance, now: float) -> None:
-        """Restart the container without giving the GPUs back."""
+        """Restart the container without freeing the GPUs."""
         self._change(instance, {"actual_status": "rebooting", "measured": False}, now)
         again = Delays(running_s=instance.delays.reboot_s, measured_s=instance.delays.measured_s)
         instance.steps = up(now, again, instance.image)
@@ -128,14 +128,14 @@ class Fleet:
         rival_usd_hour: float | None = None,
         resume_after_s: float | None = None,
     ) -> None:
-        """Somebody pays more: stopped, in the documented disguise or in the one seen live.
+        """Stop an instance because somebody pays more, in the documented form or in the one seen live.
 
         Args:
-            instance: who loses its GPUs.
-            now: when.
-            as_stop: the disguise seen live: every word says `stopped`, as if the renter had stopped it.
-            rival_usd_hour: what the other one pays, the new `min_bid`; a bid of at least that wins the GPUs back.
-            resume_after_s: when the other one is done; None is not by itself.
+            instance: the one that loses its GPUs.
+            now: the time.
+            as_stop: the form seen live: every status says `stopped`, as if the renter had stopped it.
+            rival_usd_hour: the rival's price, the new `min_bid`; a bid of at least this wins the GPUs back.
+            resume_after_s: when the rival leaves; None: it does not leave by itself.
         """
         instance.min_bid = instance.rival_usd_hour = rival_usd_hour or instance.base_usd_hour * 1.25
         instance.steps = [] if resume_after_s is None else [LifecycleStep(now + resume_after_s, {"event": "resume"})]
@@ -145,24 +145,24 @@ class Fleet:
         self._change(instance, changes, now)
 
     def rival_leaves(self, instance: EmulatedInstance, now: float) -> None:
-        """The other bidder is done: the instance resumes by itself."""
+        """End the rival's rental: the instance resumes by itself."""
         if instance.rival_usd_hour is not None and instance.id in self.alive:
             instance.min_bid = float(instance.row["min_bid"])
             self._resume(instance, now)
 
     def befall(self, instance: EmulatedInstance, changes: dict[str, Any], now: float) -> None:
-        """Set an instance's public state outright; nothing that was planned for it happens any more."""
+        """Set an instance's public state directly; cancels everything that was planned for it."""
         instance.steps = []
         self._change(instance, changes, now)
 
     def recover(self, instance: EmulatedInstance, now: float) -> None:
-        """A host that was away is back: the instance runs, and is measured again a moment later."""
+        """Bring back an absent host: the instance runs, and is measured again a moment later."""
         running = {"actual_status": "running", "cur_state": "running", "next_state": "running"}
         self._change(instance, running | {"intended_status": "running"}, now)
         instance.steps = [LifecycleStep(now + instance.delays.measured_s, {"measured": True})]
 
     def change_rates(self, instance: EmulatedInstance, gpu_usd_hour: float, storage_cost: float, now: float) -> None:
-        """Let a running contract cost something else from now on."""
+        """Change the price of a running contract from now on."""
         instance.base_usd_hour = gpu_usd_hour
         row = instance.row | {"storage_cost": storage_cost}
         instance.row = row | price_fields(row, gpu_usd_hour, float(instance.body["disk"]))
@@ -171,7 +171,7 @@ class Fleet:
         self._meter(instance, now)
 
     def announce(self, instance: EmulatedInstance, asked: Proposal, now: float) -> int:
-        """The host announces another price for the time after the contract's end; returns the announcement's number."""
+        """Announce the host's price for the time after the contract's end; returns the announcement's number."""
         if asked.effective_after_s is not None:
             self.end_at(instance, now + asked.effective_after_s, now)
         old_fee, new_fee = asked.fees or (None, None)
@@ -192,7 +192,7 @@ class Fleet:
         return made.id
 
     def accept(self, increase_id: int, now: float) -> int:
-        """The renter accepts: the contract is extended, the new rates begin at its old end. Answers the contract."""
+        """Accept for the renter: the contract is extended, the new rates begin at its old end. Returns the contract."""
         taken = self.increases.settle(increase_id, "accepted")
         instance = self.alive[taken.contract_id]
         disk = taken.new_storage_cost
@@ -202,7 +202,7 @@ class Fleet:
         return instance.id
 
     def end_at(self, instance: EmulatedInstance, at: float, now: float) -> None:
-        """Move the end of a contract; one that had expired lives again until then."""
+        """Move the end of a contract; an expired one becomes active again until then."""
         instance.end_date, instance.expired_at = at, None
         instance.remember(now)
 
@@ -215,7 +215,7 @@ class Fleet:
     # --- time ------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Let everything happen that was due until now, in order, credit running out included."""
+        """Apply everything that is due, in order, including running out of credit."""
         while True:
             due = min((self._due(one) for one in self.alive.values()), default=NEVER)
             broke_at = self._broke_at()
@@ -232,11 +232,11 @@ class Fleet:
                 self._resume(instance, now)
 
     def credit(self, now: float) -> float:
-        """Return what the account has left, USD."""
+        """Return the account's credit, USD."""
         return self.credit_usd - float(self.ledger.spent_usd(now))
 
     def can_pay(self, now: float) -> bool:
-        """Whether a micro-dollar is left."""
+        """Whether at least a micro-dollar is left."""
         return round(self.credit(now), 6) > 0
 
     def _happen(self, due: float) -> None:
@@ -250,7 +250,7 @@ class Fleet:
         return min(self._term(instance), instance.steps[0].at if instance.steps else NEVER)
 
     def _term(self, instance: EmulatedInstance) -> float:
-        """When its contract changes by itself: new rates, the end, the deletion after the end."""
+        """Return when its contract changes by itself: new rates, the end, the deletion after the end."""
         if instance.cutover is not None:
             return min(instance.cutover.at, instance.end_date)
         return instance.end_date if instance.expired_at is None else instance.expired_at + EXPIRED_KEPT_S
@@ -347,5 +347,5 @@ class Fleet:
 
 
 def stopped_states() -> dict[str, Any]:
-    """The three words that all say `stopped` after a stop, whoever caused it."""
+    """Return the three statuses that all say `stopped` after a stop, whatever its cause."""
     return {"intended_status": "stopped", "cur_state": "stopped", "next_state": "stopped"}

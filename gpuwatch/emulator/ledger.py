@@ -1,4 +1,4 @@
-"""What really happened, apart from what the protocol shows: append-only, for audits by tests."""
+"""What really happened, regardless of what the protocol shows: append-only, for audits by tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDS = frozenset({"destroy", "expired"})
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One line; prices in micro-dollars per hour for the whole offer.
+    """One entry; prices in micro-dollars per hour for the whole offer.
 
     `kind` is `create`, `destroy`, `expired` (deleted by the marketplace), `bid`, or `rate` (the running price changed).
     """
@@ -30,7 +30,7 @@ class LedgerEntry:
 
 
 class MeteredSpan(NamedTuple):
-    """Some time at unchanged rates; Unix seconds, USD per hour."""
+    """A time span at constant rates; Unix seconds, USD per hour."""
 
     since: float
     until: float
@@ -39,21 +39,21 @@ class MeteredSpan(NamedTuple):
 
     @property
     def seconds(self) -> Decimal:
-        """How long it was; a clock that stepped back makes it empty, never negative."""
+        """Its duration in seconds; 0, never negative, if the clock stepped back."""
         return Decimal(repr(max(0.0, self.until - self.since)))
 
     @property
     def usd(self) -> Decimal:
-        """What it cost, unrounded."""
+        """Its cost, unrounded."""
         return (self.gpu_usd_hour + self.disk_usd_hour) * self.seconds / 3600
 
     def within(self, start: float, end: float) -> MeteredSpan:
-        """Return the part of it that lies in [start, end)."""
+        """Return the part of it in [start, end)."""
         return self._replace(since=max(self.since, start), until=min(self.until, end))
 
 
 class TrafficCharge(NamedTuple):
-    """Traffic: so many GB at a price, all at one moment."""
+    """Traffic: GB at a price, all at one time."""
 
     at: float
     kind: str  # `bwd` or `bwu`
@@ -63,7 +63,7 @@ class TrafficCharge(NamedTuple):
 
 @dataclass(slots=True)
 class BillingMeter:
-    """What one instance costs: closed spans, the span that is open, and its traffic."""
+    """The cost of one instance: closed spans, the open span, and its traffic."""
 
     spans: list[MeteredSpan] = field(default_factory=list)
     lumps: list[TrafficCharge] = field(default_factory=list)
@@ -78,7 +78,7 @@ class BillingMeter:
         return self.gpu_usd_hour + self.disk_usd_hour
 
     def set_rates(self, now: float, gpu_usd_hour: Decimal, disk_usd_hour: Decimal) -> None:
-        """Go on at other rates from now; the same rates change nothing."""
+        """Change the rates from now on; the same rates change nothing."""
         if (gpu_usd_hour, disk_usd_hour) == (self.gpu_usd_hour, self.disk_usd_hour):
             return
         closed = self._open(now)
@@ -93,7 +93,7 @@ class BillingMeter:
         self.closed_usd += lump.gb * lump.usd_gb
 
     def usd(self, now: float) -> Decimal:
-        """Return the whole cost up to now, USD, unrounded."""
+        """Return the total cost up to now, USD, unrounded."""
         return self.closed_usd + self._open(now).usd
 
     def between(self, start: float, end: float, now: float) -> list[MeteredSpan]:
@@ -114,22 +114,22 @@ class Ledger:
     """The marketplace's own books.
 
     Args:
-        settle: brings the marketplace up to the present and answers it; called before anything is read.
+        settle: brings the marketplace up to date and returns the time; called before anything is read.
     """
 
     settle: Callable[[], float]
     _entries: list[LedgerEntry] = field(default_factory=list)
     _meters: dict[int, BillingMeter] = field(default_factory=dict)
-    _open: dict[int, BillingMeter] = field(default_factory=dict)  # the others cost nothing any more
+    _open: dict[int, BillingMeter] = field(default_factory=dict)  # the others no longer cost anything
     _closed_usd: Decimal = Decimal(0)
     _orders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def append(self, entry: LedgerEntry) -> None:
-        """Write one line; nothing is ever changed or taken out."""
+        """Append one entry; entries are never changed or removed."""
         self._entries.append(entry)
 
     def meter(self, instance_id: int) -> BillingMeter:
-        """Return the meter of an instance, a new one at first."""
+        """Return the meter of an instance, a new one if necessary."""
         if instance_id not in self._meters:
             self._meters[instance_id] = self._open[instance_id] = BillingMeter()
         return self._meters[instance_id]
@@ -142,23 +142,23 @@ class Ledger:
             self._closed_usd += meter.closed_usd
 
     def keep_order(self, instance_id: int, body: dict[str, Any]) -> None:
-        """Keep the body of a create, secrets included: for audits here or over /control, never logged."""
+        """Keep the body of a create, including secrets: for audits here or over /control, never logged."""
         self._orders[instance_id] = body
 
     def order(self, instance_id: int) -> dict[str, Any]:
-        """Return the body of the create that made an instance, as it was sent."""
+        """Return the body of the create of an instance, as it was sent."""
         self.settle()
         return dict(self._orders[instance_id])
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All lines, oldest first."""
+        """All entries, oldest first."""
         self.settle()
         return tuple(self._entries)
 
     @property
     def creates(self) -> tuple[LedgerEntry, ...]:
-        """Every instance that was ever created, whether or not the answer arrived."""
+        """Every instance ever created, whether or not the answer arrived."""
         return tuple(entry for entry in self.entries if entry.kind == "create")
 
     @property
@@ -167,17 +167,17 @@ class Ledger:
         return tuple(entry for entry in self.entries if entry.kind == "destroy")
 
     def creates_by_label(self) -> dict[str | None, int]:
-        """Count the creates under the label that each was made with."""
+        """Count the creates by their label."""
         return dict(Counter(entry.label for entry in self.creates))
 
     def alive(self) -> tuple[int, ...]:
-        """Return the instances that were made and neither destroyed nor deleted by the marketplace, by id."""
+        """Return the instances that were created and neither destroyed nor deleted by the marketplace, by id."""
         entries = self.entries
         gone = {entry.instance_id for entry in entries if entry.kind in ENDS}
         return tuple(e.instance_id for e in entries if e.kind == "create" and e.instance_id not in gone)
 
     def bill_microusd(self, instance_id: int | None = None) -> int:
-        """Return what one instance, or everything, has cost so far, in whole micro-dollars."""
+        """Return the cost so far of one instance, or of everything, in whole micro-dollars."""
         now = self.settle()
         return micro(self.spent_usd(now, instance_id))
 
@@ -188,7 +188,7 @@ class Ledger:
         return sum((meter.usd(now) for meter in self._open.values()), self._closed_usd)
 
     def burn_usd_hour(self) -> Decimal:
-        """Return what is being spent just now, USD per hour."""
+        """Return the current spend rate, USD per hour."""
         return sum((meter.usd_hour for meter in self._open.values()), Decimal(0))
 
     def summary(self) -> dict[str, Any]:

@@ -28,24 +28,24 @@ PULLING = (
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds from create until each stage; the defaults make a demo pleasant, the real thing takes minutes."""
+    """Seconds from create to each stage; the defaults suit a demo, a real start takes minutes."""
 
     created_s: float = 0.3
     ssh_s: float = 0.6
     loading_s: float = 0.8
     running_s: float = 3.0
-    measured_s: float = 1.0  # after running: load figures appear
+    measured_s: float = 1.0  # after running: measurements appear
     reboot_s: float = 1.0
     start_s: float = 1.0  # from stopped to running again
 
     def before_running(self) -> tuple[float, float, float]:
-        """Return created, ssh and loading, moved forward where the whole start is shorter than they are."""
+        """Return created, ssh and loading, shortened to the whole start if that is shorter."""
         most = self.running_s
         return min(self.created_s, 0.1 * most), min(self.ssh_s, 0.2 * most), min(self.loading_s, 0.3 * most)
 
 
 class LifecycleStep(NamedTuple):
-    """What changes on an instance, and when."""
+    """A change of an instance, and its time."""
 
     at: float
     changes: dict[str, Any]
@@ -64,12 +64,12 @@ def startup(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
 
 
 def in_order(steps: list[LifecycleStep]) -> list[LifecycleStep]:
-    """Sort by time alone; steps of one moment keep their order."""
+    """Sort by time only; steps at the same time keep their order."""
     return sorted(steps, key=lambda step: step.at)
 
 
 def pulling(start: float, end: float, image: str) -> list[LifecycleStep]:
-    """Docker's words while the image comes, spread over the time it takes."""
+    """Return docker's messages during the image download, spread over its duration."""
     pause = max(0.0, end - start) / (len(PULLING) + 1)
     return [
         LifecycleStep(start + pause * n, {"status_msg": said.format(image=image)}) for n, said in enumerate(PULLING)
@@ -77,7 +77,7 @@ def pulling(start: float, end: float, image: str) -> list[LifecycleStep]:
 
 
 def up(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
-    """The last steps of every start: running, and a moment later measured."""
+    """Return the last steps of every start: running, and a moment later measured."""
     said = f"success, running {image.replace(':', '_')}/ssh"
     running = {"actual_status": "running", "cur_state": "running", "status_msg": said, "measured": False}
     at = now + delays.running_s
@@ -85,15 +85,15 @@ def up(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
 
 
 def with_fate(steps: list[LifecycleStep], fate: str, after_s: float) -> list[LifecycleStep]:
-    """Change a start-up so that it ends differently.
+    """Change a start so that it ends differently.
 
     Args:
-        steps: the start-up as it would go.
+        steps: the normal steps of the start.
         fate: see `FATES`.
-        after_s: for what happens to a running instance: seconds after it began to run.
+        after_s: for the fate of a running instance: seconds after it began to run.
 
     Raises:
-        ValueError: there is no such fate.
+        ValueError: unknown fate.
     """
     if fate not in FATES:
         raise ValueError(f"no such fate: {fate}; there are {', '.join(FATES)}")

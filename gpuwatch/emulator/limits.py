@@ -20,7 +20,7 @@ class Limits:
     Args:
         intervals: whether the minimum intervals are enforced.
         shape: shape of the 429.
-        rows_per_day: rows that searches may return until midnight UTC; None is no quota.
+        rows_per_day: rows that searches may return until midnight UTC; None: no quota.
         search_every_s: seconds between two searches, for a marketplace stricter than its specification.
     """
 
@@ -37,7 +37,7 @@ class Limits:
         self._rows: dict[tuple[str, int], int] = {}
 
     def too_soon(self, endpoint: str, identity: str, now: float) -> EmulatorReply | None:
-        """Return the 429 of a call that follows the last one too closely, or None and remember the call."""
+        """Return the 429 of a call that follows the last one too closely; None: allowed, and recorded."""
         threshold = self._threshold_s.get(endpoint)
         if not self.intervals or threshold is None:
             return None
@@ -48,7 +48,7 @@ class Limits:
         return None
 
     def quota(self, identity: str, now: float) -> EmulatorReply | None:
-        """Return the 429 of a spent row quota, or None."""
+        """Return the 429 of a used-up row quota, or None."""
         if self.rows_per_day is None or self.rows_today(identity, now) < self.rows_per_day:
             return None
         return quota_spent(self.rows_per_day, now)
@@ -60,5 +60,5 @@ class Limits:
             self._rows[day] = self._rows.get(day, 0) + rows
 
     def rows_today(self, identity: str, now: float) -> int:
-        """Return how many rows this identity got since midnight UTC."""
+        """Return the number of rows that this identity received since midnight UTC."""
         return self._rows.get((identity, int(now // 86_400)), 0)

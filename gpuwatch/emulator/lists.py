@@ -47,7 +47,7 @@ Rows = list[dict[str, Any]]
 def lied(
     lie: Fault, rows: Rows, cut: Rows, token: str | None, limit: int, request: EmulatorRequest
 ) -> tuple[Rows, Rows, str | None]:
-    """Falsify a list; returns all rows (for the counts), the page, and the token that it ends with."""
+    """Falsify a list; returns all rows (for the counts), the page, and its token."""
     match lie.kind:
         case "list_empty":
             return [], [], None
@@ -68,12 +68,12 @@ def lied(
 
 
 def twice(rows: Rows) -> Rows:
-    """Show every row two times."""
+    """Show every row twice."""
     return [row for row in rows for _ in range(2)]
 
 
 def overlapped(rows: Rows, cut: Rows, count: int) -> Rows:
-    """Begin a page with the last rows of the page before it."""
+    """Begin a page with the last rows of the previous page."""
     if not cut:
         return cut
     start = rows.index(cut[0])
@@ -81,14 +81,14 @@ def overlapped(rows: Rows, cut: Rows, count: int) -> Rows:
 
 
 def chosen_columns(rows: Rows, columns: Any) -> Rows:
-    """Keep the asked columns; all of them for `["*"]` or nothing."""
+    """Keep the requested columns; all of them for `["*"]` or nothing."""
     if not isinstance(columns, list) or not columns or "*" in columns:
         return rows
     return [{name: row[name] for name in map(str, columns) if name in row} for row in rows]
 
 
 def visible(simulation: Simulation, request: EmulatorRequest) -> Rows:
-    """Return what a list shows: with a lag all is as it was, and without those that it omits for a while."""
+    """Return the visible instances: delayed if there is a lag, and without those that are omitted for a while."""
     lag = simulation.options.list_lag_s
     if request.has_quirk("list_lag") and request.quirk is not None:
         lag = float(request.quirk.get("seconds", 30.0))
@@ -108,7 +108,7 @@ def omitted(simulation: Simulation, request: EmulatorRequest, instance: Emulated
 
 
 def instances_v0(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """GET v0 instances/: closed for accounts made since June 2026."""
+    """GET v0 instances/: closed for accounts created since June 2026."""
     if simulation.options.new_account:
         raise refuse(410, "deprecated_endpoint", V0_CLOSED)
     return reply({"instances": visible(simulation, request)})

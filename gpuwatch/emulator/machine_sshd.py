@@ -1,8 +1,8 @@
-"""A real SSH server per rented machine: Debian's sshd on loopback, with a folder of its own as the machine.
+"""A real SSH server per rented machine: Debian's sshd on loopback, with a folder that stands for the machine.
 
-It runs as whoever runs it, and lets in the keys of its own `authorized_keys` alone. Each login gets HOME and its
-working folder inside the machine's folder, and its shell reads start-up files there alone. Faults: it refuses, loses
-its network, gets notice, has a wrong clock, or dies with everything it ran.
+It runs as the current user, and accepts only the keys of its own `authorized_keys`. Each login gets HOME and its
+working folder inside the machine's folder, and its shell reads start-up files only there. Faults: it refuses, loses its
+network, gets notice, has a wrong clock, or dies with all its processes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 SSHD = "/usr/sbin/sshd"
 _STARTS_S = 60.0
-_PORTS = range(10_000, 32_000)  # below those that systems give out: nobody gets one while its machine is offline
-# the key exchange that SSH clients prefer takes six times as long, and nobody listens on loopback
+_PORTS = range(10_000, 32_000)  # below the ephemeral ports: nobody else gets one while its machine is offline
+# the default key exchange of SSH clients takes six times as long, and nobody eavesdrops on loopback
 _CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -42,7 +42,7 @@ MaxStartups 200
 ForceCommand {folder}/etc/login
 LogLevel ERROR
 """
-# `bin` comes first on PATH: a fault is a program of that name there
+# `bin` is first on PATH: a fault is a program of that name there
 _LOGIN = """\
 #!/bin/sh
 [ -e "{folder}/etc/down" ] && exit 255
@@ -63,7 +63,7 @@ class MachineSshd:
     """One machine. Use it as a context manager, or call `start` and `destroy`.
 
     Args:
-        folder: of the machine; made.
+        folder: of the machine; created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ class MachineSshd:
 
     @property
     def user(self) -> str:
-        """Who may log in: whoever runs this."""
+        """The login user: the current one."""
         import pwd  # noqa: PLC0415 - not on every system
 
         return pwd.getpwuid(os.getuid()).pw_name
@@ -87,13 +87,13 @@ class MachineSshd:
         self.destroy()
 
     def authorize(self, public_key: str) -> None:
-        """Let a key in."""
+        """Add an authorized key."""
         self._etc()
         with (self.folder / "etc/authorized_keys").open("a", encoding="ascii") as file:
             file.write(public_key + "\n")
 
     def start(self) -> None:
-        """Boot: the SSH server answers when this returns."""
+        """Boot: when this returns, the SSH server answers."""
         etc = self._etc()
         if not (etc / "host_key").exists():
             argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key")]
@@ -102,14 +102,14 @@ class MachineSshd:
         (etc / "login").write_text(_LOGIN.format(folder=self.folder))
         (etc / "login").chmod(0o755)
         if os.getuid() == 0:
-            Path("/run/sshd").mkdir(exist_ok=True)  # sshd of root wants it, and its package leaves it to the boot
+            Path("/run/sshd").mkdir(exist_ok=True)  # root's sshd needs it, and the package creates it only at boot
         with (etc / "log").open("ab") as log:
             argv = [SSHD, "-D", "-e", "-f", str(etc / "config")]
             self._sshd = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
         self._wait()
 
     def destroy(self) -> None:
-        """The machine is no more: the server, every session and everything that they started."""
+        """Destroy the machine: the server, every session and all their processes."""
         self.disconnect()
         for _ in range(20):
             left = self.processes()
@@ -121,7 +121,7 @@ class MachineSshd:
             time.sleep(0.02)
 
     def disconnect(self) -> None:
-        """The network is gone: sessions break, new ones are refused; what runs there goes on."""
+        """Cut the network: sessions break, new ones are refused; processes keep running."""
         if self._sshd is None:
             return
         children = _descendants(self._sshd.pid)
@@ -129,12 +129,12 @@ class MachineSshd:
         self._sshd.wait()
         self._sshd = None
         for one in children:
-            if _name(one).startswith("sshd"):  # the sessions' own processes; what they started lives on
+            if _name(one).startswith("sshd"):  # the processes of the sessions; those that they started survive
                 with suppress(ProcessLookupError):
                     os.kill(one, signal.SIGKILL)
 
     def refuse(self, *, refuses: bool = True) -> None:
-        """Logins succeed, and get nothing."""
+        """Accept logins, but return nothing."""
         down = self.folder / "etc/down"
         if refuses:
             down.touch()
@@ -148,14 +148,14 @@ class MachineSshd:
         path.chmod(0o755)
 
     def preempt(self, notice_s: float) -> None:
-        """The provider takes the machine back: TERM to every runner now; the caller destroys it after the notice."""
+        """Give notice: TERM to every runner now; the caller destroys the machine after the notice."""
         for one in self.processes():
             if "supervise" in _command(one):
                 with suppress(ProcessLookupError):
                     os.kill(one, signal.SIGTERM)
 
     def processes(self) -> list[int]:
-        """Everything that runs there."""
+        """All processes of the machine."""
         mark = f"GPUWATCH_MACHINE={self.folder}".encode()
         return [one for one in _all_processes() if mark in _environment(one)]
 

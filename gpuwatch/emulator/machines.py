@@ -1,4 +1,4 @@
-"""Machines, the slices they are sold in, and the listings that carry an offer id."""
+"""Machines, the slices in which they are sold, and the listings with an offer id."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpuwatch.emulator.hardware import BOARDS, CPUS, DRIVERS, PLACES, GpuModel
 from gpuwatch.emulator.prices import HOURS_A_MONTH, price_fields
 
 DAY_S = 86_400.0
-GpuHolder = int | str  # an instance of the caller, or the name of somebody else
+GpuHolder = int | str  # an instance of the renter, or the name of somebody else
 
 
 class PriceView(NamedTuple):
-    """What a search sees an offer as: rented or bid for, and with how much disk."""
+    """How a search sees an offer: rented or bid for, and with which disk."""
 
     bid: bool
     storage_gb: float
@@ -37,7 +37,7 @@ class Slice:
 
 @dataclass(slots=True)
 class EmulatedMachine:
-    """One host machine; `holders` says who uses which GPU now."""
+    """One host machine; `holders`: who uses each GPU."""
 
     id: int
     host_id: int
@@ -53,24 +53,24 @@ class EmulatedMachine:
     stale_slices: bool = False
 
     def is_free(self, gpus: tuple[int, ...]) -> bool:
-        """Whether nobody holds any of these GPUs."""
+        """Whether all these GPUs are free."""
         return not any(gpu in self.holders for gpu in gpus)
 
     def cut(self, gpus: tuple[int, ...]) -> Slice:
-        """Make a slice out of these GPUs at the machine's price per GPU."""
+        """Make a slice of these GPUs at the machine's price per GPU."""
         count = len(gpus)
         row = self.fields | share_of(self.fields, self.gpu, count, len(self.gpu_ids))
         row |= {"gpu_ids": list(gpus), "num_gpus": count, "min_bid": self.bid_usd_gpu_hour * count}
         row |= {"machine_id": self.id, "host_id": self.host_id, "avail_vol_dph": row["storage_cost"] / HOURS_A_MONTH}
         made = Slice(gpus, row, self.usd_gpu_hour * count, self.bid_usd_gpu_hour * count)
-        # The marketplace's formula is unknown; like the recorded scores this one favours speed per dollar and trust.
+        # The marketplace's formula is unknown; like the recorded scores, this one favours speed per dollar and trust.
         row["score"] = 1.2 * row["reliability_mult"] * row["dlperf"] / max(made.base_usd_hour, 0.01)
         return made
 
 
 @dataclass(slots=True)
 class EmulatedListing:
-    """A slice under the id that it has just now."""
+    """A slice under its current id."""
 
     id: int
     machine: EmulatedMachine
@@ -79,7 +79,7 @@ class EmulatedListing:
     _heads: dict[PriceView, bytes] = field(default_factory=dict)
 
     def prices(self, view: PriceView) -> dict[str, Any]:
-        """Return the fields that follow from the price under this view."""
+        """Return the fields that depend on the price in this view."""
         found = self._prices.get(view)
         if found is None:
             if len(self._prices) >= 16:
@@ -93,14 +93,14 @@ class EmulatedListing:
         return {**self._timeless(view), "duration": self.slice.row["end_date"] - now}
 
     def encoded(self, view: PriceView, now: float) -> bytes:
-        """Return the whole offer as JSON; all but the time left is kept from the last call."""
+        """Return the whole offer as JSON; all but the remaining time is cached."""
         head = self._heads.get(view)
         if head is None:
             head = self._heads[view] = msgspec.json.encode(self._timeless(view))[:-1] + b',"duration":'
         return b"%b%b}" % (head, repr(self.slice.row["end_date"] - now).encode())
 
     def forget(self) -> None:
-        """Drop what was kept, after a change of price."""
+        """Drop the cache, after a change of price."""
         self._prices.clear()
         self._heads.clear()
 
@@ -124,7 +124,7 @@ def share_of(whole: dict[str, Any], gpu: GpuModel, count: int, of: int) -> dict[
 
 
 def machine_fields(gpu: GpuModel, now: float, size: int) -> dict[str, Any]:
-    """Build the row of a decent, verified machine without any chance in it."""
+    """Build the row of a decent, verified machine without randomness."""
     row: dict[str, Any] = msgspec.json.decode(_reference_row())
     return row | {
         "bw_nvlink": gpu.nvlink_gb_s,
@@ -154,7 +154,7 @@ def _reference_row() -> bytes:
 
 
 def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
-    """Return what differs from machine to machine, spread as in recorded searches."""
+    """Return what differs between machines, distributed as in recorded searches."""
     cpu_name, cores, ghz, cpu_arch = rng.choice(CPUS)
     driver, driver_vers, cuda = rng.choice(DRIVERS)
     network = network_fields(rng)
@@ -207,7 +207,7 @@ def network_fields(rng: random.Random) -> dict[str, Any]:
 
 
 def trust_fields(rng: random.Random) -> dict[str, Any]:
-    """Draw verification and reliability: 55 % verified, 27 % unverified, the rest deverified: as recorded."""
+    """Draw verification and reliability, as recorded: 55 % verified, 27 % unverified, the rest deverified."""
     draw = rng.random()
     verification = "verified" if draw < 0.55 else "unverified" if draw < 0.82 else "deverified"
     vericode = {"verified": 1, "unverified": 0}.get(verification, rng.choice((2, 4, 8, 9, 12, 14, 33)))

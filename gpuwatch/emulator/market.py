@@ -12,22 +12,22 @@ from gpuwatch.emulator.machines import EmulatedListing, EmulatedMachine, GpuHold
 from gpuwatch.emulator.seeding import Numbers, odd_machines, overlapping, seeded_machine
 
 SOMEBODY = "somebody else"
-ROOM_FOR_ODD_ROWS = 64  # a smaller market would hold little else
+ROOM_FOR_ODD_ROWS = 64  # a smaller market would contain little else
 REFERENCE_KEYS = frozenset(machine_fields(gpu_named("RTX 4090"), 0.0, 1))
 
 
 class EmulatedMarket:
-    """Machines and their listings; not safe for threads by itself, its owner holds a lock.
+    """Machines and their listings; not thread-safe, its owner holds a lock.
 
     Args:
         seed: the same seed and clock give the same market.
-        clock: answers Unix seconds.
-        size: how many rows a search without any filter finds; 0 is an empty market to publish into.
+        clock: returns Unix seconds.
+        size: number of rows of a search without any filter; 0 is an empty market to publish into.
         odd_rows: mix the 31 recorded odd rows into a market of 64 rows or more (they count towards `size`).
     """
 
     def __init__(self, seed: int, clock: Clock, size: int, odd_rows: bool) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - a market is to be repeatable, not secret
+        self.rng = random.Random(seed)  # noqa: S311 - a market must be reproducible, not secret
         self.clock = clock
         self.size = size
         self.numbers = Numbers(self.rng)
@@ -40,10 +40,10 @@ class EmulatedMarket:
                 self._enter(machine)
         self._fill()
 
-    # --- what the owner of a test or a demo does -------------------------------------------------------------
+    # --- actions of the owner of a test or a demo ------------------------------------------------------------
 
     def publish(self, gpu: str, count: int, usd_hour: float, fields: dict[str, Any]) -> int:
-        """List a new machine and answer the id of its offer of `count` GPUs; see `Marketplace.publish`."""
+        """List a new machine and return the id of its offer of `count` GPUs; see `Marketplace.publish`."""
         model = gpu_named(gpu)
         size = int(fields.pop("machine_gpus", count))
         sizes = tuple(fields.pop("slices", (count,)))
@@ -68,7 +68,7 @@ class EmulatedMarket:
         return next(i for i in self.ids_of(machine.id) if self.listings[i].slice.row["num_gpus"] == count)
 
     def reprice(self, offer_id: int, usd_hour: float | None, min_bid: float | None) -> None:
-        """Change what an offer costs, USD per hour for the whole of it."""
+        """Change the price of an offer, USD per hour for the whole of it."""
         listing = self.listings[offer_id]
         if usd_hour is not None:
             listing.slice.base_usd_hour = usd_hour
@@ -78,28 +78,28 @@ class EmulatedMarket:
         self.version += 1
 
     def withdraw(self, offer_id: int) -> None:
-        """Take one offer off the market for good; other slices of its machine stay."""
+        """Remove one offer for good; other slices of its machine stay."""
         listing = self.listings[offer_id]
         self._delist([offer_id])
         listing.machine.slices = [one for one in listing.machine.slices if one is not listing.slice]
 
     def vanish(self, machine_id: int) -> None:
-        """Take a machine with all its offers off the market."""
+        """Remove a machine with all its offers."""
         self._delist(self.ids_of(machine_id))
         self.machines.pop(machine_id, None)
 
     def ids_of(self, machine_id: int) -> list[int]:
-        """Return the offer ids under which a machine is listed now."""
+        """Return the current offer ids of a machine."""
         return list(self._ids.get(machine_id, ()))
 
     # --- renting ---------------------------------------------------------------------------------------------
 
     def take(self, listing: EmulatedListing, holder: GpuHolder) -> None:
-        """Give a slice to a holder: every listing that overlaps it vanishes with it."""
+        """Give a slice to a holder: every overlapping listing vanishes."""
         self.hold(listing.machine, listing.slice.gpus, holder)
 
     def hold(self, machine: EmulatedMachine, gpus: tuple[int, ...], holder: GpuHolder) -> None:
-        """Mark GPUs as used and delist what can no longer be rented."""
+        """Mark GPUs as used and delist what is no longer rentable."""
         for gpu in gpus:
             machine.holders[gpu] = holder
         gone = [i for i in self.ids_of(machine.id) if not machine.is_free(self.listings[i].slice.gpus)]
@@ -107,7 +107,7 @@ class EmulatedMarket:
         machine.stale_slices = True
 
     def release(self, machine: EmulatedMachine, holder: GpuHolder) -> None:
-        """Give a holder's GPUs back: the slices that are free again are listed, under new ids unless pinned."""
+        """Free a holder's GPUs: lists the slices that become free, under new ids unless pinned."""
         for gpu in [gpu for gpu, who in machine.holders.items() if who == holder]:
             del machine.holders[gpu]
         if machine.id in self.machines:
@@ -116,7 +116,7 @@ class EmulatedMarket:
     # --- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let one step of market time pass: most machines stay, a few come, go, renumber or change their price."""
+        """Advance market time by one step: most machines stay, a few come, go, renumber or change their price."""
         for machine in list(self.machines.values()):
             if not machine.pinned:
                 self._live(machine)
@@ -146,7 +146,7 @@ class EmulatedMarket:
         self._renumber(machine)
 
     def _renumber(self, machine: EmulatedMachine) -> None:
-        """List a machine anew: other ids, and what is free of it cut into slices again."""
+        """List a machine again: with other ids, and its free GPUs cut into slices again."""
         free = tuple(gpu for gpu in machine.gpu_ids if gpu not in machine.holders)
         self._delist(self.ids_of(machine.id))
         machine.slices = [machine.cut(gpus) for gpus in overlapping(free)]
@@ -160,7 +160,7 @@ class EmulatedMarket:
             machine.slices = machine.slices[:room]
             if self.rng.random() < 0.02:
                 for one in machine.slices:
-                    one.row["rentable"] = False  # rented out, and still shown to those who do not filter
+                    one.row["rentable"] = False  # rented out, but still shown without a filter
             self._enter(machine)
 
     # --- listing ---------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class EmulatedMarket:
 
 
 def published_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Check and take over what a publisher says about a machine; `verified` and `country` are short forms."""
+    """Check and apply a publisher's fields of a machine; `verified` and `country` are short forms."""
     known = REFERENCE_KEYS | {"verified", "country", "defect", "pinned"}
     unknown = sorted(set(fields) - known)
     if unknown:

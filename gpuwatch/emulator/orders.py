@@ -34,7 +34,7 @@ RUNTYPES = frozenset({
 
 
 def create(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT asks/{id}/: rent an offer, or bid for it when a price is sent."""
+    """PUT asks/{id}/: rent an offer, or bid for it if a price is sent."""
     ask_id = ask_number(request)
     body = checked_create(ask_id, request.body())
     if request.has_quirk("offer_gone") and request.quirk is not None:
@@ -75,9 +75,9 @@ def rent(
 def doubled(
     simulation: Simulation, request: EmulatorRequest, listing: EmulatedListing, first: EmulatedInstance
 ) -> EmulatorReply:
-    """The request takes effect a second time: another contract with the same label, of which the answer says nothing.
+    """Apply the request twice: a second contract with the same label, which the answer does not mention.
 
-    The twin stands on a machine that is not on the market, so that the two do not share GPUs.
+    The twin is on a machine that is not on the market, so that the two do not share GPUs.
     """
     spare = replace(listing.machine, id=simulation.market.numbers.next("machine"), holders={}, slices=[])
     elsewhere = EmulatedListing(
@@ -89,13 +89,13 @@ def doubled(
 
 
 def can_start(listing: EmulatedListing, body: dict[str, Any]) -> bool:
-    """Whether the GPUs can be had now: not rented out, and the bid is high enough."""
+    """Whether the GPUs are available: not rented out, and the bid is high enough."""
     price = body.get("price")
     return bool(listing.slice.row["rentable"]) and (price is None or price >= listing.slice.min_bid_usd_hour)
 
 
 def doom(simulation: Simulation, instance: EmulatedInstance, quirk: Fault | None) -> None:
-    """Let a fault decide how the new instance ends, or what hardware it turns out to have."""
+    """Let a fault decide how the new instance ends, or its real hardware."""
     if quirk is not None and quirk.kind in FATES:
         simulation.fleet.doom(instance, quirk.kind, float(quirk.get("after_s", 0.0)))
     if quirk is not None and quirk.kind == "other_hardware":
@@ -110,7 +110,7 @@ def ask_number(request: EmulatorRequest) -> int:
 
 
 def checked_create(ask_id: int, body: dict[str, Any]) -> dict[str, Any]:
-    """Check a create's body; the disk comes back as a number, a missing one as the usual 10 GB."""
+    """Check a create's body; returns the disk as a number, by default 10 GB."""
     if not body.get("image") and not (body.get("template_hash_id") or body.get("template_id")):
         raise bad_create(ask_id, "error 400/3468: Invalid args: 'image' is required without a template")
     for problem in create_problems(body):
@@ -122,7 +122,7 @@ def checked_create(ask_id: int, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_problems(body: dict[str, Any]) -> list[str]:
-    """List what is wrong with a create's body, apart from image and price."""
+    """List what is wrong with a create's body, except image and price."""
     disk, label, env = body.get("disk"), body.get("label"), body.get("env")
     onstart, runtype = body.get("onstart"), body.get("runtype")
     checks = {
@@ -151,7 +151,7 @@ def is_texts(value: Any) -> bool:
 
 
 def is_env(env: Any) -> bool:
-    """Accept both forms on record: an object of texts, and a text of docker flags."""
+    """Accept both recorded forms: an object of texts, and a text of docker flags."""
     return isinstance(env, str) or (isinstance(env, dict) and all(isinstance(value, str) for value in env.values()))
 
 
@@ -161,7 +161,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def check_money(simulation: Simulation, ask_id: int, now: float) -> None:
-    """Refuse a create that nobody could pay."""
+    """Refuse a create without enough credit."""
     if not simulation.fleet.can_pay(now):
         raise bad_create(ask_id, "You lack credit, see the billing page.", "insufficient_credit")
 
@@ -190,7 +190,7 @@ def instance_of(simulation: Simulation, contract: int) -> EmulatedInstance:
     """Return a living instance.
 
     Raises:
-        Refused: 404, it is gone or was never ours.
+        RefusedRequest: 404, it is gone or never existed.
     """
     instance = simulation.fleet.alive.get(contract)
     if instance is None:
@@ -208,7 +208,7 @@ def change(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def set_label(instance: EmulatedInstance, label: Any, now: float) -> None:
-    """Rename an instance."""
+    """Change the label of an instance."""
     if label is not None and not isinstance(label, str):
         raise bare(400, "invalid_args", "label must be a string")
     if label and len(label) > MAX_LABEL_CHANGE:
@@ -245,7 +245,7 @@ def bulk_change(simulation: Simulation, request: EmulatorRequest) -> EmulatorRep
 
 
 def destroy(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """DELETE instances/{id}/: for good, disk and all."""
+    """DELETE instances/{id}/: for good, including its disk."""
     instance = instance_of(simulation, request.contract())
     if request.has_quirk("undead") and request.quirk is not None:
         return undead(simulation, request.quirk, instance, request.now)
@@ -254,7 +254,7 @@ def destroy(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def undead(simulation: Simulation, quirk: Fault, instance: EmulatedInstance, now: float) -> EmulatorReply:
-    """Say that an instance is destroyed, and keep it: for `after_s` seconds, or for good without that."""
+    """Report an instance as destroyed, but keep it: for `after_s` seconds, or for ever without that."""
 
     def destroy_now() -> None:
         if instance.id in simulation.fleet.alive:
@@ -273,7 +273,7 @@ def accept_increase(simulation: Simulation, request: EmulatorRequest) -> Emulato
 
 
 def reject_increase(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT instances/reject-price-increase/: nothing changes, the contract ends when it would have ended."""
+    """PUT instances/reject-price-increase/: nothing changes, the contract ends as planned."""
     number = increase_number(simulation, request)
     contract = simulation.fleet.increases.settle(number, "rejected").contract_id
     return reply({"success": True, "pending_price_increase_id": number, "contract_id": contract})
@@ -283,7 +283,7 @@ def increase_number(simulation: Simulation, request: EmulatorRequest) -> int:
     """Return the announcement that the body names.
 
     Raises:
-        Refused: 400 unless that number is all the body holds; 404 for one that is not pending.
+        RefusedRequest: 400 unless the body has only that number; 404 for one that is not pending.
     """
     body = request.body()
     number = body.get("pending_price_increase_id")
@@ -295,7 +295,7 @@ def increase_number(simulation: Simulation, request: EmulatorRequest) -> int:
 
 
 def bulk_destroy(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """DELETE instances/: several at once; those that are already gone are skipped."""
+    """DELETE instances/: several at once; skips those that are already gone."""
     ids = request.body().get("instance_ids")
     if not isinstance(ids, list):
         raise refuse(400, "invalid_args", "instance_ids must be a list")
@@ -314,7 +314,7 @@ def whole_numbers(ids: list[Any]) -> list[int]:
 
 
 def set_bid(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT instances/bid_price/{id}/: a new bid for a contract that is one."""
+    """PUT instances/bid_price/{id}/: a new bid for a spot contract."""
     instance = instance_of(simulation, request.contract())
     price = request.body().get("price")
     if not instance.is_bid:
@@ -326,7 +326,7 @@ def set_bid(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def reboot(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT instances/reboot/{id}/ and recycle: the container starts anew."""
+    """PUT instances/reboot/{id}/ and recycle: the container restarts."""
     instance = instance_of(simulation, request.contract())
     if instance.actual_status != "running":
         raise refuse(400, "invalid_args", "Instance is not running.")

@@ -1,4 +1,4 @@
-"""What the marketplace's own client asks for beside renting: keys of one instance, templates, payments, prepayments.
+"""Other requests of the marketplace's own client: keys of one instance, templates, payments, prepayments.
 
 source: the requests and the fields that the official client of 2026-08 sends and reads, and the examples of
 docs.vast.ai/api-reference (billing/show-invoices, instances/prepay-instance; read 2026-11-26); the texts are our own.
@@ -22,7 +22,7 @@ MONTH_H = 720
 
 
 def attach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """POST instances/{id}/ssh/: one more public key lets in, once."""
+    """POST instances/{id}/ssh/: add a public key, once."""
     instance = instance_of(simulation, request.contract())
     key = request.body().get("ssh_key")
     if not isinstance(key, str) or not key.startswith(KEYS):
@@ -50,14 +50,14 @@ def detach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorRepl
 
 
 def templates(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """GET template/: those of the account that pass `select_filters`."""
+    """GET template/: the account's templates that pass `select_filters`."""
     filters = _filters(request)
     found = [one for one in simulation.account.templates.values() if _passes(one, filters)]
     return reply({"success": True, "templates_found": len(found), "templates": found})
 
 
 def create_template(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """POST template/: its hash is made of its contents, so the same contents are the same template."""
+    """POST template/: its hash is computed from its contents, so the same contents are the same template."""
     body = request.body()
     if not isinstance(body.get("image"), str) or not body["image"]:
         raise refuse(400, "invalid_args", "Invalid args: 'image' is missing")
@@ -70,7 +70,7 @@ def create_template(simulation: Simulation, request: EmulatorRequest) -> Emulato
 
 
 def delete_template(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """DELETE template/: by its hash or by its number."""
+    """DELETE template/: by hash or number."""
     body, kept = request.body(), simulation.account.templates
     wanted = ("hash_id", body["hash_id"]) if body.get("hash_id") else ("id", body.get("template_id"))
     found = [hash_id for hash_id, one in kept.items() if one[wanted[0]] == wanted[1]]
@@ -81,7 +81,7 @@ def delete_template(simulation: Simulation, request: EmulatorRequest) -> Emulato
 
 
 def invoices(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """GET v1 invoices/: the one payment that the account's credit came from, where its day is asked for."""
+    """GET v1 invoices/: the one payment behind the account's credit, if its day is requested."""
     filters = _filters(request)
     span, service = filters.get("when", {}), filters.get("service", {})
     ends = [end for end in (span.get("gte"), span.get("lte")) if is_number(end)]
@@ -94,7 +94,7 @@ def invoices(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def invoices_v0(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """GET users/me/invoices/: the deprecated door; payments only, for charges are at charges/."""
+    """GET users/me/invoices/: the deprecated endpoint; only payments, because charges are at charges/."""
     paid = simulation.account.paid_at
     ends = [request.param("sdate", 0), request.param("edate", request.now)]
     if not all(is_number(end) for end in ends):
@@ -123,10 +123,10 @@ def prepay(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def _filters(request: EmulatorRequest) -> dict[str, dict[str, Any]]:
-    """What `select_filters` asks of each column.
+    """Return the conditions of `select_filters` for each column.
 
     Raises:
-        Refused: it is no object of objects of known operators.
+        RefusedRequest: it is not an object of objects of known operators.
     """
     filters = request.param("select_filters") or {}
     if not isinstance(filters, dict) or not all(isinstance(one, dict) for one in filters.values()):
@@ -138,12 +138,12 @@ def _filters(request: EmulatorRequest) -> dict[str, dict[str, Any]]:
 
 
 def _passes(template: dict[str, Any], filters: dict[str, dict[str, Any]]) -> bool:
-    """Whether a template has every asked column, with a value that fits."""
+    """Whether a template has every requested column, with a matching value."""
     return all(column in template and _fits(template[column], asked) for column, asked in filters.items())
 
 
 def _fits(value: Any, operations: dict[str, Any]) -> bool:
-    """Whether a value passes every comparison; what cannot be compared does not."""
+    """Whether a value passes every comparison; values that cannot be compared do not."""
     try:
         return all(OPERATORS[op](value, wanted) for op, wanted in operations.items())
     except TypeError:
@@ -151,7 +151,7 @@ def _fits(value: Any, operations: dict[str, Any]) -> bool:
 
 
 def _payment(simulation: Simulation) -> dict[str, Any]:
-    """The row of the payment: money that comes in is negative, as in the documented example."""
+    """Return the row of the payment: incoming money is negative, as in the documented example."""
     paid = simulation.account.paid_at
     return {
         "start": paid,
@@ -166,5 +166,5 @@ def _payment(simulation: Simulation) -> dict[str, Any]:
 
 
 def _discount(months: float) -> float:
-    """What the client names, 0.2 for one month and 0.3 for three, on a line between and after; never above 0.4."""
+    """Return the discount: the client's 0.2 for one month and 0.3 for three, linear otherwise; at most 0.4."""
     return 0.2 * months if months < 1 else min(0.4, 0.15 + 0.05 * months)

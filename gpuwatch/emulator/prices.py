@@ -1,4 +1,4 @@
-"""How an offer's figures hang together: every field that follows from a price."""
+"""The relations between an offer's figures: every field that depends on a price."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 HOURS_A_MONTH = 720  # `storage_cost` is USD per GB and month of 720 hours
-DEFAULT_STORAGE_GB = 8.0  # what the server prices in when the query names no disk
+DEFAULT_STORAGE_GB = 8.0  # the disk in the price if the query names none
 
 
 def price_fields(row: Mapping[str, Any], base_usd_hour: float, storage_gb: float) -> dict[str, Any]:
@@ -14,8 +14,8 @@ def price_fields(row: Mapping[str, Any], base_usd_hour: float, storage_gb: float
 
     Args:
         row: the offer without its prices: `storage_cost`, `inet_down_cost`, `gpu_total_ram`, `dlperf`, `total_flops`.
-        base_usd_hour: USD per hour for the GPUs of the whole offer: the asked price, or the lowest bid.
-        storage_gb: GB of disk to price in.
+        base_usd_hour: USD per hour for the GPUs of the whole offer: the host's price, or the minimum bid.
+        storage_gb: GB of disk to include in the price.
     """
     disk = row["storage_cost"] * storage_gb / HOURS_A_MONTH
     total = base_usd_hour + disk

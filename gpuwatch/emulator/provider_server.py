@@ -17,23 +17,23 @@ from gpuwatch.emulator.request import EmulatorRequest
 
 
 class PlannedFault(NamedTuple):
-    """A fault that waits for its request."""
+    """A fault that waits for a matching request."""
 
     matching: re.Pattern[str]  # "POST /v2/pods"
-    answer: EmulatorReply | None  # None: the connection is torn down
-    carried_out: bool  # the request takes effect, and its answer is lost or another
+    answer: EmulatorReply | None  # None: the connection is reset
+    carried_out: bool  # the request takes effect, but its answer is lost or replaced
     delay_s: float
 
 
 class ProviderServer(LoopbackService):
-    """A provider on loopback; a subclass lists its routes and keeps its own state under `self.lock`.
+    """A provider on loopback; a subclass lists its routes and keeps its state under `self.lock`.
 
     Use it as a context manager. A route is `(method, pattern, name of a method)`; the method gets the request and the
-    pattern's groups, and returns a `Reply`, a value to be sent as JSON, or raises `Refused`.
+    pattern's groups, and returns an `EmulatorReply` or a value to send as JSON, or raises `RefusedRequest`.
 
     Args:
-        port: 0 takes a free one.
-        key: the one that is accepted; where a request carries it is up to `key_of`.
+        port: 0 picks a free one.
+        key: the accepted key; `key_of` reads it from a request.
         clock: Unix seconds.
     """
 
@@ -48,11 +48,11 @@ class ProviderServer(LoopbackService):
         self._troubles: list[PlannedFault] = []
 
     def at(self, port: int, key: str) -> Self:
-        """Serve on that port, and accept that key; to be said before it starts."""
+        """Set port and key; call it before the server starts."""
         self._port, self.key = port, key
         return self
 
-    def fail(  # noqa: PLR0913 each is a way to fail
+    def fail(  # noqa: PLR0913 - each is a way to fail
         self,
         matching: str,
         status: int | None = 500,
@@ -63,12 +63,12 @@ class ProviderServer(LoopbackService):
         carried_out: bool = False,
         delay_s: float = 0.0,
     ) -> None:
-        """Let the next requests fail.
+        """Let the next matching requests fail.
 
         Args:
             matching: a regular expression for "METHOD /path".
-            status: of the answer; None: the connection is torn down.
-            carried_out: the request takes effect all the same: its answer is what gets lost.
+            status: of the answer; None: the connection is reset.
+            carried_out: the request takes effect, and only its answer is lost.
         """
         sent = None
         if status is not None:
@@ -77,15 +77,15 @@ class ProviderServer(LoopbackService):
             self._troubles += [PlannedFault(re.compile(matching), sent, carried_out, delay_s)] * times
 
     def count(self, matching: str) -> int:
-        """How many requests came that match "METHOD /path"."""
+        """Return the number of requests that match "METHOD /path"."""
         return sum(1 for one in self.requests if re.search(matching, f"{one.method} {one.path}"))
 
     def key_of(self, request: EmulatorRequest) -> str | None:
-        """The key that a request carries: a bearer token, unless a provider has it elsewhere."""
+        """Return the key of a request: a bearer token, unless a provider has it elsewhere."""
         return request.key
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """The answer of the first route that fits; 404 for none."""
+        """Return the answer of the first matching route; 404 if there is none."""
         for method, pattern, name in self.ROUTES:
             found = re.fullmatch(pattern, request.path)
             if found and method == request.method:
@@ -95,11 +95,11 @@ class ProviderServer(LoopbackService):
         return self.no_route(request)
 
     def no_route(self, request: EmulatorRequest) -> EmulatorReply:
-        """What a wrong path gets."""
+        """Return the answer to a wrong path."""
         return reply({"error": f"no such path: {request.path}"}, 404)
 
     def answer(self, request: EmulatorRequest) -> EmulatorReply:
-        """Answer a request, or fail as `fail` has planned."""
+        """Answer a request, or fail as planned by `fail`."""
         request.now = self.clock()
         request.keyed = self.key_of(request) == self.key
         with self.lock:

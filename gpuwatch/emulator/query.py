@@ -1,4 +1,4 @@
-"""The search language: `{column: {operator: value}}` and a few special keys, as the marketplace reads them."""
+"""The search language: `{column: {operator: value}}` and a few special keys, as the marketplace interprets them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.emulator.machines import EmulatedListing, PriceView, machine_field
 from gpuwatch.emulator.prices import DEFAULT_STORAGE_GB, price_fields
 
 TYPES = {"on-demand": False, "ondemand": False, "ask": False, "reserved": False, "bid": True, "interruptible": True}
-# Helpers of the web pages and of the SLA programme: taken, and without effect here.
+# Helpers of the web pages and of the SLA programme: accepted, but without effect here.
 IGNORED = frozenset({
     "target_reliability", "disable_bundling", "sort_option", "gpu_option", "show_incompatible", "template_id",
     "has_sla", "extra_ids",
@@ -58,13 +58,13 @@ class QueryCondition:
     operand: Any
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value passes; a missing value passes nothing, as in SQL."""
+        """Whether a value passes; a missing value never passes, as in SQL."""
         return value is not None and OPERATORS[self.operator](value, self.operand)
 
 
 @dataclass(frozen=True, slots=True)
 class OfferQuery:
-    """A search as understood."""
+    """A parsed search."""
 
     view: PriceView
     conditions: tuple[QueryCondition, ...]
@@ -82,7 +82,7 @@ class OfferQuery:
         return all(one.accepts(column_value(listing, one.column, self.view, now)) for one in self.conditions)
 
     def sort(self, listings: list[EmulatedListing], now: float) -> None:
-        """Put offers into the asked order; offers without a value come last."""
+        """Sort offers in the requested order; offers without a value come last."""
         for column, descending in reversed(self.order):
 
             def key(listing: EmulatedListing, column: str = column, descending: bool = descending) -> tuple[bool, Any]:
@@ -101,7 +101,7 @@ class OfferQuery:
 
 
 def column_value(listing: EmulatedListing, column: str, view: PriceView, now: float) -> Any:
-    """Return what a column holds for an offer; several columns are not fields of the answer."""
+    """Return the value of a column for an offer; several columns are not fields of the answer."""
     if column in PRICE_COLUMNS:
         return listing.prices(view)[column]
     row = listing.slice.row
@@ -117,22 +117,22 @@ _READERS: dict[str, Callable[[EmulatedListing], Any]] = {
     "id": lambda listing: listing.id,
     "verified": lambda listing: listing.slice.row["verification"] == "verified",
     "datacenter": lambda listing: listing.slice.row["hosting_type"] == 1,
-    "external": lambda listing: False,  # null in every row, and yet `{"eq": false}` keeps them all
+    "external": lambda listing: False,  # null in every row, although `{"eq": false}` keeps them all
     "rented": lambda listing: any(isinstance(holder, int) for holder in listing.machine.holders.values()),
     "geolocation": lambda listing: country_of(listing.slice.row["geolocation"]),
 }
 
 
 def country_of(place: str | None) -> str | None:
-    """Return the two letters behind the last comma of a place."""
+    """Return the two letters after the last comma of a place."""
     return place.rpartition(",")[2].strip() if place else None
 
 
 def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
-    """Understand a decoded search object.
+    """Parse a decoded search object.
 
     Raises:
-        Refused: with the marketplace's 400 for anything that is not `{column: {operator: value}}`.
+        RefusedRequest: the marketplace's 400 for anything that is not `{column: {operator: value}}`.
     """
     if not isinstance(raw, dict):
         raise bad_query("Invalid query: must be dict of conditions")
@@ -152,7 +152,7 @@ def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
 
 
 def parse_column(column: str, operations: Any) -> list[QueryCondition]:
-    """Understand `{operator: value, …}` of one column; all of them must hold."""
+    """Parse `{operator: value, …}` of one column; all conditions must hold."""
     if not isinstance(operations, dict):
         raise bad_query("Input should be a valid dictionary")
     if column == "id":
@@ -162,7 +162,7 @@ def parse_column(column: str, operations: Any) -> list[QueryCondition]:
 
 
 def parse_condition(column: str, wanted: type, op: str, value: Any) -> QueryCondition:
-    """Understand one operator with its operand."""
+    """Parse one operator with its operand."""
     if op not in OPERATORS:
         raise bad_query(f"Invalid operator: {op:.40}")
     if op in ("in", "notin"):
@@ -173,7 +173,7 @@ def parse_condition(column: str, wanted: type, op: str, value: Any) -> QueryCond
 
 
 def column_type(column: str) -> type:
-    """Return the type a column is compared as."""
+    """Return the type for comparing a column."""
     if column in COMPUTED:
         return COMPUTED[column]
     name = ALIASES.get(column, column)
@@ -186,7 +186,7 @@ def column_type(column: str) -> type:
 
 
 def convert(value: Any, wanted: type, column: str) -> Any:
-    """Turn an operand into the column's type; the official command line sends its numbers as text."""
+    """Convert an operand to the column's type; the official command line sends its numbers as text."""
     if wanted is float:
         return driver_number(value) if ALIASES.get(column, column) == "driver_vers" else number(value, column)
     if wanted is bool:
@@ -198,7 +198,7 @@ def convert(value: Any, wanted: type, column: str) -> Any:
 
 
 def driver_number(value: Any) -> float:
-    """Turn "535.86.05" into 535086005; a number stays what it is."""
+    """Convert "535.86.05" to 535086005; a number stays as it is."""
     parts = str(value).split(".")
     if len(parts) == 3 and all(part.isdigit() for part in parts):
         return float("".join(part.zfill(3) for part in parts))
@@ -206,7 +206,7 @@ def driver_number(value: Any) -> float:
 
 
 def number(value: Any, column: str) -> float:
-    """Turn a JSON number, or text that spells one, into a float."""
+    """Convert a JSON number, or a text with one, to a float."""
     try:
         found = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -217,7 +217,7 @@ def number(value: Any, column: str) -> float:
 
 
 def whole_limit(value: Any) -> int:
-    """Understand `limit`: a whole number of at least one."""
+    """Parse `limit`: a whole number of at least one."""
     limit = number(value, "limit")
     if limit < 1 or limit != int(limit):
         raise bad_query("Invalid limit: must be a positive integer")
@@ -225,7 +225,7 @@ def whole_limit(value: Any) -> int:
 
 
 def parse_order(value: Any) -> tuple[tuple[str, bool], ...]:
-    """Understand `[["dph_total", "asc"], …]`."""
+    """Parse `[["dph_total", "asc"], …]`."""
     try:
         pairs = [(str(column), str(direction)) for column, direction in value]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The endpoints that only read: search, GPU names, account, keys, logs, announced price rises."""
+"""The endpoints that only read: search, GPU names, account, keys, logs, announced price increases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpuwatch.emulator.simulation import Simulation
 
 
 def search_get(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """GET bundles/?q={…}: what stands beside `q` has no effect."""
+    """GET bundles/?q={…}: other parameters than `q` have no effect."""
     return search(simulation, request, decode(request.params["q"]) if "q" in request.params else {})
 
 
 def search_post(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """POST bundles/: the query is the body; one wrapped in `q` finds nothing, without an error."""
+    """POST bundles/: the query is the body; a query inside `q` finds nothing, without an error."""
     query = request.decoded()
     if isinstance(query, dict) and "q" in query:
         return reply({"offers": []})
@@ -29,12 +29,12 @@ def search_post(simulation: Simulation, request: EmulatorRequest) -> EmulatorRep
 
 
 def search_asks(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT search/asks/: the second door, with the query under `q`."""
+    """PUT search/asks/: the second endpoint, with the query under `q`."""
     return search(simulation, request, request.body().get("q") or {})
 
 
 def search(simulation: Simulation, request: EmulatorRequest, query: Any) -> EmulatorReply:
-    """Answer a search, counting its rows against the day's quota."""
+    """Answer a search, and count its rows against the day's quota."""
     identity = request.key or request.address
     spent = simulation.limits.quota(identity, request.now)
     if spent is not None:
@@ -59,7 +59,7 @@ def gpu_types(_: Simulation, __: EmulatorRequest) -> EmulatorReply:
 
 
 def user(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """GET users/current/: credit and what the account is."""
+    """GET users/current/: credit and account data."""
     keys = simulation.account.ssh_keys
     credit = round(simulation.fleet.credit(request.now), 6)
     return reply(
@@ -93,7 +93,7 @@ def user(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def spend_rate(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
-    """GET users/spend-rate/: what is being spent per hour."""
+    """GET users/spend-rate/: the current hourly cost."""
     alive = list(simulation.fleet.alive.values())
     gpu = sum(one.base_usd_hour for one in alive if one.actual_status in GPU_BILLED)
     return reply(
@@ -112,7 +112,7 @@ def ssh_list(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
 
 
 def ssh_add(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """POST ssh/: one more public key, once."""
+    """POST ssh/: add a public key, once."""
     key = request.body().get("ssh_key")
     if not isinstance(key, str) or not key.startswith(("ssh-", "ecdsa-", "sk-")):
         raise refuse(400, "invalid_args", "Invalid SSH key")
@@ -124,7 +124,7 @@ def ssh_add(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def request_logs(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT instances/request_logs/{id}/: a place where the log will be in a moment."""
+    """PUT instances/request_logs/{id}/: a URL where the log will be in a moment."""
     one = instance_of(simulation, request.contract())
     return reply({"success": True, "result_url": f"{request.params.get('_base', '')}/logs/{one.id}/{request.now}/"})
 
@@ -139,13 +139,13 @@ def log_file(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def price_increases(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
-    """GET instances/pending-price-increases/: what hosts announce and nobody answered yet."""
+    """GET instances/pending-price-increases/: announcements without an answer."""
     rows = [one.row() for one in simulation.fleet.increases.pending.values()]
     return reply({"success": True, "count": len(rows), "truncated": False, "pending_price_increases": rows})
 
 
 def bid_price(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """PUT bundles_bid_price/{id}/: the lowest bid of an offer."""
+    """PUT bundles_bid_price/{id}/: the minimum bid of an offer."""
     listing = simulation.market.listings.get(request.contract())
     if listing is None:
         raise bare(404, "no_such_ask", f"Offer {request.contract()} does not exist or is not available.")

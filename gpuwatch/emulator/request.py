@@ -1,4 +1,4 @@
-"""One request as the endpoints see it, and the record of it that tests read."""
+"""One request as the endpoints see it, and its log entry for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDDEN = frozenset({"api_key", "image_login", "ssh_key", "key", "onstart"})
 
 
 class Fault(NamedTuple):
-    """A fault as it is drawn for one request: what goes wrong, with its settings."""
+    """The fault of one request: its kind and its settings."""
 
     kind: str
     settings: dict[str, Any]
@@ -26,7 +26,7 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class EmulatorRequest:
-    """What came over the wire; `key` is the secret as sent, `keyed` says that it is the right one."""
+    """The received request; `key` is the secret as sent, `keyed` is true if it is correct."""
 
     method: str
     path: str
@@ -41,17 +41,17 @@ class EmulatorRequest:
     now: float = 0.0
     keyed: bool = False
     quirk: Fault | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
 
     def body(self) -> dict[str, Any]:
-        """Decode the body, an object; an empty body is an empty object."""
+        """Decode the body as an object; an empty body is an empty object."""
         decoded = self.decoded()
         if not isinstance(decoded, dict):
             raise refuse(400, "invalid_args", "Invalid args: body must be an object")
         return decoded
 
     def decoded(self) -> Any:
-        """Decode the body, whatever it is."""
+        """Decode the body, whatever its type."""
         return decode(self.raw) if self.raw else {}
 
     def param(self, name: str, default: Any = None) -> Any:
@@ -68,19 +68,19 @@ class EmulatorRequest:
         """Return the id in the path.
 
         Raises:
-            Refused: it is not a number.
+            RefusedRequest: it is not a number.
         """
         if not self.ids or not self.ids[0].isdigit():
             raise refuse(400, "invalid_args", "invalid instance_id")
         return int(self.ids[0])
 
     def has_quirk(self, *kinds: str) -> bool:
-        """Whether one of these faults was drawn for this request."""
+        """Whether the request has one of these faults."""
         return self.quirk is not None and self.quirk.kind in kinds
 
 
 class LoggedRequest(NamedTuple):
-    """One line of the request log; secrets are taken out."""
+    """One entry of the request log, without secrets."""
 
     time: float
     method: str
@@ -90,7 +90,7 @@ class LoggedRequest(NamedTuple):
 
 
 def decode(raw: bytes | str) -> Any:
-    """Decode JSON or refuse as the search does."""
+    """Decode JSON, or refuse like the search."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -98,7 +98,7 @@ def decode(raw: bytes | str) -> Any:
 
 
 def logged_request(request: EmulatorRequest) -> LoggedRequest:
-    """Write down a request without its secrets."""
+    """Log a request without its secrets."""
     sent: dict[str, Any] = {name: request.param(name) for name in request.params}
     try:
         body = request.decoded()
@@ -109,7 +109,7 @@ def logged_request(request: EmulatorRequest) -> LoggedRequest:
 
 
 def without_secrets(sent: dict[str, Any]) -> dict[str, Any]:
-    """Replace the values of keys that carry secrets; of the environment the names stay."""
+    """Replace the values of keys that contain secrets; keeps the names of the environment."""
     env = sent.get("env")
     names = dict.fromkeys(env, "***") if isinstance(env, dict) else "***"
     hidden = {name: "***" for name in HIDDEN if sent.get(name)} | ({"env": names} if env else {})

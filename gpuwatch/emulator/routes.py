@@ -1,4 +1,4 @@
-"""Which path is which endpoint, and who may call it."""
+"""Maps paths to endpoints, and checks who may call them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Handler = Callable[[Simulation, EmulatorRequest], EmulatorReply]
 
 
 class Route(NamedTuple):
-    """One endpoint: the name that faults and limits know it by, what answers, and whether it needs a key."""
+    """One endpoint: its name for faults and limits, its handler, and whether it needs a key."""
 
     endpoint: str
     handle: Handler
@@ -70,7 +70,7 @@ _PATTERNS = sorted(
 
 
 def route_of(request: EmulatorRequest) -> Route | None:
-    """Find the endpoint of a request and write its ids into it."""
+    """Find the endpoint of a request, and store its ids in the request."""
     exact = ROUTES.get((request.method, request.path))
     if exact is not None:
         return exact
@@ -83,7 +83,7 @@ def route_of(request: EmulatorRequest) -> Route | None:
 
 
 def fits(parts: list[str], pattern: list[str]) -> bool:
-    """Whether every segment is the wanted one, or stands where any may."""
+    """Whether every segment equals the pattern's, or the pattern allows any."""
     return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
 
 
@@ -101,15 +101,15 @@ def handle(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
         except RefusedRequest as refusal:
             return refusal.reply
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            # What no check foresaw is an answer as well; the code tells a test that it is ours, not the marketplace's.
+            # An unexpected error is an answer, too; its code distinguishes it from errors of the marketplace.
             return refuse(500, "emulator_fault", f"{type(error).__name__}: {error}").reply
 
 
 def check_key(simulation: Simulation, request: EmulatorRequest, route: Route) -> None:
-    """Refuse a wrong key everywhere, and no key where one is needed.
+    """Refuse a wrong key everywhere, and a missing key if one is needed.
 
     Raises:
-        Refused: 404 at the search, 401 elsewhere, or as `bad_key_status` says; 403 without a key.
+        RefusedRequest: 404 at the search, 401 elsewhere, or as `bad_key_status` states; 403 without a key.
     """
     if request.key is None:
         if route.needs_key:

@@ -1,4 +1,4 @@
-"""Answers searches quickly: an index of the market, cached results, and rows encoded once."""
+"""Answers searches quickly: an index of the market, cached results, and rows that are encoded once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.query import OfferQuery, parse_query
 
 CAP_ROWS = 64  # without a limit, and always without a key
-WHOLE_BODY_S = 60.0  # how long the body of a large answer is served again before its `duration`s are renewed
+WHOLE_BODY_S = 60.0  # how long the body of a large answer is reused before its `duration`s are renewed
 REMEMBERED = 256
 
 
@@ -31,10 +31,10 @@ class Search:
     """Searches a market.
 
     Args:
-        market: what is searched.
-        default_rows: rows without a `limit`; None gives all.
-        keyless_rows: the most rows without a key, whatever the limit; None is no cap.
-        keyed_rows: the most rows with a key; None is no cap.
+        market: the market to search.
+        default_rows: rows without a `limit`; None: all.
+        keyless_rows: the most rows without a key, whatever the limit; None: no cap.
+        keyed_rows: the most rows with a key; None: no cap.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Search:
         return EmulatorReply(200, self._body(found, count, now), rows=count)
 
     def warm(self, now: float) -> None:
-        """Make the bodies of large answers anew after a change, before the next request."""
+        """Rebuild the bodies of large answers after a change, before the next request."""
         for raw, keyed in list(self._large.values())[-4:]:
             self.answer(raw, now, keyed)
 
     def find(self, raw: Any, now: float) -> SearchResult:
-        """Find the offers of a query, in order; a query seen before on the same market costs a look-up."""
+        """Find the offers of a query, in order; a repeated query on the same market costs only a look-up."""
         if self._version != self.market.version:
             self._index()
         remembered = msgspec.json.encode(raw)

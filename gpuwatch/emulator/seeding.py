@@ -18,7 +18,7 @@ MACHINE_SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 8, 10)
 
 @dataclass(slots=True)
 class Numbers:
-    """Hands out ids that grow by uneven steps, as the marketplace's do."""
+    """Issues ids that grow by uneven steps, like the marketplace's."""
 
     rng: random.Random
     offer: int = 48_000_000
@@ -27,20 +27,20 @@ class Numbers:
     contract: int = 44_700_000
 
     def next(self, kind: str) -> int:
-        """Return a new id of this kind, greater than all before."""
+        """Return a new id of this kind, greater than all previous ones."""
         value: int = getattr(self, kind) + self.rng.randrange(1, 9)
         setattr(self, kind, value)
         return value
 
     def gpus(self, count: int) -> tuple[int, ...]:
-        """Return ids for this many GPUs, neighbours as on one machine."""
+        """Return ids for this many GPUs, consecutive as on one machine."""
         first = self.next("gpu")
         self.gpu += count
         return tuple(range(first, first + count))
 
 
 def overlapping(gpus: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[tuple[int, ...]]:
-    """Cut GPUs into one slice per size, each within the next: renting one takes all of them."""
+    """Cut GPUs into one slice per size, each contained in the next: renting one takes all of them."""
     wanted = [size for size in sizes if size < len(gpus)]
     return [gpus[:size] for size in wanted] + ([gpus] if gpus else [])
 
@@ -50,8 +50,8 @@ def seeded_machine(rng: random.Random, numbers: Numbers, now: float) -> Emulated
     gpu: GpuModel = rng.choices(GPUS, [gpu.weight for gpu in GPUS])[0]
     size = rng.choice(MACHINE_SIZES)
     fields = machine_fields(gpu, now, size) | chance_fields(rng, gpu, now)
-    asked = max(0.02, round(gpu.usd_hour * 0.75 * rng.lognormvariate(0.15, 0.28), 2))  # what the host typed in
-    price = asked / rng.choice((0.75, 0.75, 0.75, 0.775, 0.80))  # what the renter is shown
+    asked = max(0.02, round(gpu.usd_hour * 0.75 * rng.lognormvariate(0.15, 0.28), 2))  # what the host entered
+    price = asked / rng.choice((0.75, 0.75, 0.75, 0.775, 0.80))  # what the renter sees
     bid = price * rng.choice((0.4, 0.5, 0.6, 0.8, 1.0, 1.05))
     machine = EmulatedMachine(
         numbers.next("machine"), rng.randrange(1, 650_000), gpu, numbers.gpus(size), fields, price, bid
@@ -61,7 +61,7 @@ def seeded_machine(rng: random.Random, numbers: Numbers, now: float) -> Emulated
 
 
 def odd_machines(now: float) -> Iterator[EmulatedMachine]:
-    """Yield the recorded odd rows as machines, their dates moved to the present."""
+    """Yield the recorded odd rows as machines, with their dates moved to the present."""
     by_machine: dict[int, list[dict[str, Any]]] = {}
     text = resources.files("gpuwatch.emulator").joinpath("odd_rows.json").read_bytes()
     for row in msgspec.json.decode(text)["offers"]:
@@ -86,7 +86,7 @@ def odd_machine(rows: list[dict[str, Any]], now: float) -> EmulatedMachine:
 
 
 def odd_slice(row: dict[str, Any], now: float) -> Slice:
-    """Make one slice of a recorded row, with the keys that came later and with dates of today."""
+    """Make one slice of a recorded row, with keys that were added later and with current dates."""
     recorded_at = row["end_date"] - row["duration"]
     later = {"target_reliability": 0.0, "sla_r_claim": 0.0, "sla_sigma_x": None, "sla_broker_rate": None}
     kept = {key: value for key, value in row.items() if key not in ("id", "ask_contract_id", "duration")}

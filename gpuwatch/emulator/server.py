@@ -24,9 +24,9 @@ class Marketplace(MarketControls, LoopbackService):
     Use it as a context manager; it serves on 127.0.0.1 from `start` (or entering) to `close`.
 
     Args:
-        port: 0 takes a free one.
-        control: whether /control answers.
-        tick_every_s: let the market move by itself; None leaves that to `tick`.
+        port: 0 picks a free one.
+        control: whether to serve /control.
+        tick_every_s: let the market move by itself; None: only `tick` moves it.
         clock: Unix seconds; a `ManualClock` lets a test skip hours.
         options: the fields of `simulation.MarketplaceOptions`: seed, key, size, delays, limits and so on.
     """
@@ -46,17 +46,17 @@ class Marketplace(MarketControls, LoopbackService):
 
     @property
     def key(self) -> str:
-        """The API key that it knows."""
+        """The accepted API key."""
         return self.options.key
 
     def close(self) -> None:
-        """Stop serving; the machines of its instances end, too."""
+        """Stop serving, and halt the machines of its instances."""
         LoopbackService.close(self)
         if self._simulation.fleet.machines is not None:
             self._simulation.fleet.machines.close()
 
     def loops(self) -> list[Callable[[], None]]:
-        """The market's own movement, if it has one."""
+        """Start the market's own movement, if it has one."""
         return [] if self._tick_every_s is None else [self._tick_on]
 
     def _tick_on(self) -> None:
@@ -64,7 +64,7 @@ class Marketplace(MarketControls, LoopbackService):
             self.tick()
 
     def answer(self, request: EmulatorRequest) -> EmulatorReply:
-        """Answer a request, with the fault that is drawn for it."""
+        """Answer a request, with its fault if there is one."""
         if request.path.startswith("/control/") and self._control:
             return control(self, request)
         request.now = self.clock()

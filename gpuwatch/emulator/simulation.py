@@ -53,7 +53,7 @@ class MarketplaceOptions:
 
 @dataclass(slots=True)
 class RenterAccount:
-    """The one renter this marketplace knows."""
+    """The only renter of this marketplace."""
 
     email: str = "renter@example.org"
     ssh_keys: list[dict[str, Any]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Simulation:
         self.late: list[tuple[float, Any]] = []
 
     def settle(self) -> float:
-        """Bring everything up to the present and answer it: late effects, then the instances."""
+        """Bring everything up to date and return the time: late effects first, then the instances."""
         with self.lock:
             now = self.clock()
             due = [entry for entry in self.late if entry[0] <= now]

@@ -21,7 +21,7 @@ from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_req
 from gpuwatch.emulator.simulation import MarketplaceOptions, Simulation
 
 KEPT_REQUESTS = 20_000
-# What can be changed while the marketplace is open; the other options are read once.
+# Options that can be changed while the marketplace is open; the others are read once.
 CHANGEABLE = frozenset({
     "list_lag_s", "list_omits_s", "omits_single", "page_cap", "gone_shape", "bad_key_status", "new_account",
     "charge_factor", "charge_decimals", "charges_lag_s", "charges_today", "ssh_at",
@@ -34,23 +34,23 @@ def has_load(_: Fleet, one: EmulatedInstance, __: float, *, gpu_util: float) -> 
 
 
 def is_stopped_by_host(fleet: Fleet, one: EmulatedInstance, now: float) -> None:
-    """Looks like a stop by the renter, but the GPUs are taken: a start is queued until `give_back`."""
+    """Stop it like the renter, but with its GPUs taken: a start is queued until `give_back`."""
     fleet.stop(one, now)
     fleet.market.hold(one.machine, one.gpus, SOMEBODY)
 
 
 def is_stuck(_: Fleet, one: EmulatedInstance, __: float) -> None:
-    """Stays in its state for ever."""
+    """Keep its state for ever."""
     one.steps = []
 
 
 def differs(_: Fleet, one: EmulatedInstance, __: float, **shown: Any) -> None:
-    """Shows other fields than those of the offer that was rented."""
+    """Make its row differ from the rented offer."""
     one.shown |= shown
 
 
 def has_ssh_at(_: Fleet, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
-    """Puts its SSH server, proxy and direct, where a test has started one."""
+    """Set the address of its SSH server, proxy and direct, to one that a test started."""
     one.ssh = (str(host), int(port))
 
 
@@ -88,12 +88,12 @@ class MarketControls:
         """List a new machine.
 
         Args:
-            gpu: the name as it goes over the wire; an unknown one is taken as it is.
-            count: GPUs of the offer whose id is answered.
+            gpu: the name in the wire format; unknown names are accepted.
+            count: GPUs of the returned offer.
             usd_hour: for the GPUs of the whole offer; the disk is free unless `storage_cost` is given.
             fields: `min_bid`, `machine_id`, `host_id`, `verified`, `country`, `machine_gpus` and `slices` (a machine
-                sold in overlapping parts), `pinned` (False lets ticks move it), `defect` (a fate of `lives.FATES` that
-                every instance on it meets), and any field of an offer.
+                sold in overlapping parts), `pinned` (False lets ticks move it), `defect` (a fate of `lifecycles.FATES`
+                for every instance on it), and any field of an offer.
 
         Returns:
             The offer's id.
@@ -105,12 +105,12 @@ class MarketControls:
             return self._simulation.market.publish(gpu, count, usd_hour, fields)
 
     def reprice(self, offer_id: int, usd_hour: float | None = None, min_bid: float | None = None) -> None:
-        """Change the price or the lowest bid of an offer, USD per hour for the whole of it."""
+        """Change the price or the minimum bid of an offer, USD per hour for the whole of it."""
         with self._simulation.lock:
             self._simulation.market.reprice(offer_id, usd_hour, min_bid)
 
     def withdraw(self, offer_id: int) -> None:
-        """Take one offer off the market; the other slices of its machine stay."""
+        """Remove one offer; the other slices of its machine stay."""
         with self._simulation.lock:
             self._simulation.market.withdraw(offer_id)
 
@@ -127,7 +127,7 @@ class MarketControls:
             self._simulation.market.hold(one.machine, one.gpus, SOMEBODY)
 
     def give_back(self, machine_id: int) -> None:
-        """Let that somebody go: the machine's GPUs are for sale again, queued starts begin."""
+        """End the other rental: the machine's GPUs are free again, and queued starts begin."""
         with self._simulation.lock:
             self._simulation.market.release(self._simulation.market.machines[machine_id], SOMEBODY)
             self._simulation.settle()
@@ -138,16 +138,16 @@ class MarketControls:
             self._simulation.market.tick()
 
     def held(self) -> AbstractContextManager[bool]:
-        """Hold everything still: what is changed inside becomes visible at once."""
+        """Hold the lock: changes inside become visible at once."""
         return self._simulation.lock
 
     def warm(self) -> None:
-        """Encode the large answers anew that were asked for lately, so that the next request finds them ready."""
+        """Encode recently requested large answers again, so that the next request finds them ready."""
         with self._simulation.lock:
             self._simulation.search.warm(self.clock())
 
     def offers(self) -> list[dict[str, Any]]:
-        """Return all listed offers as an on-demand search with 8 GB shows them."""
+        """Return all listed offers like an on-demand search with 8 GB."""
         with self._simulation.lock:
             now = self.clock()
             found = self._simulation.search.find({}, now)
@@ -161,7 +161,7 @@ class MarketControls:
             return [describe(one, now) for one in self._simulation.fleet.alive.values()]
 
     def ordered(self, instance_id: int) -> dict[str, Any]:
-        """Return the body of the create that made an instance, secrets included; no log holds it."""
+        """Return the body of the create of an instance, including secrets; no log contains it."""
         return self._simulation.ledger.order(instance_id)
 
     def change(self, **options: Any) -> None:
@@ -186,11 +186,11 @@ class MarketControls:
 
         Args:
             instance_id: a living instance.
-            what: one of `BEFALLS`: `outbid` (documented disguise), `outbid_as_stop` (as seen live), `resume` (the
-                rival leaves), `load` (with `gpu_util=…`), `stopped_by_host`, `stopped_by_owner`, `stuck` (nothing that
-                was planned happens any more), `recovers` (a host that was away is back), `differs` (its row shows the
-                fields in `changes`), `ssh` (with `host=…`, `port=…`: where its ssh server really is); or the
-                `actual_status` that it falls into: `offline`, `exited`, `unknown`, `frozen`, `stopped`.
+            what: one of `EVENTS`: `outbid` (documented form), `outbid_as_stop` (as seen live), `resume` (rival leaves),
+                `load` (with `gpu_util=…`), `stopped_by_host`, `stopped_by_owner`, `stuck` (cancels everything that was
+                planned), `recovers` (an absent host is back), `differs` (its row shows the fields in `changes`), `ssh`
+                (with `host=…`, `port=…`: the real address of its ssh server); or the `actual_status` that it gets:
+                `offline`, `exited`, `unknown`, `frozen`, `stopped`.
             changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
                 `next_state`, `intended_status`, `gpu_util`.
         """
@@ -205,16 +205,16 @@ class MarketControls:
     def outbid(
         self, instance_id: int, *, min_bid: float, as_stop: bool = False, resume_after_s: float | None = None
     ) -> None:
-        """Somebody bids more for the GPUs of a spot instance; it resumes when its bid is raised to at least that.
+        """Outbid a spot instance; it resumes when its bid is raised to at least the new one.
 
         Args:
-            instance_id: a living instance that was bid for.
-            min_bid: the new lowest bid that wins, USD per hour for the whole offer; shown in the instance's row.
-            as_stop: False is the documented disguise; True the one seen live, where every word says `stopped`.
-            resume_after_s: when the other one leaves; None is not by itself.
+            instance_id: a living spot instance.
+            min_bid: the new minimum bid, USD per hour for the whole offer; shown in the instance's row.
+            as_stop: False: the documented form; True: the one seen live, where every status says `stopped`.
+            resume_after_s: when the rival leaves; None: it does not leave by itself.
 
         Raises:
-            ValueError: it is no bid, or bids that much already.
+            ValueError: it is not a spot instance, or already bids that much.
         """
         with self._simulation.lock:
             one = self._instance(instance_id)
@@ -228,8 +228,8 @@ class MarketControls:
 
         Args:
             instance_id: a living instance.
-            trace: seconds from now, and the percentage from then on; None is "not measured". Whatever it says, an
-                instance that does not run, or runs for less than `Delays.measured_s`, shows null.
+            trace: (seconds from now, percentage from then on); None is "not measured". An instance that does not run,
+                or has run for less than `Delays.measured_s`, shows null.
         """
         with self._settled() as now:
             self._instance(instance_id).trace = sorted(
@@ -239,7 +239,7 @@ class MarketControls:
     # --- a contract ------------------------------------------------------------------------------------------
 
     def ends(self, instance_id: int, after_s: float) -> None:
-        """Let a contract end so many seconds from now: its instance is stopped then, and deleted 48 hours later."""
+        """Let a contract end this many seconds from now: its instance is then stopped, and deleted 48 hours later."""
         with self._settled() as now:
             self._simulation.fleet.end_at(self._instance(instance_id), now + after_s, now)
 
@@ -248,24 +248,24 @@ class MarketControls:
 
         Args:
             instance_id: a living instance.
-            gpu_usd_hour: what all its GPUs shall cost, USD per hour.
+            gpu_usd_hour: the new price of all its GPUs, USD per hour.
             terms: the other fields of `increases.Proposal`: `effective_after_s`, `extends_s`, `storage_cost`, `fees`.
 
         Returns:
-            The number under which it is accepted or rejected.
+            The number with which it is accepted or rejected.
         """
         with self._settled() as now:
             asked = Proposal(gpu_usd_hour, **terms)
             return self._simulation.fleet.announce(self._instance(instance_id), asked, now)
 
     def increase_answers(self) -> dict[int, str]:
-        """Return what became of announced rises: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
+        """Return the results of announcements: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
         with self._settled():
             found = self._simulation.fleet.increases
             return dict.fromkeys(found.pending, "pending") | found.answers
 
     def raise_price(self, instance_id: int, factor: float) -> None:
-        """Multiply the price of a running contract at once, disk included, without an announcement."""
+        """Multiply the price of a running contract at once, including the disk, without an announcement."""
         with self._settled() as now:
             one = self._instance(instance_id)
             self._simulation.fleet.change_rates(one, one.base_usd_hour * factor, one.row["storage_cost"] * factor, now)
@@ -273,7 +273,7 @@ class MarketControls:
     # --- money -----------------------------------------------------------------------------------------------
 
     def transfer(self, instance_id: int, *, down_gb: float = 0.0, up_gb: float = 0.0) -> None:
-        """Let an instance move data, at the prices per GB that its offer named."""
+        """Let an instance move data, at its offer's prices per GB."""
         with self._settled() as now:
             row = self._instance(instance_id).row
             factor = Decimal(repr(self._simulation.fleet.charge_factor))
@@ -284,7 +284,7 @@ class MarketControls:
 
     @property
     def credit_usd(self) -> float:
-        """What the account has left; setting it pays in, or takes away, the difference."""
+        """The account's credit; setting it adds or removes the difference."""
         with self._settled() as now:
             return self._simulation.fleet.credit(now)
 
@@ -302,12 +302,12 @@ class MarketControls:
 
     @property
     def requests(self) -> list[LoggedRequest]:
-        """The last 20,000 requests, oldest first, without secrets; those to /control are left out."""
+        """The last 20,000 requests, oldest first, without secrets; excludes those to /control."""
         return [logged_request(request) for request in list(self._log)]
 
     @contextmanager
     def _settled(self) -> Iterator[float]:
-        """Hold everything still; the moment up to which everything has happened."""
+        """Hold the lock, and yield the time up to which everything has happened."""
         with self._simulation.lock:
             yield self._simulation.settle()
 
