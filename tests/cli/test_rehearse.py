@@ -70,7 +70,7 @@ def test_a_watch_that_could_rent_is_ready_and_nothing_was_rented(shell: Shell, e
 
 LACKS: list[tuple[Callable[[Ec2Account], Any], str, str, str]] = [
     (lambda one: one.rights.add("DescribeInstances"), OPTIONS, "credentials", "ec2:DescribeInstances"),
-    (lambda one: one.quotas.update({("us-east-1", "L-DB2E81BA"): 0.0}), OPTIONS, "quota", "ask AWS for more"),
+    (lambda one: one.quotas.update({("us-east-1", "L-DB2E81BA"): 0.0}), OPTIONS, "quota", "request a higher EC2 quota"),
     (lambda one: one.key_pairs.clear(), OPTIONS, "key-pair", "import-key-pair"),
     (lambda one: setattr(one, "parameters_missing", True), OPTIONS, "image", "options.image"),
     (lambda one: one.zones_without_subnet.add("us-east-1a"), OPTIONS, "network", "create-default-subnet"),

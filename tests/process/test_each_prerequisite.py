@@ -108,7 +108,7 @@ AWS = [
     Lack(N.NETWORK, "create-default-subnet", *value(of_account, "zones_without_subnet", ZONES, set())),
     Lack(N.IMAGE, "fix options.image", *value(of_account, "parameters_missing", True, False)),
     Lack(N.NETWORK, 'options.public_ip = "yes"', *value(of_account, "private_zones", ZONES, set())),
-    Lack(N.QUOTA, "quota L-3819A6DF of EC2 in us-east-1", *value(of_account, "quotas", {SPOT_QUOTA: 0.0}, {})),
+    Lack(N.QUOTA, "quota L-3819A6DF in us-east-1", *value(of_account, "quotas", {SPOT_QUOTA: 0.0}, {})),
     Lack(N.REGION, "enable us-east-1", *value(of_account, "disabled_regions", {"us-east-1"}, set())),
     Lack(N.TERMS, "create-service-linked-role", *value(of_account, "has_spot_role", False, True)),
     Lack(N.ORDER, "policy", *rights("RunInstances")),

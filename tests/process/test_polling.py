@@ -99,7 +99,7 @@ def test_a_spent_quota_is_left_alone_also_after_a_restart(market: Marketplace, t
     asked = len(searches(market))
     checked = home.run("check", "--json")
     assert checked.returncode == 3
-    assert "quota exceeded; nothing more is asked before" in json.loads(checked.stdout)["providers"][0]["error"]
+    assert "quota exceeded; no requests before" in json.loads(checked.stdout)["providers"][0]["error"]
     assert len(searches(market)) == asked
     assert "HELD    no search before" in home.run("providers").stdout
 

@@ -28,7 +28,7 @@ INFO = ProviderInfo(
         OptionSpec(
             name="rate_url",
             kind="text",
-            about="Source of the exchange rates, for prices that are not in dollars",
+            about="Source of the exchange rates, for prices that are not in dollars.",
             default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
             check=web_address,
         ),
