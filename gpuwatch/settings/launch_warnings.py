@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gpuwatch import providers
+from gpuwatch.domain.launches.labels import EXTRA_LENGTH
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobHours, hours_on
 from gpuwatch.domain.watches.durations import format_duration
-from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_KEPT
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 
@@ -40,8 +40,8 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
 
 
 def _label(launch: LaunchSpec) -> Iterator[str]:
-    if len(launch.label_extra or "") > LABEL_EXTRA_KEPT:
-        yield f"launch.label_extra is longer than {LABEL_EXTRA_KEPT} characters: a label keeps only the first ones"
+    if len(launch.label_extra or "") > EXTRA_LENGTH:
+        yield f"launch.label_extra is longer than {EXTRA_LENGTH} characters: a label keeps only the first ones"
 
 
 def _places(settings: Settings, watch: Watch) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 LABEL_PREFIX = "gpuwatch-"
 LABEL_LENGTH = 60  # every provider at which gpuwatch rents accepts this length; a plugin's may accept less
+EXTRA_LENGTH = 20  # the part of `LABEL_LENGTH` that the ids leave to the text of the owner
 _ID_LENGTH = 8
 # A launch id stays readable even if a provider cut off the rest; the owner's text follows after a space.
 _LABEL: Final = r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?"

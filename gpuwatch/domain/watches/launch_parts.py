@@ -22,7 +22,6 @@ from gpuwatch.domain.watches.launch_text import (
 from gpuwatch.domain.watches.watch import BidSpec, HandoverSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
 
 LABEL_EXTRA_MAX = 38  # accepted, because older labels had that much space
-LABEL_EXTRA_KEPT = 20  # the space that gpuwatch's own label leaves of 60 characters
 MAX_HOOK_S = 300.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gpuwatch.domain.launches.labels import label_of
-from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_KEPT, LABEL_EXTRA_MAX
+from gpuwatch.domain.launches.labels import EXTRA_LENGTH, label_of
+from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_MAX
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (
     BidSpec,
@@ -161,7 +161,7 @@ def test_a_bid_rises_by_five_cents_by_default_and_its_max_may_be_under_that() ->
 
 def test_a_label_keeps_as_much_of_the_extra_text_as_the_documents_state() -> None:
     label = label_of("abcdefghijkl", "x" * LABEL_EXTRA_MAX, install_id="abcdefgh", watch_id="abcdefgh")
-    assert (len(label), label.endswith(" " + "x" * LABEL_EXTRA_KEPT)) == (60, True)
+    assert (len(label), label.endswith(" " + "x" * EXTRA_LENGTH)) == (60, True)
     assert launch(f'label_extra = "{"x" * LABEL_EXTRA_MAX}"').label_extra == "x" * LABEL_EXTRA_MAX
 
 
