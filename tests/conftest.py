@@ -23,7 +23,7 @@ from tests.upgraded_store import empty_file
 
 _NAMES = itertools.count(1)
 SLOW_TIMEOUT_S = 900  # a busy machine may take ten times as long; a test that hangs still ends
-GARBAGE_MB = 16  # what a module's tests may leave behind without a search for garbage
+GARBAGE_MB = 16  # garbage that a module's tests may leave without a collection
 
 
 def _run_id(request: pytest.FixtureRequest) -> str:
@@ -32,9 +32,9 @@ def _run_id(request: pytest.FixtureRequest) -> str:
     return str(worker["testrunuid"])[:12] if worker else str(os.getpid())
 
 
-# how quick a machine is at this moment is no property of the code under test
+# the current speed of a machine is not a property of the tested code
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# the same examples in every run: what refuses a change is the change, not what chance drew; see docs/decisions/0136
+# the same examples in every run: a change must not fail because of random examples; see docs/decisions/0136
 settings.register_profile("gpuwatch", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("gpuwatch")
 
@@ -76,7 +76,7 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     if given:
         yield given
         return
-    # its lock is else one file in the temporary folder, which belongs to whoever ran tests here first
+    # otherwise its lock is one file in the temporary folder, which belongs to the first user who ran tests here
     own = Path(tempfile.gettempdir()) / f"gpuwatch-pg-user-{os.getuid()}"
     own.mkdir(mode=0o700, exist_ok=True)
     (own / "python_PostgresServer").mkdir(exist_ok=True)
@@ -103,9 +103,9 @@ class Postgres:
         self._admin = create_engine(url, isolation_level="AUTOCOMMIT")
         self._prefix = f"gpuwatch_{os.getpid()}"
         self._template: str | None = None
-        self._clean: list[str] = []  # upgraded databases that a test gave back, emptied
+        self._clean: list[str] = []  # upgraded, emptied databases that tests returned
         self._schema = ""
-        self._made_rows: list[tuple[str, str]] = []  # (table, row as JSON) of a database that was just upgraded
+        self._made_rows: list[tuple[str, str]] = []  # (table, row as JSON) of a newly upgraded database
         with self._admin.connect() as connection:
             connection.exec_driver_sql("ALTER SYSTEM SET fsync = off")
             connection.exec_driver_sql("SELECT pg_reload_conf()")
@@ -156,7 +156,7 @@ class Postgres:
             sequences = connection.exec_driver_sql("SELECT sequencename FROM pg_sequences").scalars().all()
             version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").all()
             connection.exec_driver_sql(
-                "SET session_replication_role = replica;"  # no order of foreign keys has to be kept
+                "SET session_replication_role = replica;"  # the order of foreign keys need not be obeyed
                 + "".join(f"DELETE FROM {name};" for name in tables)
                 + "".join(f"ALTER SEQUENCE {name} RESTART;" for name in sequences)
             )

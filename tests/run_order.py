@@ -25,7 +25,7 @@ LARGE_LIBRARIES = (
 
 def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the same tests in that order. Equal on every worker, if `items` is."""
-    sizes = [(len(items) + n) // workers for n in range(workers)]  # as worksteal cuts: the smaller parts first
+    sizes = [(len(items) + n) // workers for n in range(workers)]  # like worksteal: the smaller parts first
     slow = [item for item in items if item.get_closest_marker("slow")]
     first: list[list[pytest.Item]] = [[] for _ in range(workers)]
     others: list[pytest.Item] = []
@@ -37,7 +37,7 @@ def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     for number, size in enumerate(sizes):
         part_slow = slow[number::workers]
         room = max(0, size - len(part_slow))
-        others = first[number] + others  # what has no room here is the next part's
+        others = first[number] + others  # tests that do not fit move to the next part
         ordered += _mixed(part_slow, others[:room])
         del others[:room]
     return ordered + others

@@ -29,8 +29,8 @@ class Mailbox:
     in_tls: list[bool] = field(default_factory=list)
     connections: int = 0
     logins: list[tuple[str, str, bool]] = field(default_factory=list)  # name, password, under TLS
-    answers: dict[str, list[str]] = field(default_factory=dict)  # recipient → what RCPT is answered, in turn
-    to_data: list[str] = field(default_factory=list)  # what DATA is answered, in turn
+    answers: dict[str, list[str]] = field(default_factory=dict)  # recipient → replies to RCPT, in turn
+    to_data: list[str] = field(default_factory=list)  # replies to DATA, in turn
     hangs: bool = False  # DATA is never answered
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -139,7 +139,7 @@ _REPLIES = {
     "AUTH": b"235 welcome\r\n",
     "DATA": b"354 go on\r\n",
 }
-_DRIPS_FOR_S = 90.0  # then it hangs up: a client without a deadline ends, too, and its test fails
+_DRIPS_FOR_S = 90.0  # then it closes the connection: a client without a deadline also ends, and its test fails
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def open_stalls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     for stall in STALLS:
         stall.reset()
     yield
-    for stall in STALLS:  # nobody waits any longer
+    for stall in STALLS:  # release everything that waits
         if isinstance(stall.waits_for, threading.Event):
             stall.waits_for.set()
         stall.reset()

@@ -126,6 +126,6 @@ def _unescaped(text: str) -> str:
 
 
 def _detected(stretches: list[tuple[str, bool]]) -> list[Entity]:
-    # what is inside code or a link is no link of its own
+    # text inside code or a link is not a link of its own
     bare = "".join(" " * len(text) if inside else text for text, inside in stretches)
     return [Entity(kind, found[0]) for kind, pattern in _DETECTED.items() for found in pattern.finditer(bare)]

@@ -294,7 +294,7 @@ def test_python_3_11_is_enough() -> None:
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "time.time", "time.monotonic", "time.monotonic_ns", "time.perf_counter"}
 MAY_READ_THE_CLOCK = ("bootstrap/", "emulator/", "testing/")  # the emulator's market runs in real time by itself
-JOINS_THREADS = {"engine/alert_delivery.py"}  # how long real threads get to end
+JOINS_THREADS = {"engine/alert_delivery.py"}  # limit for real threads to end
 
 
 def test_only_bootstrap_reads_the_clock() -> None:

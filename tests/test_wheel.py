@@ -15,7 +15,7 @@ import pytest
 from gpuwatch import __version__
 
 ROOT = Path(__file__).parents[1]
-INSTALL_S = 300  # packages may have to come from far away
+INSTALL_S = 300  # downloads of packages may be slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_S + 60)]
 
@@ -57,7 +57,7 @@ def installed(wheel: Path, shared: Path) -> Path:
                 "--disable-pip-version-check",
                 "-q",
             ]
-            pip += ["install", "--no-compile"]  # what runs is compiled when it is imported
+            pip += ["install", "--no-compile"]  # executed modules are compiled when they are imported
             _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(ROOT / "requirements/runtime.txt")])
             _run([*pip, "--no-deps", str(wheel)])
             (home / "done").touch()
@@ -81,7 +81,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
     return f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
 
 
-# --- what is inside ---------------------------------------------------------------------------------------------------
+# --- contents ---------------------------------------------------------------------------------------------------------
 
 
 def _names(wheel: Path) -> set[str]:
@@ -122,7 +122,7 @@ def _is_source(path: Path) -> bool:
     return path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
 
 
-# --- what it does -----------------------------------------------------------------------------------------------------
+# --- behaviour --------------------------------------------------------------------------------------------------------
 
 
 def test_it_tells_its_version(installed: Path, tmp_path: Path) -> None:

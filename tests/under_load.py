@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-MAX_BUSY_S = 6 * 3600.0  # a busy process ends by itself, whatever became of its parent
+MAX_BUSY_S = 6 * 3600.0  # a busy process ends by itself, even without its parent
 
 
 @contextmanager

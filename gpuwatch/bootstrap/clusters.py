@@ -1,4 +1,4 @@
-"""The engine that multi-node jobs are submitted to."""
+"""Builds the engine that multi-node jobs are submitted to."""
 
 from __future__ import annotations
 

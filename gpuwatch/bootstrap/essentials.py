@@ -1,4 +1,4 @@
-"""What every part of the daemon is built from: settings, repositories, adapters, shared state."""
+"""The common basis of the daemon's parts: settings, repositories, adapters, shared state."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Essentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Complete before any part is built.
+    """The essentials, which are complete before any part is built.
 
     Attributes:
         stopping: set when the daemon stops.
-        observations: what each provider showed each watch last.
+        observations: the newest observation of each watch at each provider.
     """
 
     settings: Settings

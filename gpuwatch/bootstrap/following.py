@@ -1,4 +1,4 @@
-"""Builds what follows rented instances, for each provider where gpuwatch can rent."""
+"""Builds the parts that follow rented instances, for each provider where gpuwatch can rent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Following:
 
     Args:
         may_destroy: called before a destroy; False: not yet.
-        rents: whether anything may be rented at this moment.
+        rents: whether anything can be rented at this moment.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Following:
         )
 
     def contexts(self) -> dict[str, ProviderContext]:
-        """What a launch needs of its provider; a cluster engine rents by itself."""
+        """Return what a launch needs at its provider; a cluster engine rents by itself."""
         return {
             name: self._context(name, launcher)
             for name, launcher in self.launchers.items()
@@ -85,7 +85,7 @@ class Following:
         return account.owns(launch) or (account.beside is not None and account.beside.owns(launch))
 
     def _build_launchers(self) -> dict[str, Launcher]:
-        """Where gpuwatch can rent: a launcher and credentials."""
+        """Whether gpuwatch can rent there: it has a launcher and credentials."""
         base = self._base
         found: dict[str, Launcher] = {
             name: adapter.launcher

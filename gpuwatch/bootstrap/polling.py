@@ -1,4 +1,4 @@
-"""Builds what polls the marketplaces and evaluates their answers."""
+"""Builds the parts that poll the marketplaces and evaluate their answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Polling:
     """The evaluation of answers, and a worker for each provider; none in rescue mode, where a filter may be missing.
 
     Attributes:
-        quotes: collects the quotes that a decision waits for; its thread is not started.
+        quotes: collects the quotes of waiting decisions; its thread is not started.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class HealthMonitor:
             return was_puzzled and not any(each.health.not_understood for each in self._lanes.values())
 
     def answered_in_part(self, lane: str, why: str) -> None:
-        """An answer came that lacks some of what was asked for: neither complete nor a failure to answer."""
+        """Note an answer that lacks some of the requested data: neither complete nor a failure to answer."""
         with self._lock:
             one = self._lanes[lane]
             one.health = msgspec.structs.replace(one.health, last_error=why)

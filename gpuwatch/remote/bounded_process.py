@@ -145,7 +145,7 @@ class _Pipes:
 
 
 def _tail(output: bytes) -> bytes:
-    """The end of a long output, without the word that the cut divides: half of a key is not redacted."""
+    """Return the end of a long output, without the word that the cut divides: half a key would not be redacted."""
     if len(output) <= _STDERR_MAX:
         return output
     _, *rest = output[-_STDERR_MAX:].split(None, 1)

@@ -157,7 +157,7 @@ def aggregate_hours(
 def rollups(
     executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
 ) -> Iterator[tuple[int, HourlyRollup]]:
-    """Yield what `aggregate_hours` sums up: each hour once for each GPU and rental type."""
+    """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(executor, start_s, None, segments)
     until = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}

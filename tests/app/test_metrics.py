@@ -26,7 +26,7 @@ from tests.web.served import settings_in
 from tools.metrics_table import PAGE, with_table
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-# what clients outside were promised; more may be added, none renamed
+# promised to external clients; more may be added, none renamed
 PROMISED = {
     "gpuwatch_build_info": ("version",),
     "gpuwatch_provider_healthy": ("provider",),
@@ -172,7 +172,7 @@ def test_a_job_whose_forecast_ends_after_its_deadline_is_late_and_one_that_is_ov
     late = sampled(settings, job, a_sample(real_now(), 0.3, ends_at=(far, far), tokens_per_s=None))
     found = MetricsReader().read(settings, real_now()).values
     assert found["gpuwatch_jobs_late"] == {(): 1.0}
-    assert "gpuwatch_job_tokens_per_second" not in found  # not known is absent, never 0
+    assert "gpuwatch_job_tokens_per_second" not in found  # an unknown value is absent, never 0
     moved(settings, late, (JobState.FAILED,), real_now())
     found = MetricsReader().read(settings, real_now()).values
     assert (found["gpuwatch_jobs_late"], found["gpuwatch_jobs"]["failed",]) == ({(): 0.0}, 1.0)

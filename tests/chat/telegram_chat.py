@@ -60,7 +60,7 @@ class Chat:
     @contextmanager
     def open(self, database: Database | None = None) -> Iterator[None]:
         store = database or self.database
-        # a busy machine may need seconds for what a press sets off; that it is answered in time has a test of its own
+        # a busy machine may need seconds for the effects of a press; another test checks the time limit of the answer
         with open_chat(self.settings, store, self.channel, self.clock, poll_s=1.0, answer_within_s=100.0):
             yield
 

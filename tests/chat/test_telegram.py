@@ -176,7 +176,7 @@ def _client() -> Iterator[PooledHttpClient]:
         http.close()
 
 
-# --- what was pressed and typed ---------------------------------------------------------------------------------------
+# --- presses and commands ---------------------------------------------------------------------------------------------
 
 
 def a_signer(secret: bytes = b"secret", chat: str = "1") -> ButtonSigner:

@@ -60,7 +60,7 @@ def test_a_job_is_cancelled_and_retried_by_buttons_each_asked_once_more_and_done
         assert "Job train is queued again" in chat.answer(chat.double.press(question, "Yes", OWNER))
         assert state() is JobState.QUEUED
         wait_for(lambda: len(audits(database)) == 2)
-        # it fails again, twice; what was asked about the first time is not done the second time
+        # it fails again, twice; a confirmation of the first failure has no effect on the second
         failed = jobs.record(job_of(chat.settings, job.job_id), JobTransition(to_state=JobState.FAILED, at=NOON))
         chat.double.write("/jobs train", OWNER)
         late = newest(chat, "state: failed")

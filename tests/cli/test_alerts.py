@@ -118,7 +118,7 @@ def test_followed_events_come_once_each_as_they_are_stored(shell: Shell, store: 
 
     def something_happens(_seconds: float) -> None:
         number = next(numbers)
-        late = timedelta(minutes=number % 3)  # some bear an older time than what was shown before
+        late = timedelta(minutes=number % 3)  # some are older than alerts that were already shown
         put(store, f"new{number}", ago=late)
 
     events = follow_events(settings, EventFilter(since=NOW - 2 * HOUR, severity=Severity.INFO), something_happens)

@@ -52,7 +52,7 @@ def test_a_key_that_may_everything_is_said_to(shell: Shell, rows: Rows, market: 
     works = the(findings, "the key works")
     assert works["state"] == "ok"
     assert "it may list instances, read the credit, read charges; credit " in works["text"]
-    assert the(findings, "instance_write")["state"] == "note"  # no question tells, and no launches yet
+    assert the(findings, "instance_write")["state"] == "note"  # no query can tell, and there are no launches yet
     assert {request.method for request in market.requests} == {"GET"}
 
 

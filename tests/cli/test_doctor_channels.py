@@ -88,7 +88,7 @@ def test_channels_that_hang_are_faults_within_one_bound(servers: Servers) -> Non
         stack.callback(http.close)
         began = time.monotonic()
         found = list(channel_findings(settings, http, within_s=0.5))
-        assert time.monotonic() - began < 15  # one after the other they would take 16 s
+        assert time.monotonic() - began < 15  # sequentially they would take 16 s
         servers.bot.released.set()
     assert [(one.area, one.state, one.text) for one in found] == [
         ("alerts by telegram", "fault", "no answer within 0.5 s"),
@@ -112,7 +112,7 @@ def test_a_broken_template_is_named_and_the_channel_works(shell: Shell, caplog: 
 
 
 def test_doctor_says_who_may_use_the_chat_and_what_keeps_commands_away(servers: Servers) -> None:
-    servers.configure()  # a group, and nobody is named
+    servers.configure()  # a group without authorised users
     by_area = {one["area"]: one for one in servers.shell("doctor", "--json").json}
     assert by_area["commands by telegram"]["state"] == "note"
     servers.configure("users = [5001]\n")

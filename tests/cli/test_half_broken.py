@@ -27,7 +27,7 @@ name = "typo"
 gpu = ["H100"]
 max_prise = 3.6
 """
-LEFT_OUT = 4  # lines: X, onstart_file, max_prise, and max_price that is missing
+LEFT_OUT = 4  # lines: X, onstart_file, max_prise, and the missing max_price
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_weekly_prices_are_known_for_three_hours_a_look(shell: Shell) -> None:
     ran = shell("history", "L4", "--data", WEEKLY, "--since", "2024-01-01")
     assert ran.code == Exit.DONE
     assert ran.out.count("of 168 h") > 40
-    gaps = [line for line in ran.out.splitlines() if "no data" in line]  # few weeks have no look
+    gaps = [line for line in ran.out.splitlines() if "no data" in line]  # few weeks without a poll
     assert any(gap.startswith("2024-06-03") and gap.endswith(" 0 of 168 h") for gap in gaps)
     assert len(gaps) < 10
 

@@ -148,7 +148,7 @@ def test_corrected_is_the_default_with_reserved_and_spot_beside(shell: Shell) ->
     shown = shell("plan", "buy")
     assert "on demand  reserved −40 %  reserved −60 %  spot −70 %  spot −90 %" in shown.out
     assert "16.6" in shown.out
-    assert "6.55 days" in shown.err  # what the source's formula would say
+    assert "6.55 days" in shown.err  # the result of the source's formula
     found = shell("plan", "buy", "--json").json
     assert [one["verdict"] for one in found["tariffs"]] == ["green", "green", "amber", "amber", "red"]
     assert found["own"]["cards"] == 6
@@ -176,7 +176,7 @@ def test_the_own_launches_say_how_much_is_rented(shell: Shell, store: Database) 
     assert found["log"]["gpu_hours"] == pytest.approx(96.0, rel=1e-3)
     assert one["price_usd_hour"] == pytest.approx(4 * 3.6, rel=1e-3)
     reported = shell("plan", "buy", "--cards", "1", "--launches")
-    # 96 of the 49 hours since the first began, and of the seconds that this test has taken
+    # 96 of the 49 hours since the start of the first, plus the seconds that this test has taken
     assert re.search(r"your own cards would be busy 19[56] % of the time \(exceeds their capacity", reported.err)
     assert "a rough estimate" in reported.err
 

@@ -104,7 +104,7 @@ def test_what_is_due_is_compared_with_what_came_true(shell: Shell, now: datetime
 def test_a_deadline_that_nobody_saw_is_unknown(shell: Shell, prices: Path, now: datetime) -> None:
     states_at(now, 100)
     store = open_database(load_settings(None).database_url)
-    with store.write() as connection:  # nobody looked around that deadline
+    with store.write() as connection:  # no polls around that deadline
         deadline_s = int((now - 76 * H).timestamp())
         connection.exec_driver_sql(
             f"DELETE FROM poll WHERE at_s BETWEEN {deadline_s - 5 * 3600} AND {deadline_s + 5 * 3600}"
@@ -129,7 +129,7 @@ def test_a_bad_record_shrinks_the_next_promise(shell: Shell, now: datetime) -> N
     store = open_database(load_settings(None).database_url)
     settings = load_settings(None)
     ledger = SqlForecasts(store, {name: one.commission for name, one in settings.providers.items()})
-    for number in range(16):  # promised half, at limits that nobody ever met
+    for number in range(16):  # stated as half, at limits that were never met
         at = now - (30 + 25 * number) * H
         history = read_market_history(store, SCOPE, at - timedelta(days=30), at)
         advice = advise(known_until(series_of(history, lambda _, one: one.machine_microusd_hour * 1.2), at), 24)

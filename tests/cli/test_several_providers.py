@@ -60,7 +60,7 @@ def test_a_slow_provider_is_one_line_and_the_others_are_shown(shell: Shell) -> N
     ONE.sells(3.0)
     TWO.sells(1.0)
     TWO.waits_for = threading.Event()
-    for timeout_s in (0.3, 3, 15):  # on a busy machine the other one, too, may need longer than a moment
+    for timeout_s in (0.3, 3, 15):  # on a busy machine the other one may also need longer
         ran = shell("offers", "--timeout", f"{timeout_s}s", "--json")
         if ran.out.strip() and ran.json:
             break

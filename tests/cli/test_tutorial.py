@@ -58,7 +58,7 @@ def test_each_command_of_the_tutorial_runs_in_its_order(shell: Shell, market: Ma
             left_out.append(words)
             continue
         ran = shell(*words)
-        # the public series has none of the GPUs that the plan prefers: it cannot tell, and says so
+        # the public series has none of the GPUs that the plan prefers, and the command reports that
         expected = Exit.CANNOT_TELL if words[:2] == ("job", "simulate") else Exit.DONE
         assert ran.code == expected, (words, ran.out, ran.err)
         if expected is Exit.CANNOT_TELL:

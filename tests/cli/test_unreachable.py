@@ -12,7 +12,7 @@ NOWHERE = ["http://127.0.0.1:1", "http://no-such-host.invalid"]
 WATCHES = "".join(
     f'[[watch]]\nname = "w{n}"\ngpu = "H100"\nmax_price = 3\nspot = "any"\nmin_reliability = 0.{n}\n' for n in (7, 8, 9)
 )
-TURN_S = 60  # between two searches: whoever waits for a second one takes longer than the bound below
+TURN_S = 60  # between two searches: waiting for a second one exceeds the limit below
 BOUND_S = 30  # a fraction of a second, with room for a machine under load
 
 

@@ -72,7 +72,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         self.blocks: list[dict[str, Any]] = []  # capacity blocks for sale, as the wire has them
         self.types: list[dict[str, Any]] = []  # what DescribeInstanceTypes knows, as the wire has it
 
-    # --- what a test does ---------------------------------------------------------------------------------------------
+    # --- controls for tests -------------------------------------------------------------------------------------------
     def sell_out(self, zone: str, type_: str) -> None:
         """From now on there is no capacity for this type in this zone, although its price is still listed."""
         with self.lock:
@@ -92,7 +92,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         with self.lock:
             self.instances[instance_id]["state"] = state
 
-    # --- the wire -----------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
     def key_of(self, request: EmulatorRequest) -> str | None:
         """The access key id of the signature."""
         return self._credential(request)[0]
@@ -143,7 +143,7 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
         )
         return EmulatorReply(200, body.encode(), content_type="text/xml;charset=UTF-8")
 
-    # --- what is sold -------------------------------------------------------------------------------------------------
+    # --- offers -------------------------------------------------------------------------------------------------------
     def describe_regions(self, request: EmulatorRequest) -> EmulatorReply:
         """Return the regions that the account has enabled."""
         names = dict.fromkeys(sold.region for sold in self.market)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# The default values of tests: an account in which a first rent works.
+# The default of tests: an account in which a first rent works.
 KEY_PAIR: Final = "mine"
 DEFAULT_GROUP, SSH_GROUP = "sg-00000000000000001", "sg-00000000000000022"
 VPC: Final = "vpc-00000000000000001"

@@ -16,7 +16,7 @@ from gpuwatch.emulator.request import EmulatorRequest
 from tests.clouds.aws_market import MARKET, Sold
 
 _LOCATIONS = {"us-east-1": "US East (N. Virginia)", "us-west-2": "US West (Oregon)"}
-_OLD_NAMES = {"us-east-1": "us-east"}  # the spot page calls some regions as it did before they had numbers
+_OLD_NAMES = {"us-east-1": "us-east"}  # the spot page has old names of some regions
 
 
 class PricePages(ProviderServer):

@@ -15,7 +15,7 @@ from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
 
 REGIONS = {"us-central1": 1.0, "europe-west4": 1.05, "asia-southeast1": 1.2}
-# What is priced → US dollars an hour (SSD: a GiB-month) on demand and as spot; None: it is not sold so.
+# Part → US dollars an hour (SSD: a GiB-month) on demand and as spot; None: not available.
 PARTS: dict[str, tuple[str, float | None, float | None]] = {
     "A2 Instance Core": ("h", 0.031611, 0.009483),
     "A2 Instance Ram": ("GiBy.h", 0.004237, 0.001271),

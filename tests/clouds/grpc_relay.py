@@ -16,7 +16,7 @@ from nebius.base._service_error import pbrpc_status_of_errors
 from gpuwatch.testing.loopback import ReceivedRequest
 from gpuwatch.testing.relay import MOST_REQUESTS, Relay, line_of
 
-# source: google.rpc.Code, which names the HTTP status of each; 402, 408 and 502 have none, and what is nearest.
+# source: google.rpc.Code, which names the HTTP status of each; 402, 408 and 502 have none, so the nearest is used.
 _CODES: Final = {
     400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
     402: grpc.StatusCode.FAILED_PRECONDITION, 403: grpc.StatusCode.PERMISSION_DENIED,

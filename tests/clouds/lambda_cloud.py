@@ -89,7 +89,7 @@ class LambdaCloud(ProviderServer):
         self._asked_at: dict[str, float] = {}
         self._number = 0
 
-    # --- what tests do ------------------------------------------------------------------------------------------------
+    # --- controls for tests -------------------------------------------------------------------------------------------
     def sell_out(self, offer_id: str) -> None:
         """`TYPE/REGION` is no longer available, although it stays listed: capacity flickers."""
         name, _, region = offer_id.partition("/")
@@ -99,7 +99,7 @@ class LambdaCloud(ProviderServer):
         """Make the instance unhealthy."""
         self._booked[instance_id] = self._booked[instance_id]._replace(sick=True)
 
-    # --- what the provider does ---------------------------------------------------------------------------------------
+    # --- the provider's side ------------------------------------------------------------------------------------------
     def key_of(self, request: EmulatorRequest) -> str | None:
         """Accept a bearer token, or the user of HTTP Basic."""
         sent = request.headers.get("authorization", "")
@@ -245,7 +245,7 @@ def _kind(name: str, gpu: str, cents: int, vcpus: int, memory_gib: int, storage_
         "description": f"{gpus}x {gpu}" if gpus else "4x CPU General",
         "gpu_description": gpu,
         "price_cents_per_hour": cents,
-        "architecture": "arm64" if "gh200" in name else "x86_64",  # answered, though in no schema
+        "architecture": "arm64" if "gh200" in name else "x86_64",  # returned, although no schema has it
         "specs": {"vcpus": vcpus, "memory_gib": memory_gib, "storage_gib": storage_gib, "gpus": gpus},
     }
 

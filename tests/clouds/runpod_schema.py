@@ -102,7 +102,7 @@ class Resolver:
             return self._availability(parent["id"], field.arguments.get("input") or {})
         return parent.get(field.name)
 
-    # --- what needs no key -----------------------------------------------------------------------------------------
+    # --- without a key ---------------------------------------------------------------------------------------------
     def _gpuTypes(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows = [row for row in self._cloud.types.values() if wanted.get("id") in (None, row.id)]
         found = [_type(row) for row in rows]
@@ -168,7 +168,7 @@ class Resolver:
     def _podTerminate(self, wanted: Mapping[str, Any]) -> None:
         self._cloud.end(self._found(wanted, "pod not found to terminate").id)
 
-    # --- what it keeps ---------------------------------------------------------------------------------------------
+    # --- stored data -----------------------------------------------------------------------------------------------
     def _saveTemplate(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         if any(one["name"] == wanted.get("name") for one in self._cloud.templates.values()):
             raise ResolverError("Template name must be unique.")

@@ -84,13 +84,13 @@ class Shadeform(ProviderServer):
         self._dice = Random(7)
         self._number = 0
 
-    # --- what tests do ------------------------------------------------------------------------------------------------
+    # --- controls for tests -------------------------------------------------------------------------------------------
     def sell_out(self, offer_id: str) -> None:
         """`CLOUD/TYPE/REGION…` is no longer available, although the list shows it."""
         cloud, kind, region = offer_id.split("/")[:3]
         self.sold_out.add((cloud, kind, region))
 
-    # --- what the provider does ---------------------------------------------------------------------------------------
+    # --- the provider's side ------------------------------------------------------------------------------------------
     def key_of(self, request: EmulatorRequest) -> str | None:
         return request.headers.get("x-api-key")
 

@@ -276,7 +276,7 @@ class TensorDock(ProviderServer):
             "name": wanted["name"],
             "status": self.status,
             "ipAddress": f"203.0.113.{number % 250 + 1}",
-            # the outer number is the platform's choice: 22 was asked for, and 20456 came
+            # the platform chooses the outer number: 22 was requested, 20456 was assigned
             "portForwards": [{"internal_port": one, "external_port": 20456 + at} for at, one in enumerate(ports)],
             "resources": dict(room) | {"gpus": gpus},
             "rateHourly": round(rate * self.rate_factor, 6),

@@ -75,7 +75,7 @@ class Verda(ProviderServer):
         self._tokens: dict[str, float] = {}  # → when it expires
         self._number = 0
 
-    # --- what tests do ------------------------------------------------------------------------------------------------
+    # --- controls for tests -------------------------------------------------------------------------------------------
     def sell_out(self, offer_id: str) -> None:
         """`TYPE/PLACE…` is no longer available, although the stock still shows it."""
         kind, place = offer_id.split("/")[:2]
@@ -85,7 +85,7 @@ class Verda(ProviderServer):
         """Expire all tokens early."""
         self._tokens.clear()
 
-    # --- what the provider does ---------------------------------------------------------------------------------------
+    # --- the provider's side ------------------------------------------------------------------------------------------
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
         """Require a token for everything except signing in."""
         if not request.path.endswith("/oauth2/token") and self._tokens.get(request.key or "", 0.0) <= self.clock():

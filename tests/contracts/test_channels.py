@@ -26,7 +26,7 @@ from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
 
-# Apprise imports all its plugins at the first use, and they import what Python is about to drop
+# Apprise imports all its plugins at the first use, and they import modules that Python will remove
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
 SECRET = "aVerySecretPassword1234"
@@ -38,8 +38,8 @@ class Case(msgspec.Struct):
 
     channel: Channel
     arrived: Callable[[], list[str]]
-    ail: Callable[[], None]  # the service is in trouble
-    refuse: Callable[[], None] | None  # the service says no for good; None: it never says so
+    ail: Callable[[], None]  # makes the service fail temporarily
+    refuse: Callable[[], None] | None  # makes the service reject for good; None: it never does
     secrets: tuple[str, ...]
 
 
@@ -198,7 +198,7 @@ def test_a_service_in_trouble_is_tried_later(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "case", ["telegram", "email", "webhook", "poster"], indirect=True
-)  # Apprise does not tell a no from a "not now"
+)  # Apprise does not distinguish a rejection from a temporary failure
 def test_a_service_that_says_no_is_a_refusal(case: Case) -> None:
     assert case.refuse is not None
     case.refuse()

@@ -44,7 +44,7 @@ def root() -> Iterator[logging.Logger]:
     handlers, level, hook = list(logger.handlers), logger.level, threading.excepthook
     names = ("alembic", "apscheduler", "apscheduler.scheduler", "httpcore", "httpx")
     chatty = {name: logging.getLogger(name).level for name in names}
-    for name in names:  # a daemon that another test ran in this process has set some of them
+    for name in names:  # another test may have run a daemon in this process, which sets some of them
         logging.getLogger(name).setLevel(logging.NOTSET)
     yield logger
     for own in [handler for handler in logger.handlers if handler not in handlers]:
@@ -115,7 +115,7 @@ def _fields(data: bytes) -> dict[str, str]:
 text, as_json = _as("text"), _as("json")
 
 
-# --- what it looks like -----------------------------------------------------------------------------------------------
+# --- format -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_line_for_people() -> None:
@@ -179,7 +179,7 @@ def test_a_journal_that_is_gone_leaves_the_message_on_standard_error() -> None:
     assert stream.getvalue() == "<4>still heard\n"
 
 
-# --- where it goes ----------------------------------------------------------------------------------------------------
+# --- destination ------------------------------------------------------------------------------------------------------
 
 
 def _chosen(stream: io.StringIO | io.TextIOWrapper, env: dict[str, str]) -> logging.Handler:
@@ -273,7 +273,7 @@ def test_a_closed_stream_is_no_fault() -> None:
     handler.handle(_record())
 
 
-# --- what never gets out ----------------------------------------------------------------------------------------------
+# --- secrets ----------------------------------------------------------------------------------------------------------
 
 everywhere = pytest.mark.parametrize(
     "written", [text, as_json, lambda record: str(_datagram(record))], ids=["text", "json", "journal"]

@@ -9,7 +9,7 @@ from gpuwatch.daemon.recent_log import RecentLog
 
 def kept(*messages: str, kept: int = 3) -> RecentLog:
     found = RecentLog(lambda text: text.replace("hunter2", "***"), kept)
-    logger = logging.Logger("test.recent")  # no child of the root: nothing else hears it
+    logger = logging.Logger("test.recent")  # not a child of the root logger: no other handler gets its records
     logger.addHandler(found)
     for message in messages:
         level, _, text = message.partition(" ")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# The interpreter runs its handlers in the main thread alone; another thread that gets the signal does not interrupt it.
+# The interpreter runs handlers only in the main thread; a signal in another thread does not interrupt it.
 CODE = """
 import signal, threading, time
 from gpuwatch.daemon.process import SignalHandler

@@ -12,11 +12,11 @@ import pytest
 from gpuwatch import __version__
 
 ROOT = Path(__file__).parents[2]
-INSTALL_S = 300  # packages may have to come from far away
+INSTALL_S = 300  # downloads of packages may be slow
 
 
 def _install(folder: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHON": python, "PIP_NO_COMPILE": "no"}  # "no" is pip's word for it: it does not compile
+    env = {**os.environ, "PYTHON": python, "PIP_NO_COMPILE": "no"}  # pip's value for: do not compile
     return subprocess.run(
         [ROOT / "deploy/install", folder],
         env=env, capture_output=True, text=True, timeout=INSTALL_S, check=False,

@@ -44,9 +44,9 @@ def test_boards_show_metrics_that_exist_and_every_metric_is_shown() -> None:
     asked = " ".join(expressions())
     known = {one.name for one in METRICS}
     assert {name for name in known if name not in asked} == {
-        "gpuwatch_poll_age_seconds",  # shown by its time, which a textfile has, too
+        "gpuwatch_poll_age_seconds",  # shown as its time, which a textfile also has
         "gpuwatch_rows_quota",
-        "gpuwatch_forecast_reached_ratio",  # absent until a forecast has come due: no figure, rather than 0
+        "gpuwatch_forecast_reached_ratio",  # absent until a forecast is due: no value instead of 0
         "gpuwatch_forecast_saved_ratio",
     }
 

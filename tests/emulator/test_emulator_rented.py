@@ -77,7 +77,7 @@ def test_gpu_use_follows_its_trace_and_is_null_where_nothing_was_measured(opened
     assert one.show(contract)["gpu_util"] is None
 
 
-# --- the way in --------------------------------------------------------------------------------------------------
+# --- the login ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["option", "befall"])
@@ -105,7 +105,7 @@ def test_opened_ports_are_mapped_while_it_runs(opened: Any) -> None:
     assert len({mapped[0]["HostPort"] for mapped in row["ports"].values()}) == 3
 
 
-# --- what was ordered --------------------------------------------------------------------------------------------
+# --- the orders --------------------------------------------------------------------------------------------------
 
 
 def test_what_was_ordered_is_kept_for_audits_and_stands_in_no_log(opened: Any) -> None:

@@ -191,7 +191,7 @@ def test_an_outbid_instance_resumes_when_the_client_raises_its_bid(
 
 
 def test_charges_are_shown_as_table_tree_and_raw(market: Marketplace, clock: ManualClock, vastai: Run) -> None:
-    market.change(charge_factor=1e6)  # makes a second dear enough to be seen
+    market.change(charge_factor=1e6)  # so that a second is visible in the costs
     contract = rented(market, vastai, "--label", "gpuwatch-x", usd_hour=2.0)
     market.transfer(contract, down_gb=3.0)
     clock.advance(5)  # GPUs cost nothing before they run

@@ -91,7 +91,7 @@ class GuardWorld:
         self.probe = Looker()
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.held: list[Callable[[], None]] | None = None
-        self.shown: list[Match] = []  # what the market shows the watch
+        self.shown: list[Match] = []  # the market's offers for the watch
         self._reported = 0
         self.start_process()
 

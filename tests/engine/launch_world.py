@@ -40,10 +40,10 @@ class World:
         self.watch = watch
         self.now = NOON
         self.tick_s = 0.0
-        self.rents = False  # whether the settings let anything be rented for real
+        self.rents = False  # whether the settings allow real rents
         self.provider = provider or LyingProvider()
         self.market = ScriptedMarket(an_answer(an_offer()))
-        self.for_rent = ScriptedMarket(an_answer())  # where missing instances' offers are looked up
+        self.for_rent = ScriptedMarket(an_answer())  # market for offers of missing instances
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.repository = SqlLaunchRepository(store)
         self.budget = Budget()

@@ -18,13 +18,13 @@ class LyingProvider:
     def __init__(self) -> None:
         self.orders: list[Order] = []
         self.alive: dict[str, Instance] = {}
-        self.made: list[tuple[str, str]] = []  # (label, instance id): every instance that ever was
+        self.made: list[tuple[str, str]] = []  # (label, instance id): every instance ever created
         self.destroys: list[str] = []
-        self.on_create: list[Exception | str] = []  # an error, "lost": made, "stopped": made, not starting
+        self.on_create: list[Exception | str] = []  # an error, "lost": created, "stopped": created, not starting
         self.on_list: list[Exception | str] = []  # an error, "empty"
         self.destroy_works = True
         self.destroy_error: Exception | None = None
-        self.destroy_lies = False  # says done, and it stays
+        self.destroy_lies = False  # reports success, but the instance stays
         self.price_usd_hour: float | None = None
         self.balance_usd: float | None = None  # None: it does not answer
         self.spot_is: Callable[[Order], bool] = lambda order: order.bid_usd_hour is not None
@@ -81,7 +81,7 @@ class LyingProvider:
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         return None
 
-    # --- what the world does ------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def turns(self, state: InstanceState, status: str = "", **changes: object) -> None:
         """Set the state of every instance."""
@@ -101,7 +101,7 @@ class AskableProvider(LyingProvider):
     def __init__(self) -> None:
         super().__init__()
         self.omitted: set[str] = set()  # ids that no list shows
-        self.stale: list[Instance] = []  # what every list shows besides
+        self.stale: list[Instance] = []  # additional instances in every list
         self.asked: list[str] = []
         self.on_get: list[Exception] = []
 

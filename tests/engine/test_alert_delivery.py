@@ -28,7 +28,7 @@ def db(sqlite_database: Database) -> Database:
     return sqlite_database
 
 
-# --- in normal running -----------------------------------------------------------------------------------------------
+# --- normal operation ------------------------------------------------------------------------------------------------
 def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
     telegram_, email = Scripted("telegram"), Scripted("email")
     bench = DeliveryBench(database, telegram_, email)
@@ -123,7 +123,7 @@ def test_only_offers_are_put_together() -> None:
     assert [len(message.dues) for message in messages(dues)] == [2, 1, 1, 1]
 
 
-# --- a channel that cannot now ---------------------------------------------------------------------------------------
+# --- a temporarily failing channel -----------------------------------------------------------------------------------
 def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) -> None:
     """A01, for the alerts behind it too."""
     channel = Scripted("telegram", DeliverLater("429", 37))

@@ -52,7 +52,7 @@ class Silent(Scripted):
         self.silent.append(alert.alert_id)
 
 
-# --- decided in one place ---------------------------------------------------------------------------------------------
+# --- one place for decisions ------------------------------------------------------------------------------------------
 ROUTING = AlertRouting(
     channels=("telegram", "email"),
     watch_channels={"h100": ("email",), "none": ()},
@@ -64,7 +64,7 @@ ROUTING = AlertRouting(
 @pytest.mark.parametrize(
     ("alert", "silenced", "channels"),
     [
-        (an_alert(watch=None), False, ("telegram",)),  # without a sound; a mail always has one
+        (an_alert(watch=None), False, ("telegram",)),  # silently; a mail always has a sound
         (an_alert(watch=None, kind=AlertKind.BLIND), False, ("telegram", "email")),
         (an_alert(kind=AlertKind.HELD), False, ("email",)),
         (an_alert(watch="removed", kind=AlertKind.HELD), False, ("telegram", "email")),
@@ -86,7 +86,7 @@ def test_every_kind_has_a_severity_and_the_alert_may_state_another() -> None:
     assert Alert(alert_id="a", kind=AlertKind.DRIFT, created_at=NOON, headline="h").severity is Severity.WARNING
 
 
-# --- logged, then given to its channels -------------------------------------------------------------------------------
+# --- logged, then routed ----------------------------------------------------------------------------------------------
 class Failing(Outbox):
     """An outbox that cannot be written while it is broken."""
 
@@ -158,7 +158,7 @@ def test_the_log_gets_the_whole_alert_at_its_severity(caplog: pytest.LogCaptureF
     assert any("gpuwatch check" in line for line in first["details"])
 
 
-# --- quiet hours and sound, on a clock that is set --------------------------------------------------------------------
+# --- quiet hours and sound, on a controlled clock ---------------------------------------------------------------------
 NIGHT = ("22:00-08:00",)
 TEN_PM = datetime(2026, 11, 20, 22, tzinfo=UTC)
 EIGHT_AM = TEN_PM + timedelta(hours=10)
@@ -195,7 +195,7 @@ def test_a_whole_night_of_matches_ends_in_one_message(sqlite_database: Database)
         bench.put(an_alert(f"match{hour}", at=TEN_PM + timedelta(hours=hour, minutes=1)))
         bench.deliverer.send_due(TEN_PM + timedelta(hours=hour, minutes=2))
     assert channel.sent == []
-    assert len(bench.logged) == 10  # the matches; nothing is said to be late while it is held back
+    assert len(bench.logged) == 10  # the matches; a held alert is not reported as late
     for minute in range(90):
         bench.deliverer.send_due(EIGHT_AM + timedelta(minutes=minute))
     assert len(channel.sent) == 1

@@ -147,7 +147,7 @@ def test_a_jobs_traffic_is_shown_apart() -> None:
     assert facts(alert)["Price"] == facts(reported())["Price"]
 
 
-# --- several in one --------------------------------------------------------------------------------------------------
+# --- several alerts in one --------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
     group = alert_groups.grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
     assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
@@ -172,7 +172,7 @@ def test_a_group_sent_again_bears_the_same_id() -> None:
     assert alert_groups.grouped_alert(both).alert_id != alert_groups.grouped_alert(both[::-1]).alert_id
 
 
-# --- everything else -------------------------------------------------------------------------------------------------
+# --- other texts ------------------------------------------------------------------------------------------------------
 def test_blindness_names_provider_time_and_error_without_secrets() -> None:
     error = "GET https://console.vast.ai/api/v0/users?api_key=abcdef0123456789 timed out"
     health = ProviderHealth(blind_since=NOON - timedelta(minutes=90), last_error=error)

@@ -107,7 +107,7 @@ def office(database: Database) -> Iterator[Office]:
     return Office(database)
 
 
-# --- what is rented ---------------------------------------------------------------------------------------------------
+# --- successful rents -------------------------------------------------------------------------------------------------
 
 
 def test_an_approval_rents_the_quoted_machine_and_waits_for_the_answer(office: Office) -> None:
@@ -199,7 +199,7 @@ def test_a_spot_quote_is_what_would_be_bid(database: Database) -> None:
     assert all(query.spot for query in office.window.asked)
 
 
-# --- what never launches ----------------------------------------------------------------------------------------------
+# --- no launch --------------------------------------------------------------------------------------------------------
 
 
 def test_a_late_approval_never_launches(office: Office) -> None:
@@ -282,7 +282,7 @@ def test_outside_its_windows_a_watch_that_ends_there_rents_nothing(office: Offic
     assert office.respondent(closed).approve(ID).outcome is ApprovalOutcome.RENTED
 
 
-# --- what cannot be reported, and what binds --------------------------------------------------------------------------
+# --- unreported outcomes, and binding ---------------------------------------------------------------------------------
 
 
 def test_without_an_answer_the_question_stays_open(office: Office) -> None:

@@ -37,7 +37,7 @@ def reserved(world: World) -> Launch:
     return launch
 
 
-# --- the ladder -------------------------------------------------------------------------------------------------------
+# --- candidates -------------------------------------------------------------------------------------------------------
 def test_the_way_down_the_ladder_is_bounded_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each offer is gone after a minute: with two minutes, the third is not requested."""
     world.watch = changed(RENTS, launch=LaunchSpec(max_runtime_s=3600.0, try_for_s=120.0, quote_ttl_s=1e9))
@@ -86,7 +86,7 @@ class Purseful(LyingProvider):
 
 def test_less_than_one_hour_on_the_account_is_too_little() -> None:
     balance = BalanceCache(Purseful(3.59), lambda: 0.0)
-    assert balance.why_unaffordable(3_600_000) is None  # nobody knows yet
+    assert balance.why_unaffordable(3_600_000) is None  # unknown so far
     balance.refresh()
     assert balance.why_unaffordable(3_600_000) == "the balance of $3.59 at vastai is less than one hour at $3.60"
     assert balance.why_unaffordable(3_590_000) is None
@@ -118,7 +118,7 @@ def test_a_rent_that_cannot_be_paid_for_an_hour_is_not_sent(world: World) -> Non
     assert (launch.state, launch.ended_because(EndReason.NO_CREDIT)) == (S.FAILED, True)
 
 
-# --- what is ordered --------------------------------------------------------------------------------------------------
+# --- orders -----------------------------------------------------------------------------------------------------------
 def test_all_that_the_owner_set_is_ordered(world: World) -> None:
     spec = LaunchSpec(
         image="me/train:1",
@@ -214,7 +214,7 @@ def test_the_key_of_a_job_lets_in_root_and_the_user_of_a_virtual_machine_s_image
     (tmp_path / "home/ubuntu/.ssh/authorized_keys").write_text("ssh-ed25519 AAAA owner\n")
     script = build_order(reserved(world), a_match(), world.watch, key).onstart
     assert script is not None
-    assert len(script) < 600  # vast.ai takes 4,048 characters, with the owner's own
+    assert len(script) < 600  # vast.ai accepts 4,048 characters, including the owner's script
     here = script.replace("/root", f"{tmp_path}/root").replace("/home/", f"{tmp_path}/home/")
     for _ in range(2):
         path_alone = {"PATH": os.environ["PATH"]}

@@ -183,7 +183,7 @@ def test_a_live_watch_tries_again_while_the_offer_stands_a_dry_run_does_not() ->
     for bench in (live, dry):
         bench.sees(h100())
         bench.sees(h100(), after_s=30)
-    assert len(live.started) == 2  # the ledger's unique slot decides whether there is room
+    assert len(live.started) == 2  # the unique slot in the store decides whether there is room
     assert len(dry.started) == 1
 
 
@@ -299,7 +299,7 @@ def test_many_offers_are_decided_on_just_as_few_are() -> None:
         assert {decision.best.offer.machine_id for decision in decisions if decision.best} == {"0"}
 
 
-# --- asking first -----------------------------------------------------------------------------------------------------
+# --- approvals --------------------------------------------------------------------------------------------------------
 
 ASKS = msgspec.structs.replace(WATCH, action=Action.ASK, launch=LaunchSpec(approve_within_s=7200.0))
 

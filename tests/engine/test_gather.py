@@ -169,7 +169,7 @@ def test_an_alert_waits_for_nobody() -> None:
 
 def test_an_old_quote_stands_behind_a_young_one_and_is_still_a_candidate() -> None:
     race = Race("runpod", "vastai")
-    race.slots.hold("h100")  # so that nothing waits while it is first seen
+    race.slots.hold("h100")  # so that nothing waits at the first poll
     race.sees("runpod", 2.0)
     race.executor.started.clear()
     race.slots.free("h100")
@@ -286,7 +286,7 @@ def test_a_cheaper_provider_wins_though_its_prerequisites_took_longer_than_the_f
     assert race.rented() == [("runpod", ["runpod", "vastai"])]
 
 
-# --- a provider whose whole answer takes longer than the window -------------------------------------------------------
+# --- a provider whose complete answer takes longer than the window ----------------------------------------------------
 
 
 class SlowMarket:

@@ -155,7 +155,7 @@ def test_maintenance_is_reported_once(database: Database) -> None:
     assert alert.headline == "h100: its host announces maintenance at 2026-11-22 12:00 UTC"
 
 
-# --- what befell it ---------------------------------------------------------------------------------------------------
+# --- events of the instance -------------------------------------------------------------------------------------------
 def test_what_is_stopped_and_billed_is_called_to_mind_daily_with_the_price_of_its_disk(database: Database) -> None:
     world = GuardWorld(database)
     launch = world.running(condition=InstanceCondition.STOPPED, condition_since=NOON)

@@ -62,7 +62,7 @@ def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database)
     assert world.host.answers == [("999", False)]
     assert world.guard.due(launch, LATER - timedelta(minutes=11)) is None
     world.pass_(minutes=5)
-    world.refresh()  # it is in no list any more
+    world.refresh()  # it is no longer in any list
     found = world.guard.due(launch, LATER - timedelta(minutes=10))
     assert found == (EndReason.PRICE_RAISED, "$4.00 → $5.00 an hour")
     assert [alert.did for alert in world.alerts()] == ["Rejected; the instance ends before the new price applies."]
@@ -177,7 +177,7 @@ def test_what_is_not_ours_is_left_alone(database: Database) -> None:
     assert (world.host.answers, world.alerts()) == ([], [])
 
 
-# --- the list bills another price than was proposed -------------------------------------------------------------------
+# --- the list bills another price than proposed -----------------------------------------------------------------------
 
 TIGHT = Budget(max_usd_hour=Decimal("4.50"))
 

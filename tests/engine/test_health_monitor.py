@@ -164,7 +164,7 @@ def test_a_lane_that_is_not_polled_any_more_is_not_blind(guard: HealthMonitor, u
     assert health_monitor(uow_factory).lanes[HUNT].blind_since is None
 
 
-# --- rows that nobody understands ------------------------------------------------------------------------------------
+# --- unusable rows ---------------------------------------------------------------------------------------------------
 def test_rows_that_nobody_understands_are_blindness_at_once_though_other_searches_come_back_empty(
     guard: HealthMonitor, uow_factory: MemoryUnitOfWork
 ) -> None:
@@ -193,7 +193,7 @@ def test_one_odd_gpu_among_others_does_not_come_and_go(guard: HealthMonitor, uow
         guard.failed(SWEEP, "RTX 3090", UNREADABLE, later(300 * sweep))
         guard.answered(SWEEP, H100, True, later(300 * sweep + 6))
     assert kinds(uow_factory) == [AlertKind.BLIND]
-    guard.answered(SWEEP, "RTX 3090", False, later(3300))  # the odd offer is gone, and rows are understood meanwhile
+    guard.answered(SWEEP, "RTX 3090", False, later(3300))  # the odd offer is gone, and other rows are usable meanwhile
     assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.RECOVERED]
 
 

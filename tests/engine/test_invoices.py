@@ -95,7 +95,7 @@ def test_nothing_is_asked_where_nothing_was_rented(sqlite_database: Database) ->
 def test_it_asks_once_an_hour_at_most(sqlite_database: Database) -> None:
     keeper = Bookkeeper([])
     ticks = [0.0, FIRST_AFTER_S - 1]  # made, too early
-    ticks += [FIRST_AFTER_S, FIRST_AFTER_S]  # the first question
+    ticks += [FIRST_AFTER_S, FIRST_AFTER_S]  # the first query
     ticks += [FIRST_AFTER_S + FETCH_EVERY_S - 1, FIRST_AFTER_S + FETCH_EVERY_S, FIRST_AFTER_S + FETCH_EVERY_S]
     one = collector(sqlite_database, keeper, ticks=ticks)
     assert [one.run_if_due(NOON) for _ in range(4)] == [False, True, False, True]
@@ -119,7 +119,7 @@ def test_collect_says_that_the_provider_does_not_tell(sqlite_database: Database)
         collector(sqlite_database, Bookkeeper(ProviderDown("503"))).collect(NOON)
 
 
-# --- what is kept of an answer ----------------------------------------------------------------------------------------
+# --- stored parts of an answer ----------------------------------------------------------------------------------------
 
 ASKED = {TODAY - 4 * DAY: frozenset({"1", "2"}), YESTERDAY: frozenset({"1"})}
 

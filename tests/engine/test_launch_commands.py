@@ -143,7 +143,7 @@ def test_a_reservation_of_a_process_that_died_is_held_and_never_run(bench: Bench
     (alert,) = new_alerts(bench.store)
     assert alert.headline == "h100: held: its command may have rented"
     assert f"gpuwatch launches resolve {launch.launch_id} --absent" in alert.can_do[-1]
-    bench.start(launch)  # whatever still believes that it may: the row says otherwise
+    bench.start(launch)  # whatever still tries to start it: the row forbids it
     assert bench.ran == []
 
 

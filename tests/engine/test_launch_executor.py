@@ -118,7 +118,7 @@ def test_a_machine_that_failed_lately_is_no_next_candidate(world: World) -> None
     assert launch.machine_id == "3"
 
 
-# --- what the owner hears ---------------------------------------------------------------------------------------------
+# --- alerts to the owner ----------------------------------------------------------------------------------------------
 
 
 def test_an_offer_that_became_dearer_is_reported(world: World) -> None:
@@ -138,7 +138,7 @@ def test_offers_that_flap_are_reported_once_an_hour(world: World) -> None:
     assert world.reported() == [AlertKind.END]
 
 
-# --- two at one row ---------------------------------------------------------------------------------------------------
+# --- two processes and one row ----------------------------------------------------------------------------------------
 
 
 def test_an_instance_that_another_process_found_first_is_not_recorded_twice(world: World) -> None:

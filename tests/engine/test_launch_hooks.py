@@ -173,7 +173,7 @@ def test_what_our_own_end_cut_off_does_not_count_as_a_try(snapshot: Snapshot) ->
     snapshot.answer = cut_off
     running(snapshot.world)
     snapshot.run_due()
-    assert snapshot.run_due() == 0  # nothing is begun any more
+    assert snapshot.run_due() == 0  # nothing more is started
     snapshot.stopping.clear()
     (run,) = SqlHookQueue(snapshot.world.store).lease(snapshot.world.now, 1, 40.0)
     assert run.attempts == 1
@@ -184,7 +184,7 @@ def test_a_slow_hook_holds_no_task_up(snapshot: Snapshot) -> None:
     snapshot.answer = lambda call: None if gate.wait(20) else "late"
     running(snapshot.world)
     assert snapshot.hooks.run_due(snapshot.world.now) == 1  # returns while the hook runs
-    assert snapshot.hooks.run_due(snapshot.world.now) == 0  # which nobody else begins meanwhile
+    assert snapshot.hooks.run_due(snapshot.world.now) == 0  # no other runner starts it meanwhile
     gate.set()
     snapshot.settle()
     assert len(snapshot.calls) == 1

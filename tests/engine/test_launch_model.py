@@ -87,7 +87,7 @@ class Renting(RuleBasedStateMachine):
         """Once the provider is honest again, everything is found, or held, and ends are real."""
         self.place.destroying = "works"
         self.look("true", 10, 300.0)
-        for _ in range(3):  # what reached its max_runtime just now takes three lists more
+        for _ in range(3):  # an instance that just reached its max_runtime needs three more lists
             if all(launch.state is not LaunchState.STOPPING for launch in self.repository.alive()):
                 break
             self.look("true", 4, 5.0)
@@ -267,7 +267,7 @@ class Renting(RuleBasedStateMachine):
 
     def never_more_alive_than_max_active(self, rows: Mapping[str, Launch]) -> None:
         alive = [_of_label(rows, instance.label) for instance in self.place.alive.values()]
-        for name, most in (("one", 1), ("two", 3)):  # as high as an owner ever sets it here
+        for name, most in (("one", 1), ("two", 3)):  # the highest value that an owner sets here
             assert sum(launch is not None and launch.watch == name for launch in alive) <= most
 
     def never_more_rented_than_max_total(self, rows: Mapping[str, Launch]) -> None:
@@ -311,5 +311,5 @@ def _spec(watch: Watch) -> LaunchSpec:
 
 TestRenting = Renting.TestCase
 TestRenting.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
-# a time-out inside an example would be reported as a flaky one, and hide what it was
+# a time-out inside an example would be reported as flaky, and hide its cause
 TestRenting.pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

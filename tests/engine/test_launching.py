@@ -140,7 +140,7 @@ def test_a_contract_that_does_not_start_is_destroyed_and_reported(world: World) 
 
 def test_a_spot_rent_always_bids_and_never_ends_on_demand(world: World) -> None:
     world.watch = changed(RENTS, spot=SpotPolicy.ONLY)
-    world.provider.spot_is = lambda order: False  # the marketplace makes it on demand all the same
+    world.provider.spot_is = lambda order: False  # the marketplace still makes it on demand
     offer = an_offer(spot=True, quoted_usd_hour=2.0, min_bid_usd_hour=1.9, disk_usd_gb_month=9.0)
     launch = world.rent(a_match(offer))
     assert world.provider.orders[0].bid_usd_hour == pytest.approx(1.9)
@@ -218,7 +218,7 @@ def test_whoever_holds_an_old_version_cannot_move_a_launch(world: World) -> None
         world.repository.transition(launch, S.STOPPING, "late", world.now)
 
 
-# --- while it lives ---------------------------------------------------------------------------------------------------
+# --- during its life --------------------------------------------------------------------------------------------------
 
 
 def test_it_runs_when_the_provider_says_so_and_is_reported(world: World) -> None:
@@ -283,7 +283,7 @@ def test_dearer_than_admitted_once_rented_is_ended(world: World) -> None:
     assert world.state(launch) is S.FAILED
 
 
-# --- absence must prove itself ----------------------------------------------------------------------------------------
+# --- absence must be proven -------------------------------------------------------------------------------------------
 
 
 def test_an_empty_list_never_proves_that_nothing_was_made(world: World) -> None:
@@ -301,7 +301,7 @@ def test_absence_is_proven_by_lists_with_a_canary_and_the_offer_after_the_wait(w
     world.look()
     world.provider.on_create = [OutcomeUnknown("timeout")]
     launch = world.rent()
-    world.look()  # the wait is counted from the first look
+    world.look()  # the wait counts from the first poll
     world.look(2, every_s=ABSENCE_WAIT_S / 2 - 5)
     assert world.state(launch) is S.UNKNOWN
     world.look(4, every_s=60)

@@ -17,7 +17,7 @@ from tests.engine.uow_fakes import ScriptedMarket, an_answer
 
 S = LaunchState
 MINUTE = 60.0
-BEYOND_THE_WAIT = int(ABSENCE_WAIT_S / MINUTE) + 5  # looks, one a minute
+BEYOND_THE_WAIT = int(ABSENCE_WAIT_S / MINUTE) + 5  # polls, one a minute
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def held(world: World) -> list[Alert]:
     return [alert for alert in world.alerts() if alert.kind is AlertKind.HELD]
 
 
-# --- an instance that was seen, in an account without others ----------------------------------------------------------
+# --- a formerly listed instance, in an account without others ---------------------------------------------------------
 
 
 def test_what_lists_and_its_id_do_not_know_is_gone_within_two_minutes(world: World, provider: AskableProvider) -> None:
@@ -107,7 +107,7 @@ def test_a_list_that_contradicts_its_id_is_reported_once_a_day(world: World, pro
     assert (alert.kind, "gives contradictory answers" in alert.headline) == (AlertKind.BLIND, True)
 
 
-# --- a provider that answers for no single instance -------------------------------------------------------------------
+# --- a provider without lookups ---------------------------------------------------------------------------------------
 
 
 def test_without_an_answer_to_its_id_a_list_alone_does_not_end_it(sqlite_database: Database) -> None:
@@ -201,7 +201,7 @@ def test_a_new_process_starts_the_proof_again(world: World, provider: AskablePro
     assert world.state(launch) is S.FAILED
 
 
-# --- an instance that nobody accounts for -----------------------------------------------------------------------------
+# --- an unaccounted instance ------------------------------------------------------------------------------------------
 
 
 def unaccounted(world: World, label: str | None = "my training", **changes: object) -> None:

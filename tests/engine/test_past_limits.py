@@ -81,7 +81,7 @@ def offer(usd: float, at: datetime, **facts: object) -> Offer:
 def test_only_what_is_under_everything_stored_is_a_new_low(sqlite_database: Database) -> None:
     polls = Polls(sqlite_database, LOW).before(24 * 12, 2.0)
     assert not polls.see(2.5)
-    assert not polls.see(2.0)  # as low as ever, not lower
+    assert not polls.see(2.0)  # equal to the lowest, not lower
     assert len(polls.see(1.9)) == 1
     assert polls.facts()["New low"].startswith("under $2.40, the lowest of 28")
     assert "since 2026-11-09 12:00 UTC" in polls.facts()["New low"]

@@ -44,7 +44,7 @@ def test_the_history_is_read_once_an_hour() -> None:
 
 def test_a_rank_is_among_the_same_provider_gpu_and_rental_type() -> None:
     ranks = PriceRanks(Reader(), None, 8.0)
-    assert ranks.rank_of(an_offer()) is None  # nothing was read yet
+    assert ranks.rank_of(an_offer()) is None  # nothing has been read yet
     ranks.refresh_if_due(NOON)
     for other in ({"provider": "runpod"}, {"gpu": "H100 PCIe"}, {"spot": True}, {"kind": OfferKind.LISTED}):
         assert ranks.rank_of(an_offer(**other)) is None

@@ -76,7 +76,7 @@ def test_when_its_time_is_over_it_is_killed_with_its_children(tmp_path: Path) ->
     script = (
         f"trap '' TERM; echo $$ > {tmp_path}/pids; (trap '' TERM; sleep 300) & echo $! >> {tmp_path}/pids; sleep 300"
     )
-    for timeout_s in (1.0, 5.0, 25.0):  # on a busy machine it may not have come far within a second
+    for timeout_s in (1.0, 5.0, 25.0):  # on a busy machine one second may not be enough
         assert ran(script, timeout_s=timeout_s).code is None
         found = pids(tmp_path / "pids")
         assert wait_until_gone(found)

@@ -62,7 +62,7 @@ def test_a_command_that_fails_is_reported_with_its_code_and_last_line(runner: Ho
 
 def test_a_command_that_hangs_is_ended(runner: HookRunner) -> None:
     spec = HookSpec(command="echo waiting; sleep 300")
-    for timeout_s in (0.5, 5.0, 50.0):  # on a busy machine it may not have come to its line within half a second
+    for timeout_s in (0.5, 5.0, 50.0):  # on a busy machine half a second may not be enough
         said = runner(call(spec, timeout_s=timeout_s))
         assert said in (f"timed out after {timeout_s:g} s: waiting", f"timed out after {timeout_s:g} s")
         if said.endswith("waiting"):

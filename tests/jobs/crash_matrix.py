@@ -22,10 +22,10 @@ from gpuwatch.engine.job_parts import JobParts
 from tests.builders import a_match, an_offer, changed
 from tests.jobs.job_world import WATCH, JobWorld, kill
 
-# "moves": its pilot breaks a limit, and it goes on by a faster GPU; "shares": another job goes on with its instance
+# "moves": its pilot exceeds a limit, and it moves to a faster GPU; "shares": another job takes over its instance
 FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops", "moves", "shares")
 POINTS_MAX = 130  # of a world; of more, from its beginning and its end: the rest asks again while the network is away
-# Every start leaves a line, says how far it begins, and looks for other commands of the job that are alive anywhere.
+# Every start writes a line with its first step, and looks for other running commands of the job.
 COMMAND = (
     'W=../../../../..; mkdir -p $W/pids; echo "$GPUWATCH_JOB-$GPUWATCH_RUN" >> $W/starts; for f in $W/pids/*; do'
     " [ -e $f ] && grep -q '^State:.[^ZX]' /proc/${f##*/}/status 2>/dev/null && echo twice >> $W/twice; done;"
@@ -143,7 +143,7 @@ def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> O
                 break
             except Killed:
                 world.restarted()
-            except AssertionError:  # it is not over after so many rounds: `_wrong` says so
+            except AssertionError:  # it is not over after this many rounds: `_wrong` reports that
                 break
         wrong = (*_wrong(world), *_lost(world, matrix.stored), *(_stayed(world) if moves else ()))
         resumed = any(run.checkpoint for run in world.jobs.runs(world.job.job_id))

@@ -302,7 +302,7 @@ def test_what_a_run_says_of_itself_is_kept_with_its_heartbeat(world: JobWorld) -
     sample = samples_of(world.jobs.happened)[-1]
     assert (sample.tokens_per_s, sample.loss, sample.gpu_percent, sample.gpu_memory_share) == (2000.0, 1.5, 41.0, 0.1)
     assert sample.usd_per_million_tokens == pytest.approx(1.0 / 3600 / 2000 * 1e6)
-    assert sample.waits_for  # which cause depends on how busy this computer is
+    assert sample.waits_for  # the cause depends on the load of this computer
     assert sample.end is not None
     assert world.run.last_seen_at == sample.at
 

@@ -46,7 +46,7 @@ def test_half_a_key_is_not_shown_wherever_the_answer_of_a_server_is_cut(before: 
     assert key[:6] not in str(caught.value)
 
 
-# --- what is sent ----------------------------------------------------------------------------------------------------
+# --- the message -----------------------------------------------------------------------------------------------------
 def test_a_mail_has_text_and_html_with_the_same_content() -> None:
     with smtp_server() as box:
         EmailChannel(settings_for(box)).send(an_alert())
@@ -112,7 +112,7 @@ def test_a_sender_without_a_domain_still_gives_a_message_id() -> None:
     assert mail["Message-ID"] == "<abcdefgh2345.gpuwatch@localhost>"
 
 
-# --- the way there ---------------------------------------------------------------------------------------------------
+# --- the connection --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 def test_mail_and_password_travel_under_tls(security: str) -> None:
     ca = a_ca()
@@ -191,7 +191,7 @@ def test_a_connection_that_was_lost_is_made_anew() -> None:
     assert len(box.mails) == 1
 
 
-# --- what the server answers -----------------------------------------------------------------------------------------
+# --- the server's answers --------------------------------------------------------------------------------------------
 def test_greylisting_is_tried_again_as_is_customary() -> None:
     """A10: after 5, 15, 30 and 60 minutes."""
     with smtp_server() as box:

@@ -21,7 +21,7 @@ LONG = an_alert(
 )
 _BUTTONS = {"match": 1, "held": 0, "group": 1, "burst": 0, "long": 1}
 ALERTS = {"match": an_alert(), "held": HELD, "group": GROUP, "burst": BURST, "long": LONG}
-# Contrast as in WCAG 2.1, of each text against the nearest background that is painted behind it.
+# Contrast by WCAG 2.1, of each text with the nearest painted background behind it.
 _MEASURE = """(page, window) => {
   const channel = c => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const parse = text => text.match(/[\\d.]+/g).map(Number);

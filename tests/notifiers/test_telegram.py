@@ -51,7 +51,7 @@ def channel(server: TelegramDouble, http: PooledHttpClient) -> TelegramChannel:
     return TelegramChannel(settings, http, sleep=lambda _s: None, jitter=lambda: 0.5)
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- the message -----------------------------------------------------------------------------------------------------
 def test_an_alert_is_shown_with_all_its_parts(channel: TelegramChannel, server: TelegramDouble) -> None:
     channel.send(an_alert())
     (shown,) = server.shown
@@ -145,7 +145,7 @@ def test_a_config_key_can_be_copied_as_it_is() -> None:
     assert "<code>[notify.telegram]</code>" in render(an_alert(can_do=("Set [notify.telegram] chat_id",)))
 
 
-# --- what Telegram answers -------------------------------------------------------------------------------------------
+# --- Telegram's answers ----------------------------------------------------------------------------------------------
 def test_a_message_telegram_cannot_read_is_sent_as_plain_text(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [UNREADABLE]
     channel.send(an_alert())

@@ -160,7 +160,7 @@ def test_a_lookup_that_only_looks_into_the_list_is_caught(monkeypatch: pytest.Mo
         def get(self, instance_id: str) -> Any:
             return next((one for one in self.list_instances() if one.instance_id == instance_id), None)
 
-    # a class of its own: `isinstance` with a protocol remembers what a class had
+    # a separate class: `isinstance` with a protocol caches a class's members
     monkeypatch.setattr(acme, "Launcher", FromList)
     with pytest.raises(AssertionError, match="must request the single instance"):
         run(TestLauncher, "test_a_list_that_lags_behind_is_no_proof_that_one_is_gone")

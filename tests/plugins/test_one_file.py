@@ -80,8 +80,8 @@ def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
     assert texts[-2:] == ["a check of its own", "its self-check failed (OSError)"]
 
 
-# What may name a built-in one: examples, the demo, how other markets spell sellers, and what has a channel's name by
-# chance: how Telegram hands updates over, and the command of a vendor that fetches a job's inputs.
+# Files that may name a built-in one: examples, the demo, sellers' spellings at other markets, and two that match a
+# channel's name by chance: Telegram's way to send updates, and a vendor's command that fetches a job's inputs.
 EXAMPLES = {
     "bootstrap/buttons.py",
     "daemon/start_up.py",

@@ -137,7 +137,7 @@ class Audit:
             return
         shown = "\n".join(message.text for message in self._double.shown)
         state = {delivery["alert_id"]: delivery["state"] for delivery in self._deliveries}
-        # a message for very many names the first ones, and how many more there are
+        # a message for very many names lists the first ones, and how many more there are
         unnamed = sum(int(number) for number in re.findall(r"(\d+) more; see all", shown))
         for alert in self._alerts:
             found = state.get(alert["alert_id"], "pending" if alert["routed_at_ms"] is None else "never queued")

@@ -176,7 +176,7 @@ def main() -> None:
     from gpuwatch.providers.vastai.query import wire_names
 
     wire_names(("H100 SXM", "RTX 4090"))  # packaged tables, which are only read
-    gc.freeze()  # else each child goes through all that was loaded here when it ends, for five times its own work
+    gc.freeze()  # otherwise each child's exit would traverse all loaded objects, for five times its own work
     with socket.socket(fileno=int(sys.argv[1])) as control:
         request = _serve(control)
         if request is None:

@@ -22,9 +22,9 @@ from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait
 from tests.telegram_double import TelegramDouble, telegram
 
 LIMITS = Limits(max_active=3, max_total=60)
-PACE = "240"  # half an hour, in which absence is proven, takes eight seconds
+PACE = "240"  # the half hour that proves absence takes eight seconds
 IN_A_ROW = 9  # daemons that die on one database
-WITHIN_S = 150.0  # a daemon that has not come to its point by then does not come there; seconds are usual
+WITHIN_S = 150.0  # a daemon that has not reached its point by then never does; usually it takes seconds
 SETTLED_EVERY_S = 5.0  # by the owner, while it waits
 ELSEWHERE = "elsewhere"
 _NAMES = sorted(failpoint.POINTS)
@@ -37,11 +37,11 @@ FAULTS: tuple[Fault, ...] = (
     ("list", "502", 0.1), ("list", "list_lag", 0.05), ("destroy", "500_after", 0.2),
 )  # fmt: skip
 HELD = "held"
-# From its second failure on a watch waits: what leads to one comes last, and not again and again.
+# From its second failure on a watch waits: a fault that leads to one comes last, and not repeatedly.
 FAILURES = (
     "intent.after_commit", "launch.before_look", "launch.before_send", "failed.before_record", "failed.after_record",
 )  # fmt: skip
-# What makes a launch come to states that it seldom reaches; in place of the faults above where they are in the way.
+# Faults that lead a launch to rare states; they replace the faults above if those prevent it.
 LEADS: Mapping[str, Fault] = {
     "launch.no_answer": ("create", "reset_after", 1.0), "unknown": ("create", "reset_after", 1.0),
     "failed": ("create", "offer_gone", 1.0),
@@ -108,7 +108,7 @@ def _killed_while_it_asks(folder: Path, seed: int, point: str) -> Kills:
     folder.mkdir()
     with Marketplace(seed=seed, key=KEY, size=0, delays=Delays(running_s=0.3)) as market, telegram() as double:
         bargain(market)
-        market.faults.add("user", "500", times=None, skip=3)  # it names the account at first
+        market.faults.add("user", "500", times=None, skip=3)  # it reports the account at first
         home = Home(folder, market.url, extra=notify_by(double), **LIMITS._asdict())
         at = Counter(_killed(home, market, each) for each in ("launch.before_send", point))
         with home.daemon(GPUWATCH_TEST_PACE=PACE) as child:

@@ -30,7 +30,7 @@ def first() -> Iterator[Marketplace]:
 def second() -> Iterator[Marketplace]:
     """Another account, with one unrelated instance: its lists are never empty."""
     with Marketplace(seed=2, size=3, odd_rows=False, account_id=999, key=OTHER_KEY) as market:
-        for _ in range(3):  # ids that the first marketplace does not give
+        for _ in range(3):  # ids that the first marketplace does not assign
             order = f"{market.url}/api/v0/asks/{bargain(market)}/"
             body = {"image": "a", "disk": 10, "label": "by hand"}
             httpx.put(order, json=body, headers={"Authorization": f"Bearer {OTHER_KEY}"}).raise_for_status()

@@ -17,7 +17,7 @@ from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait
 from tests.telegram_double import telegram
 
 pytestmark = pytest.mark.slow
-PACE = {"GPUWATCH_TEST_PACE": "240"}  # half an hour, in which absence is proven, takes eight seconds
+PACE = {"GPUWATCH_TEST_PACE": "240"}  # the half hour that proves absence takes eight seconds
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_commands_and_presses_come_by_the_webhook_once_and_only_with_its_secret(
         assert double.hand_in(forged, X_Telegram_Bot_Api_Secret_Token="") == 401
         assert double.hand_in(forged, X_Telegram_Bot_Api_Secret_Token="x" * 64) == 401
         assert double.hand_in(b"no update") == 400
-        assert double.hand_in({"update_id": 2, "message": {"text": 5}}) == 200  # else it would come for ever
+        assert double.hand_in({"update_id": 2, "message": {"text": 5}}) == 200  # otherwise it would be sent forever
         wait_for_searches(market)
         assert market.ledger.creates == ()
         pressed(double, alert, "Approve")

@@ -145,7 +145,7 @@ def test_a_reload_waits_for_a_command_and_a_stop_ends_it(tmp_path: Path) -> None
             child.send_signal(signal.SIGHUP)
             wait_for(lambda: "still running; reload again after it has ended" in home.log())
             assert terminate(child)[0] == 0
-        with home.daemon():  # on a slow machine it is the next one that holds it
+        with home.daemon():  # on a slow machine the next daemon holds it
             wait_for(lambda: home.states() == ["held"])
             wait_for_searches(market)
         assert len(home.runs) == 1

@@ -30,8 +30,8 @@ from tests.telegram_double import TOKEN, telegram
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KEY = "vast-key-of-the-matrix-51d0"
-PACE = "60"  # a minute a second, for what a launch waits by
-TO_PROVE = "240"  # where nothing was sent: half an hour, in which absence is proven, takes eight seconds
+PACE = "60"  # a minute per second, for a launch's waiting times
+TO_PROVE = "240"  # if nothing was sent: the half hour that proves absence takes eight seconds
 NOT_SENT = {"intent.after_commit", "launch.before_look", "launch.before_send"}
 AT_ONCE = 8  # cases of one test; most of the time each waits
 SENT = "the order was sent"  # killed from outside, as soon as the marketplace has it
@@ -90,11 +90,11 @@ def renting_deaths(column: Column) -> Iterator[tuple[str, ...]]:
         yield ("unknown.before_record",)
         yield ("unknown.after_record",)
     yield (answered,)
-    # the next daemon finds the instance by its label, and dies over that
+    # the next daemon finds the instance by its label, and dies at that point
     yield (answered, "reconcile.listed")
     yield (answered, "starting.before_record")
     yield (answered, "starting.after_record")
-    # nothing was sent: the next daemon proves that, and dies over it
+    # nothing was sent: the next daemon proves that, and dies at that point
     yield ("launch.before_send", "failed.before_record")
     yield ("launch.before_send", "failed.after_record")
 
@@ -134,12 +134,12 @@ def test_killed_anywhere_while_it_ends(name: str, tmp_path: Path, template: Path
 
 def test_killed_while_it_asks_the_owner(tmp_path: Path, template: Path) -> None:
     """An otherwise empty account without a balance proves no absence: nothing is sent again."""
-    column = Column((("user", "500", {"times": None, "skip": 3}),))  # it names the account at first
+    column = Column((("user", "500", {"times": None, "skip": 3}),))  # it reports the account at first
     cases = [Case("held", deaths, column, rests="held", canary=False) for deaths in HOLDING_DEATHS]
     _play(cases, tmp_path, template)
 
 
-# --- the matrix and the code hold each other ----------------------------------------------------------------------
+# --- the matrix and the code agree ------------------------------------------------------------------------------------
 
 
 def test_every_point_is_in_the_matrix() -> None:

@@ -37,7 +37,7 @@ KEY = "demo-key"
 OTHER_KEY = "another-key"
 FAST = {"GPUWATCH_TEST_PACE": "60"}  # ten minutes of running pass in ten seconds
 TO_PROVE = {"GPUWATCH_TEST_PACE": "240"}
-ALONE = {"GPUWATCH_TEST_KEEPER_AFTER": "1"}  # where only the keeper ends it, by the wall clock
+ALONE = {"GPUWATCH_TEST_KEEPER_AFTER": "1"}  # if only the keeper ends it, by the wall clock
 BY_WALL_CLOCK = {"max_runtime": "5s", "ready_within": "8s"}
 OUTLIVED = "its instance outlived its end"
 OVER = {"ended", "failed"}
@@ -146,7 +146,7 @@ def backup_restored(stage: Stage, point: str) -> None:
     loses_the_launch(stage, point)
     with stage.lives(**ALONE):
         wait(lambda: stage.is_reported("that are not in this database") or not ours(stage.market))
-    stage.market.faults.add("search", "502", times=None)  # once it is gone, a watch that forgot it may rent anew
+    stage.market.faults.add("search", "502", times=None)  # a watch that forgot it could rent again
     stage.ends(**ALONE)
 
 
@@ -259,7 +259,7 @@ def database_silent(stage: Stage, point: str, hole: BlackHole) -> None:
         wait(lambda: stage.is_reported(OUTLIVED))
         code, took_s = terminate(child)
     assert code == 0
-    assert took_s <= 12  # ten seconds, and what a busy machine adds
+    assert took_s <= 12  # ten seconds, plus the delay of a busy machine
     hole.swallows.clear()
     stage.ends()
 

@@ -16,4 +16,4 @@ def test_sixty_kills_over_all_named_points_under_faults(tmp_path: Path) -> None:
     found = kill_everywhere(tmp_path, seed=20261121, kills=60, side_by_side=7)
     assert found.faults == []
     assert found.missed == []
-    assert sum(found.at.values()) - found.at[ELSEWHERE] >= 57  # a slow machine may come late to one or another
+    assert sum(found.at.values()) - found.at[ELSEWHERE] >= 57  # a slow machine may miss one or two

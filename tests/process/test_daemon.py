@@ -53,7 +53,7 @@ def test_systemd_is_reported_ready_status_watchdog_and_stopping(market: Marketpl
         listener.settimeout(60)
         home = Home(tmp_path, market.url)
         with home.daemon(NOTIFY_SOCKET=path, WATCHDOG_USEC="1000000") as child:
-            heard = _hear_until(listener, "STATUS=")  # it comes from a thread of its own
+            heard = _hear_until(listener, "STATUS=")  # it is sent by a thread of its own
             heard += _hear_until(listener, "WATCHDOG=1")
             terminate(child)
             heard += _hear_until(listener, "STOPPING=1")

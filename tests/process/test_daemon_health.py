@@ -159,7 +159,7 @@ def test_a_renamed_price_is_reported_at_once_while_hunts_come_back_empty(market:
             market.faults.clear()
             wait_for(lambda: any("is understood again" in one.text for one in double.shown))
             market.faults.add("search", "renamed", times=None)
-            wait_for(lambda: sum("price field gone" in one.text for one in double.shown) >= 2)  # it is new once more
+            wait_for(lambda: sum("price field gone" in one.text for one in double.shown) >= 2)  # it counts as new again
             terminate(child)
     assert not any(poll.rows for poll in polls(home) if poll.lane == "hunt" and poll.completeness == "complete")
     assert sum("vastai is not understood" in one.text for one in double.shown) == 2

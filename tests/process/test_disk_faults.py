@@ -82,7 +82,7 @@ def test_a_full_disk_does_not_let_an_instance_outlive_its_max_runtime(
         wait_for(lambda: home.states() == ["running"])
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
         wait_for(lambda: market.ledger.destroys)
-        assert home.states() == ["running"]  # it could not be written down
+        assert home.states() == ["running"]  # it could not be recorded
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         wait_for(lambda: home.states() in (["ended"], ["running"]) and not market.ledger.alive())
         assert terminate(child)[0] == 0
@@ -160,7 +160,7 @@ def test_a_damaged_page_of_the_launches_rents_nothing_and_says_how_to_restore(
     obligations.unlink()
     refused = home.run("run")
     assert refused.returncode == 1
-    line = refused.stderr.strip().splitlines()[-1]  # before it: the settings' rights, perhaps
+    line = refused.stderr.strip().splitlines()[-1]  # earlier lines: perhaps the settings' permissions
     assert "Traceback" not in refused.stderr + home.log()
     assert f"the database {database} is damaged" in line
     assert f"cp BACKUP {database}" in line
@@ -284,7 +284,7 @@ def test_a_daemon_whose_postgresql_has_fallen_silent_ends_what_is_rented_reports
             wait_for(lambda: "/fail" in paths)
             wait_for(lambda: reported(double))
             code, took_s = terminate(child)
-    assert took_s <= 12  # ten seconds, and what a busy machine adds
+    assert took_s <= 12  # ten seconds, plus the delay of a busy machine
     assert code == 0
     [rented], [ended] = market.ledger.creates, market.ledger.destroys
     assert ended.at - rented.at <= 12 + 8 + 120
@@ -292,7 +292,7 @@ def test_a_daemon_whose_postgresql_has_fallen_silent_ends_what_is_rented_reports
     postgres.drop(url)
 
 
-# --- how things are broken --------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 
 
 class OwnPostgres:

@@ -171,10 +171,10 @@ def test_whatever_is_missing_nothing_is_rented_there_and_the_mend_is_said(clouds
             for name, _, following in both:
                 following.take(places[name])
             for name, lack, following in both:
-                if lack.name is not N.CREDENTIALS:  # without them nothing else is asked
+                if lack.name is not N.CREDENTIALS:  # without them nothing else is queried
                     wait_for(lambda name=name, following=following: following.mend in reason(home, name))
                 lack.give(places[name])
-        wait_for(lambda: len(clouds.vastai.instances()) == 2)  # where nothing is missing, both watches rent
+        wait_for(lambda: len(clouds.vastai.instances()) == 2)  # if nothing is missing, both watches rent
         assert [orders_at(name, place) for name, place in places.items()] == [[], []]
         for name, place in places.items():
             LACKS[name][-1].give(place)

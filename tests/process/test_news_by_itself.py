@@ -70,9 +70,9 @@ def test_a_low_a_drop_and_a_restock_reach_the_outbox(
 
         with home.daemon():
             wait_for(lambda: "watch young: new_low for RTX 4090 does not fire: too little history" in home.log())
-            wait_for(lambda: rows(sqlite_url, EMPTY))  # the proof that `back` rests on
+            wait_for(lambda: rows(sqlite_url, EMPTY))  # the proof that `back` needs
             wait_for_searches(market, 12)
-            wait_for(lambda: alerted() == {"rare"})  # the price that all hours had is among the lowest, too
+            wait_for(lambda: alerted() == {"rare"})  # the constant price of all hours is also among the lowest
             market.publish(gpu="A100 SXM4", count=1, usd_hour=0.7)
             market.publish(gpu="L40S", count=1, usd_hour=5.0)
             wait_for(lambda: alerted() == {"low", "drop", "rare", "back"})

@@ -64,7 +64,7 @@ def test_a_reaction_begins_when_the_offer_was_seen_and_ends_with_the_acceptance(
             approved_at = 0.0
             if action == "ask":
                 asked = wait_for(lambda: httpx.get(f"{url}/api/v1/approvals", timeout=60).json()["items"])
-                time.sleep(1.0)  # a person thinks; that is no reaction of gpuwatch
+                time.sleep(1.0)  # a person thinks; that is not part of gpuwatch's reaction time
                 approved_at = time.time()
                 assert home.run("approve", asked[0]["ask_id"]).returncode == 0
             count, total = wait_for(lambda: (got := reaction(url))[0] and got)

@@ -59,7 +59,7 @@ def test_a_renamed_watch_rents_no_second_instance_until_it_says_what_it_is(marke
         assert 'renamed_from = \\"cheap\\"' in found
         assert f"gpuwatch stop {home.launches()[0]['launch_id']}" in found
         assert terminate(child)[0] == 0
-    with home.daemon() as child:  # a start holds it as a reload does
+    with home.daemon() as child:  # a start holds it like a reload
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 1
         rename_again = home.folder / "gpuwatch.toml"
@@ -67,7 +67,7 @@ def test_a_renamed_watch_rents_no_second_instance_until_it_says_what_it_is(marke
         reload(child, home)
         wait_for(lambda: [one for one in home.launches() if one["watch"] == "cheap-h100"])
         wait_for_searches(market, 4)
-        assert len(market.ledger.creates) == 1  # max_total = 1 counts what the old name rented
+        assert len(market.ledger.creates) == 1  # max_total = 1 counts the launches of the old name
         assert len({one["watch_id"] for one in home.launches()}) == 1
         assert terminate(child)[0] == 0
 

@@ -46,7 +46,7 @@ def test_with_wrong_settings_what_is_rented_ends_in_time_and_nothing_new_is_rent
 ) -> None:
     home = Home(tmp_path, market.url, extra=notify_by(double), max_runtime="6s", max_active=2, max_total=0)
     home.env["GPUWATCH_CONFIG"] = "gpuwatch.toml"
-    if broken == "no file":  # secrets are never kept: they are where the service manager puts them
+    if broken == "no file":  # secrets are never stored: the service manager provides them
         home.env |= {"VAST_API_KEY": "demo-key", "GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN": TOKEN}
     crashed_while_renting(home, market)
     BREAKAGES[broken](home)

@@ -27,7 +27,7 @@ GPUS = (
 )  # fmt: skip
 RACES = 10  # of each model and seed: 200 in all
 PACE = "60"
-TO_PROVE = "240"  # half an hour, in which absence is proven, takes eight seconds
+TO_PROVE = "240"  # the half hour that proves absence takes eight seconds
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_of_two_that_fire_on_one_offer_exactly_one_rents_two_hundred_times(
         assert len(raced) >= len(GPUS) * RACES
         ordered = orders(market)
         assert {offer: ordered[str(offer)] for offer in raced if ordered[str(offer)] != 1} == {}
-        assert max(ordered.values()) == 1  # of those too that only one of them saw
+        assert max(ordered.values()) == 1  # including offers that only one of them saw
         limits = {name: Limits(1000, 0) for name in watches}
         assert Audit(market, database_url, limits, None).faults() == []
         for home in pair:
@@ -74,8 +74,8 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
         a, b = (home_of(tmp_path / name, market.url, database_url, {"cheap": "H100"}) for name in ("a", "b"))
         with a.daemon(GPUWATCH_FAILPOINT="launch.before_look@stop") as sleeper:
             wait_for(lambda: _is_stopped(sleeper.pid))
-            assert len(market.ledger.creates) == 1  # somebody's
-            bargain(market, 1.0)  # the other takes this one: what the sleeper wants stays on offer
+            assert len(market.ledger.creates) == 1  # of either daemon
+            bargain(market, 1.0)  # the other one takes this: the sleeper's offer stays available
             with b.daemon(GPUWATCH_TEST_PACE=TO_PROVE) as other:
                 wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"])
                 os.kill(sleeper.pid, signal.SIGCONT)

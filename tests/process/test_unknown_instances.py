@@ -61,7 +61,7 @@ def test_a_restored_backup_rents_nothing_beside_what_it_does_not_know(market: Ma
         assert adopted["launch_id"] == lost["launch_id"]
         assert adopted["watch_id"] == lost["watch_id"]
         wait_for_searches(market, 4)
-        assert len(market.ledger.creates) == 2  # max_active = 1 counts what was adopted
+        assert len(market.ledger.creates) == 2  # max_active = 1 counts the adopted one
         assert terminate(child)[0] == 0
 
 

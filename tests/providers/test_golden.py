@@ -17,7 +17,7 @@ def _golden_files(provider: str) -> list[str]:
     return sorted(path.name for path in golden_path(provider, "x").parent.glob("*.json"))
 
 
-@lru_cache(maxsize=1)  # one provider's tests follow each other, and what became of its answers fills megabytes
+@lru_cache(maxsize=1)  # one provider's tests are consecutive, and the results of its answers take megabytes
 def _replayed(provider: str) -> Mapping[str, Any]:
     return replay(provider)
 

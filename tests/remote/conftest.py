@@ -34,7 +34,7 @@ class RunOnMachine:
         self.machine, self.shell, self.job, self.number = machine, shell, job, number
         self.folder = machine.home / job / "runs" / str(number)
         self.work = machine.home / job / "work"
-        self.grace_s = 20  # from TERM to KILL: a busy machine needs seconds for a trap
+        self.grace_s = 20  # from SIGTERM to SIGKILL: a busy machine needs seconds for a trap
 
     def prepare(self, command: str) -> None:
         for name, text in ((f"{self.job}/runner.sh", runner_script()), (self._in("command"), command.encode())):

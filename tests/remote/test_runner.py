@@ -65,7 +65,7 @@ def test_a_process_that_left_the_group_has_time_to_save_too(run: RunOnMachine) -
 
 def test_a_renewed_lease_keeps_it_running(run: RunOnMachine) -> None:
     """The lease is a moment of the machine's own uptime."""
-    for number, lease_s in enumerate((2, 10, 60), start=1):  # a slow machine may renew too late: again, with more time
+    for number, lease_s in enumerate((2, 10, 60), start=1):  # a slow machine gets more time
         renewed = RunOnMachine(run.machine, run.shell, run.job, number)
         renewed.prepare(FOR_EVER)
         renewed.start(lease_s=lease_s)

@@ -178,7 +178,7 @@ def test_a_host_that_never_ends_is_cut_off(tmp_path: Path) -> None:
     """Its children end with it."""
     pid_file = tmp_path / "pid"
     client = _stand_in_client(tmp_path, f"sleep 300 & echo $! > {pid_file}; wait")
-    for inside_s in (0.5, 5.0, 50.0):  # on a busy machine a shell may need more than half a second to say its child's
+    for inside_s in (0.5, 5.0, 50.0):  # on a busy machine a shell may need more than half a second to report its child
         with pytest.raises(InstanceUnreachable, match=rf"within {inside_s:g} s"):
             SshProbe(client=client, inside_s=inside_s).inside("h", 22, "key", download=True)
         if pid_file.exists() and pid_file.read_text():

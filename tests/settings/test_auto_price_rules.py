@@ -27,7 +27,7 @@ CAP = "max_price_cap = 3.50\n"
     ],
 )
 def test_the_cap_is_the_most_that_is_paid(loaded: Any, tmp_path: Path, deadline: str, expected: dict[str, Any]) -> None:
-    for _ in range(2):  # judged, and remembered
+    for _ in range(2):  # validated, then cached
         (watch,) = loaded(f"{AUTO}{CAP}deadline = {deadline}\n", env={"HOME": str(tmp_path)}).watches
         assert watch.auto == AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), **expected)
         assert watch.max_price_usd_gpu_hour == Decimal("3.50")

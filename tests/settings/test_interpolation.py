@@ -134,7 +134,7 @@ def test_a_secret_in_place_of_its_name_is_not_quoted(faults: Any, kind: str, sec
     assert secret not in fault
 
 
-# --- remembered settings
+# --- cached settings
 
 
 @pytest.fixture

@@ -259,7 +259,7 @@ def test_an_empty_table_of_a_plugin_is_no_channel(loaded: Loader) -> None:
     assert loaded("[notify.pager]\n").channels == {}
 
 
-# --- what editors and `init` get --------------------------------------------------------------------------------------
+# --- editors and `init` -----------------------------------------------------------------------------------------------
 
 
 def test_the_schema_describes_each_option_of_each_provider() -> None:

@@ -21,7 +21,7 @@ WATCH = '[[watch]]\nname = "h"\ngpu = "H100"\n'
 def test_an_alert_may_stand_without_a_price(
     loaded: Any, tmp_path: Path, text: str, expected: tuple[float | None, ...]
 ) -> None:
-    for _ in range(2):  # judged, and remembered
+    for _ in range(2):  # validated, then cached
         (watch,) = loaded(WATCH + text, env={"HOME": str(tmp_path)}).watches
         assert (watch.new_low_s, watch.drop_by, watch.drop_over_s) == expected
         assert watch.unlimited

@@ -32,7 +32,7 @@ def test_a_job_by_its_hours(loaded: Any) -> None:
     assert watch.job is not None
     assert watch.job.hours == exactly(72.0)
     assert watch.job.speedup[0].value == exactly(2.5)
-    # 4 H100 take 28.8 h: 350 $ are 3.038 a GPU-hour, and nothing that fits is dearer
+    # 4 H100 take 28.8 h: 350 $ are 3.038 a GPU-hour, and no matching offer is more expensive
     assert Decimal("3.038") < watch.max_price_usd_gpu_hour < Decimal("3.039")
 
 

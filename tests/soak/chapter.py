@@ -34,11 +34,11 @@ class Chapter:
         self.cloud = cloud
         self._rng = random.Random(f"{seed} owner")
         self._folder = folder
-        self._later: list[tuple[float, Callable[[], None]]] = []  # what ends, and when
+        self._later: list[tuple[float, Callable[[], None]]] = []  # (end, action)
         self._ongoing: set[str] = set()
         letters = random.Random(f"{seed} post")
         self.post = Post(lambda: not cloud.honest and letters.random() < 0.03)
-        if self._rng.random() < 0.8:  # an account with somebody else's instance
+        if self._rng.random() < 0.8:  # an account with a foreign instance
             cloud.somebody_rents("main", None)
         cloud.somebody_rents("team", None)
         self._home = self._install("home")
@@ -80,7 +80,7 @@ class Chapter:
         gpu = self._rng.choice(sorted(WATCHES))
         self.cloud.publish(gpu, self._rng.choice((1.0, 2.0, 2.9)), gpu in SPOTS)
         one = self._rng.choice(self._all)
-        one.look()  # as the daemon, which lists every few seconds while anything moves
+        one.look()  # like the daemon, which lists every few seconds while anything changes
         self.counts["launches"] += one.hunt()
         self.judge.audit()
 
@@ -115,7 +115,7 @@ class Chapter:
             self._later.remove(entry)
             entry[1]()
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _something_happens(self) -> None:
         happenings: tuple[tuple[float, Callable[[], None]], ...] = (
@@ -353,7 +353,7 @@ class Chapter:
             self._owner_settles()
             if not self._home.alive():
                 break
-        elsewhere = self.cloud.ordered_with_another_key  # nobody can follow those under the main account's key
+        elsewhere = self.cloud.ordered_with_another_key  # the main account's key cannot follow those
         left = [one for one in self._home.alive() if one.state is not S.HELD and one.launch_id not in elsewhere]
         self.counts["never at rest"] += len(left)
         self.broken += [f"never at rest: {one.launch_id} {one.state} {one.instance_id}" for one in left]

@@ -22,8 +22,8 @@ from tests.builders import NOON
 
 NAME = "soakcloud"
 SCARCE = "A100 SXM 80GB"  # one machine of it is free at a time
-LATE_S = 60.0  # so late a create, or an acknowledged destroy, may take effect
-LAG_S = 30.0  # so old a list may be, and so long a new instance may be missing from it
+LATE_S = 60.0  # maximum delay of a create or an acknowledged destroy
+LAG_S = 30.0  # maximum age of a list, and delay of a new instance in it
 STATES = (
     (InstanceState.RUNNING, 0.9), (InstanceState.STARTING, 0.05), (InstanceState.FAILED, 0.03),
     (InstanceState.UNKNOWN, 0.02),
@@ -63,7 +63,7 @@ class Rented(msgspec.Struct, kw_only=True):
 
     account: str
     instance: Instance
-    ordered_label: str  # as it was ordered, whatever an owner writes there later
+    ordered_label: str  # as ordered, whatever an owner changes later
     gpu: str
     spot: bool
     made_s: float
@@ -71,10 +71,10 @@ class Rented(msgspec.Struct, kw_only=True):
     by: str  # the installation that ordered it
     seen_running_s: float | None = None  # when an answer first showed it as running
     seen_running_at: datetime | None = None  # … by the wall clock
-    hidden: bool = False  # neither list nor look-up shows it, and a destroy says that it is gone
-    denied_until_s: float = 0.0  # when it was shown again
+    hidden: bool = False  # neither lists nor lookups show it, and a destroy reports that it is gone
+    denied_until_s: float = 0.0  # when it reappears
     is_unknowable: bool = False  # neither a label nor a database knows it: both were lost
-    omitted: bool = False  # lists alone leave it out
+    omitted: bool = False  # only lists omit it
 
 
 class Cloud:
@@ -90,10 +90,10 @@ class Cloud:
         self._past: list[tuple[float, dict[str, Instance]]] = []
         self._last_credit_usd = 10_000.0
         self.tick_s = 0.0
-        self.stepped = timedelta(0)  # by how much the wall clock was put on or back
+        self.stepped = timedelta(0)  # offset of the wall clock
         self.honest = False
         self.is_down = False
-        self.died = False  # gpuwatch was killed while it asked
+        self.died = False  # gpuwatch was killed during a request
         self.offers: list[Offer] = []
         self._ever: dict[str, Offer] = {}
         self._free: list[Offer] = []
@@ -105,8 +105,8 @@ class Cloud:
         self.journal: list[str] = []
         self.asking = "home"  # the installation that runs now
         self._account_of: dict[str, str] = {}
-        self._back_at_s: dict[str, float] = {}  # what a destroy did not find, and when it is there again
-        self.first_list_of: set[str] = set()  # installations whose next list is true: no first look is lied to
+        self._back_at_s: dict[str, float] = {}  # instances that a destroy did not find → when they are back
+        self.first_list_of: set[str] = set()  # installations whose next list is correct: the first listing never lies
 
     def now(self) -> datetime:
         """The wall clock."""
@@ -179,7 +179,7 @@ class Cloud:
         ]  # fmt: skip
         self._ever.update((one.offer_id, one) for one in self.offers)
 
-    # --- what an account asks for -------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def _make(self, account: str, by: str, order: Order, dead: bool = False, label: str | None = None) -> str:
         instance_id = f"{order.offer_id}{self.orders[order.offer_id]:02}"
@@ -203,7 +203,7 @@ class Cloud:
     def create(self, account: str, order: Order) -> Created:
         """Rent, with random faults on the way."""
         self.orders[order.offer_id] += 1
-        # orders run side by side: what comes of one must not depend on which thread was first
+        # orders run in parallel: results must not depend on the order of threads
         rng = random.Random(f"{self._seed} {order.offer_id} {self.orders[order.offer_id]}")
         outcome = "ok" if self.honest else str(drawn(rng, CREATES))
         outcome = "down" if self.is_down else outcome
@@ -319,7 +319,7 @@ class Cloud:
         """Return offers: the last published ones, and machines whose instance is gone."""
         taken = {one.instance.machine_id for one in self.rented.values()}
         free = [one for one in (*self.offers, *self._free) if one.machine_id not in taken]
-        # two orders of one round would run side by side, and the seed would not say which was first
+        # two orders of one round would run in parallel, and the seed would not decide which is first
         scarce = [one for one in free if one.gpu == SCARCE][:1]
         return [*scarce, *(one for one in free if one.gpu != SCARCE)]
 

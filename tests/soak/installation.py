@@ -39,7 +39,7 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs not
 try:
     from gpuwatch.bootstrap.renamed_watches import settle_watches
     from tests.soak.keeper import build_keeper
-except ImportError:  # rules of before there was a keeper, and when a watch was its name
+except ImportError:  # an older package without a keeper, in which a watch was identified by its name
     build_keeper = None  # type: ignore[assignment]
 
     def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
@@ -47,7 +47,7 @@ except ImportError:  # rules of before there was a keeper, and when a watch was 
 
 
 MAX_RUNTIME_S = 7200.0
-WATCHES = {  # by the GPU that it rents, and only it: what is alive of a watch is known without its name
+WATCHES = {  # by the GPU that only it rents: its launches are known without its name
     "H100 SXM": ("one", 1, ""),
     "A100 SXM 80GB": ("two", 2, ""),
     "L40S": ("again", 1, "relaunch = true\n"),
@@ -61,7 +61,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Return an owner's settings."""
 
     key: str = "main.1"
-    renamed: tuple[tuple[str, str], ...] = ()  # name of `WATCHES` → the name it has now
+    renamed: tuple[tuple[str, str], ...] = ()  # name of `WATCHES` → current name
     renamed_from: bool = False  # … and says so
 
 
@@ -114,7 +114,7 @@ class Installation:
         self.wanted = Wanted()
         self.restarts = self.died = self.raised = 0
         self.tracebacks: list[str] = []
-        self.hung: set[str] = set()  # tasks that do not come back
+        self.hung: set[str] = set()  # tasks that never return
         self.is_database_gone = False
         self.ids_when_lost: frozenset[str] = frozenset()  # the instances that the database named when it was lost
         self._cloud, self._clock, self._post = cloud, clock, post
@@ -205,7 +205,7 @@ class Installation:
         self._drop()
         self.lose_database(False)
         self.store.close()
-        # another file: a connection of the dead process would remove the new one's log when it is collected
+        # another file: garbage collection of the dead process's connection would delete the new one's log
         self.database = self.folder / f"gpuwatch-{self.restarts}.db"
         shutil.copyfile(backup, self.database)
         self.begin()
@@ -247,7 +247,7 @@ class Installation:
         """Run everything else that is due."""
         self._looks += 1
         if self._keeper is not None:
-            # what it lists while it looks for an overdue instance says of no other one that somebody follows it
+            # its list for an overdue instance does not mean that anything else is followed
             self._cloud.asking = f"keeper of {self.name}"
             self._keeper.check(self._clock())
         for task in ("guard", "follow") if self._looks % 4 else ("guard", "follow", "deliver"):
@@ -265,7 +265,7 @@ class Installation:
         except Died:
             self._revive()
         except GpuwatchError:
-            self.raised += 1  # as the scheduler does: it runs again at its next time
+            self.raised += 1  # like the scheduler: it runs again at its next time
         except Exception:
             self.tracebacks.append(traceback.format_exc())
 

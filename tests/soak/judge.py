@@ -21,7 +21,7 @@ PROMISES = (
     "tracebacks",
 )  # fmt: skip
 GRACE_S = 120.0
-LOOKS_S = 35.0  # between two polls of an installation that follows something
+LOOKS_S = 35.0  # between two polls of an installation that follows launches
 ROUND_MS = 1_200_000  # of the last four rounds: alerts are sent in every fourth (`Installation.look`)
 UNKNOWN = "neither label nor database names it"
 
@@ -37,9 +37,9 @@ class Judge:
     def __init__(self, cloud: Cloud, installations: Sequence[Installation], ongoing: set[str]) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(PROMISES, 0))
         self.broken: list[str] = []
-        self.late_s: dict[tuple[str, str], float] = {}  # (instance, why it does not count) → how long past its end
+        self.late_s: dict[tuple[str, str], float] = {}  # (instance, why it does not count) → time past its end
         self._judged_s = 0.0
-        self.dismissed: set[tuple[str, str]] = set()  # (installation, the other one that it shall not mind)
+        self.dismissed: set[tuple[str, str]] = set()  # (installation, other one that it ignores)
         self._cloud, self._all, self._ongoing = cloud, installations, ongoing
         self._known: set[tuple[str, str]] = set()
 

@@ -81,7 +81,7 @@ def read(store: Database, ask_id: str) -> Approval:
     return found
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_ask_comes_back_as_it_was_written(database: Database) -> None:
@@ -177,7 +177,7 @@ def test_another_watch_is_not_silenced(database: Database) -> None:
 
 def test_a_late_denial_counts_and_a_second_one_changes_nothing(database: Database) -> None:
     asked(database, FIRST)
-    asked(database, SECOND, match(machine="78", offer_id="2"), after=16 * MINUTE)  # writes down that FIRST expired
+    asked(database, SECOND, match(machine="78", offer_id="2"), after=16 * MINUTE)  # records that FIRST expired
     assert SqlApprovalRepository(database).deny(FIRST, "no", NOON + 17 * MINUTE)
     assert not SqlApprovalRepository(database).deny(FIRST, "really no", NOON + 18 * MINUTE)
     assert read(database, FIRST).words == "no"

@@ -111,7 +111,7 @@ class Spending(RuleBasedStateMachine):
         offer = an_offer(offer_id=offer_id, machine_id=offer_id, quoted_usd_hour=listed, disk_usd_gb_month=None)
         return a_match(offer)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     @rule(name=_NAMES, listed=_LISTED)
     def reserve(self, name: str, listed: float) -> None:
@@ -207,7 +207,7 @@ class Spending(RuleBasedStateMachine):
             )
             reported = self.reported[launch.launch_id]
             reported.over_at, reported.was_made = self.now, False
-            self.now += 2 * HOUR  # past the rest after failures
+            self.now += 2 * HOUR  # after the cooldown of failures
 
     @rule(which=_WHICH)
     def lose(self, which: int) -> None:
@@ -219,7 +219,7 @@ class Spending(RuleBasedStateMachine):
     def time_passes(self, minutes: int) -> None:
         self.now += timedelta(minutes=minutes)
 
-    # --- what must hold -----------------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------------
 
     def judge(self, got: Launch | LaunchRefusal, watch: Watch) -> None:
         """`reported` already contains the new launch."""

@@ -41,7 +41,7 @@ def test_an_error_within_a_write_undoes_all_of_it(database: Database) -> None:
     with pytest.raises(ZeroDivisionError), database.write() as connection:
         print(connection.exec_driver_sql(NOTE.format(1)).rowcount / 0)
     assert days(database) == []
-    with database.write() as connection:  # and the next one is not hindered
+    with database.write() as connection:  # the next one is not blocked
         connection.exec_driver_sql(NOTE.format(2))
     assert days(database) == [2]
 
@@ -175,7 +175,7 @@ def test_a_lock_held_for_too_long_is_reported(sqlite_url: str, tmp_path: Path) -
     other = sqlite_driver().connect(str(tmp_path / "gpuwatch.db"))
     other.execute("BEGIN IMMEDIATE")
     database = open_database(sqlite_url)
-    with database.engine.connect() as connection:  # wait shorter than in life
+    with database.engine.connect() as connection:  # with a shorter wait than in production
         connection.connection.driver_connection.execute("PRAGMA busy_timeout=50")  # type: ignore[union-attr]
     with pytest.raises(StoreError, match="locked by another program"), database.write():
         pass

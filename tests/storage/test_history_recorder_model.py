@@ -48,7 +48,7 @@ def a_poll(draw: st.DrawFn) -> Poll:
     market = {name: draw(st.sampled_from([1.0, 1.000001, 2.0, 3.0])) for name in shown}
     completeness = draw(st.sampled_from([Completeness.COMPLETE] * 3 + [Completeness.TRUNCATED, Completeness.PARTIAL]))
     to_usd = draw(st.sampled_from([None, 1.5, 2.0])) if completeness is Completeness.TRUNCATED else None
-    if to_usd is not None:  # what it does show is within what it says to show
+    if to_usd is not None:  # shown offers are within the stated limit
         market = {name: price for name, price in market.items() if price <= to_usd}
     wait_s = draw(st.sampled_from([0, 1, 60, 600, 2000, 4000, 40_000]))
     return Poll(wait_s, lane, gpu, market, completeness, to_usd, draw(st.booleans()))
@@ -110,7 +110,7 @@ def test_every_moment_is_reconstructed_exactly(database: Database, story: list[P
     emptied(database)
     steps = list(reported(database, story))
     for (start, market), (end, _) in zip(steps, [*steps[1:], (steps[-1][0] + 100, {})], strict=True):
-        if end == start:  # several looks in one second: the last one counts
+        if end == start:  # several polls in one second: the last one counts
             continue
         assert shown(database, start) == market
         assert shown(database, end - 1) == market

@@ -31,7 +31,7 @@ def test_a_check_is_recorded_like_a_hunt(database: Database, database_url: str) 
     assert SqlHistoryRecorder(database).rows_used("vastai", NOON) == 7
 
 
-@pytest.mark.parametrize("offers", [3, 500])  # looked up one by one, or all at once
+@pytest.mark.parametrize("offers", [3, 500])  # looked up individually, or all at once
 def test_the_daemon_goes_on_where_a_check_left_off(database: Database, database_url: str, offers: int) -> None:
     daemon = SqlHistoryRecorder(database)
     before = [an_offer(f"m{number}", 1.0) for number in range(offers)]

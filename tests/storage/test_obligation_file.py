@@ -116,7 +116,7 @@ def test_an_order_is_refused_where_the_file_cannot_be_written(tmp_path: Path) ->
     (tmp_path / FILE_NAME).mkdir()
     with pytest.raises(StoreError, match=r"cannot (read|write)"):
         file_in(tmp_path).record_order(a_launch(), 0.0)
-    file_in(tmp_path).follow([a_launch()])  # a copy that cannot be written holds up nothing
+    file_in(tmp_path).follow([a_launch()])  # a copy that cannot be written delays nothing
 
 
 def test_a_later_end_is_in_the_file_first(tmp_path: Path) -> None:

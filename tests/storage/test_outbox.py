@@ -339,7 +339,7 @@ def test_a_clock_set_back_by_days_frees_leases_and_waits(database: Database) -> 
     assert ids(lease(box, after_s=-7 * 86_400)) == ["a1"]
 
 
-# --- what doctor asks ------------------------------------------------------------------------------------------------
+# --- queries of doctor -----------------------------------------------------------------------------------------------
 def test_pending_counts_by_channel(database: Database) -> None:
     box = reported(database, "a1", "a2", channels=("telegram", "email"))
     due = next(due for due in lease(box) if due.channel == "telegram")

@@ -285,7 +285,7 @@ def test_an_import_that_was_cut_off_is_finished_by_the_next(
     assert kept(database) == expected
 
 
-# --- beside our own looks ---------------------------------------------------------------------------------------------
+# --- beside our own polls ---------------------------------------------------------------------------------------------
 
 
 def test_live_rows_are_not_touched_and_a_daemon_goes_on(database: Database, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_what_a_prune_dropped_can_be_brought_in_again(database: Database, tmp_pa
     brought_in(database, tmp_path, rows)
     before = kept(database)
     pruned = prune(database, timedelta(days=5), NOON + timedelta(days=41))
-    assert (pruned.intervals, kept(database)["hours"]) == (1, before["hours"])  # what stood at the horizon stays
+    assert (pruned.intervals, kept(database)["hours"]) == (1, before["hours"])  # intervals at the horizon stay
     assert brought_in(database, tmp_path, rows).new == 1
     assert kept(database) == before
 

@@ -145,7 +145,7 @@ def test_an_idle_daemon_asks_the_database_nothing(sqlite_database: Database, mon
     for seconds in (0, 1, 20):
         tick(seconds)
     with counted_reads(sqlite_database, monkeypatch) as reads:
-        for seconds in range(21, 80):  # also when it is looked whose channel has stalled
+        for seconds in range(21, 80):  # also during checks for stalled channels
             tick(seconds)
     assert not reads
 

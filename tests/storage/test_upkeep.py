@@ -48,7 +48,7 @@ def test_prune_keeps_the_roll_ups_and_every_moment_within_the_days(database: Dat
     now = NOON + timedelta(hours=239)
     moments = [now - timedelta(hours=hours) for hours in (0, 1, 13, 30, 60, 71)]
     before = [machines(market_at(database, moment).offers) for moment in moments]
-    prune(database, timedelta(days=400), now)  # sums up the hours that are over
+    prune(database, timedelta(days=400), now)  # aggregates the complete hours
     rolled = sums(database)
     done = prune(database, timedelta(days=3), now)
     assert done.intervals > 50
@@ -206,7 +206,7 @@ def test_a_second_daemon_on_one_sqlite_file_is_reported_who_holds_it(sqlite_url:
     assert held.wait(30)
     with pytest.raises(StoreInUse, match=rf"a daemon \(process {process.pid}\)"), claim_daemon(sqlite_url):
         pass
-    process.kill()  # the kernel lets go of the lock of a killed process
+    process.kill()  # the kernel releases the lock of a killed process
     process.join()
     process.close()
     with claim_daemon(sqlite_url):

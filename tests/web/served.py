@@ -33,7 +33,7 @@ class Served:
         self.server = server
         self.codes = codes
         self.folder = folder
-        self.reloads: list[int] = []  # one for each time that the settings were to be read again
+        self.reloads: list[int] = []  # one entry for each requested reload
         self.url = server.url.rstrip("/")
         self.client = httpx.Client(base_url=self.url, timeout=60.0)
 

@@ -230,7 +230,7 @@ class Listener:
 
 def test_events_are_sent_to_all_and_resume_after_the_last(web: Served) -> None:
     headers = changed(web)
-    web.client.post("/api/v1/pause", headers=headers)  # before anybody listens: not sent
+    web.client.post("/api/v1/pause", headers=headers)  # before any client listens: not sent
     listeners = [Listener(web.url), Listener(web.url)]
     web.client.post("/api/v1/resume", headers=headers)
     web.client.post("/api/v1/pause", headers=headers)

@@ -80,7 +80,7 @@ def test_retry_asks_and_does_nothing_about_a_job_that_has_changed_since(web: Ser
     assert f'name="version" value="{failed.version}"' in asked.text
     assert "It is queued again" in press(web, job, "retry", token, version=version[1], confirmed="yes").text
     assert state_of(web, job) is JobState.QUEUED
-    # it fails again; the question that is still open somewhere was about the first time
+    # it fails again; the still open question was about the first failure
     again = moved(settings, job_details(settings, job.job_id).job, (JobState.FAILED,), real_now())
     stale = press(web, job, "retry", token, version=version[1], confirmed="yes")
     assert "has changed in the meantime" in stale.text
@@ -187,7 +187,7 @@ def test_results_are_given_out_as_files_and_nothing_else_is(web: Served, job: Jo
         assert (answer.status_code, b"a secret" in answer.content) == (404, False), name
     assert web.client.get(f"/jobs/{job.job_id}/runs/2/results/{HOSTILE[3]}").status_code == 404
     assert web.client.get(f"/jobs/{job.job_id}/runs/x/results/{HOSTILE[3]}").status_code == 404
-    os.truncate(fetched / HOSTILE[3], 3)  # not what was verified
+    os.truncate(fetched / HOSTILE[3], 3)  # different from the verified content
     assert web.client.get(f"/jobs/{job.job_id}/runs/1/results/{HOSTILE[3]}").status_code == 404
 
 

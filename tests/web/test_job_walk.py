@@ -14,7 +14,7 @@ from tests.web.chromium import PHONE, needs_browser, overflow, page_at, serious_
 from tests.web.served import served
 
 pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(300)]
-# every chart that is drawn, to ask what its axes show
+# every drawn chart, to query its axes
 _CHARTS = """
 let library, drawn = window.drawn = [];
 Object.defineProperty(window, "uPlot", { get: () => library, set: (one) => { library = new Proxy(one, {

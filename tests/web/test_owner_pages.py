@@ -160,7 +160,7 @@ def test_without_a_session_or_its_token_nothing_is_changed(web: Served) -> None:
 def test_a_file_that_cannot_be_written_is_offered_for_copying(web: Served) -> None:
     (web.folder / "gpuwatch.toml").rename(web.folder / "real.toml")
     locked = web.folder / "gpuwatch.toml"
-    locked.symlink_to("/proc/version")  # nobody can write there, not even root
+    locked.symlink_to("/proc/version")  # not writable there, not even for root
     try:
         answer = web.client.get("/watches/edit?name=cheap", headers=PAGE)
         assert answer.status_code >= 400, "that file is no TOML: one line, no traceback"

@@ -55,7 +55,7 @@ def locked(tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
-# --- who may read and change ------------------------------------------------------------------------------------------
+# --- read and change access -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -230,7 +230,7 @@ def test_every_answer_bears_the_policy(plain: Served) -> None:
     assert "server" not in plain.client.get("/").headers
 
 
-# --- where it listens -------------------------------------------------------------------------------------------------
+# --- listening addresses ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8642", "192.0.2.1:80", "[::]:8642", "gpu.example:80"])

@@ -109,7 +109,7 @@ def look_around(walk: Walk) -> None:
     walk.page.goto("/")
     walk.step("now", "Awaiting you", "a100-ask", "Money", "Providers")
     assert serious_findings(walk.page) == []
-    assert walk.page.get_by_role("button", name="Pause renting").count() == 0  # reading is open, changing is not
+    assert walk.page.get_by_role("button", name="Pause renting").count() == 0  # reading needs no login, changes do
     walk.go("Market")
     walk.step("market", "$/GPU-h")
 

@@ -22,7 +22,7 @@ NOBODY = lambda _what, _done, _all: None  # noqa: E731
 def scanned(vectors: np.ndarray, cut: bool = False) -> ScannedFile:
     rows = np.zeros(len(vectors), ROW_TYPE)
     rows["cut"] = cut
-    sketches = np.arange(len(vectors) * 64, dtype=np.uint32).reshape(-1, 64)  # no two alike
+    sketches = np.arange(len(vectors) * 64, dtype=np.uint32).reshape(-1, 64)  # all different
     return ScannedFile(rows=rows, vectors=vectors, sketches=sketches, skipped={}, lines=0, bytes=0, of="")
 
 

@@ -26,7 +26,7 @@ TEXTS = [words([0, 1, 2, 3, 4]), words([9, 200, 3, 77]), words([5, 6]), words([5
 def test_an_even_model_is_as_perplexed_as_it_has_words(tmp_path: Path, past: bool) -> None:
     found = CausalModel(tiny_models.causal(tmp_path / "even", EVEN, past=past), 1).perplexities(TEXTS)
     assert found[[0, 1, 2, 4]] == pytest.approx(VOCAB, rel=1e-5)
-    assert np.isnan(found[3])  # nothing comes before a single word
+    assert np.isnan(found[3])  # a single word has no predecessor
 
 
 def test_what_a_model_expects_is_1_and_what_it_does_not_is_high(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_was_measured_is_not_measured_again(
     model = CausalModel(tiny_models.causal(tmp_path / "sure", SURE), 1)
     path = written(tmp_path / "a.jsonl", TEXTS)
     first = audit(path, causal=model).perplexities
-    monkeypatch.setattr(CausalModel, "perplexities", None)  # whoever calls it fails
+    monkeypatch.setattr(CausalModel, "perplexities", None)  # any call fails
     assert np.array_equal(np.asarray(first), np.asarray(audit(path, causal=model).perplexities), equal_nan=True)
 
 
@@ -71,6 +71,6 @@ def test_rows_above_and_below_the_limits_go(audit: Auditor, tmp_path: Path) -> N
 def test_a_folder_that_is_no_language_model_is_reported_in_a_line(tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no language model"):
         CausalModel(tmp_path, 1)
-    folder = tiny_models.causal(tmp_path / "small", EVEN[:, :5])  # answers for five words alone
+    folder = tiny_models.causal(tmp_path / "small", EVEN[:, :5])  # knows only five words
     with pytest.raises(UsageError, match="the model has 5 tokens"):
         CausalModel(folder, 1).perplexities([words([1, 200])])

@@ -43,7 +43,7 @@ def test_which_rows_stay_hangs_on_the_seed_and_on_nothing_else() -> None:
     kept = [reasons_of(one, RemovalRules(per_cluster=100, seed=seed)) == RemovalReason.KEPT for seed in (1, 1, 2)]
     assert np.array_equal(kept[0], kept[1])
     assert 30 < (kept[0] & kept[2]).sum() < 70  # half by chance
-    assert 30 < kept[0][:100].sum() < 70  # the order of the file says nothing
+    assert 30 < kept[0][:100].sum() < 70  # independent of the order of the file
 
 
 def test_the_first_reason_that_holds_is_reported() -> None:

@@ -95,7 +95,7 @@ def test_what_was_read_is_not_read_again(data: Path, audit: Auditor, tiny: Audit
     audit(data, models=models)
     read, counting.texts = counting.texts, 0
     audit(data, models=models)
-    assert (read, counting.texts) == (100, 0)  # the seven that are there twice were read once
+    assert (read, counting.texts) == (100, 0)  # the seven duplicates were read once
     data.write_bytes(data.read_bytes() + b'{"text": "w1 w2"}\n')  # another file: all is read
     audit(data, models=models)
     assert counting.texts == 101

@@ -95,7 +95,7 @@ def causal(folder: Path, table: np.ndarray[Any, Any], *, past: bool = False) -> 
         inputs.append(
             helper.make_tensor_value_info("past_key_values.0.key", onnx.TensorProto.FLOAT, ["batch", 2, "past", 4])
         )
-        nodes += [  # what was seen before adds its sum, which is 0 where there was nothing
+        nodes += [  # the past adds its sum, which is 0 if there is none
             helper.make_node("ReduceSum", ["past_key_values.0.key"], ["sum"], keepdims=0),
             helper.make_node("Add", ["looked", "sum"], ["logits"]),
         ]

@@ -49,7 +49,7 @@ def test_a_gpu_that_is_sold_out_has_no_price_now() -> None:
 def test_the_place_is_among_the_hours_that_are_known() -> None:
     prices = [300_000] * 18 + [100_000] * 3 + [200_000]
     found = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices)])
-    assert found.known_hours == MIN_HOURS == 24  # the last look vouches for two hours more
+    assert found.known_hours == MIN_HOURS == 24  # the last poll is valid for two more hours
     assert found.percentile == pytest.approx((3 + 0.5 * 3) / 24)
     fewer = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices[1:])])
     assert (fewer.known_hours, fewer.percentile) == (23, None)

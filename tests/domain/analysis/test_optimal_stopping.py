@@ -192,7 +192,7 @@ def test_where_nothing_can_be_gained_the_interval_seldom_says_otherwise() -> Non
     assert wrong <= 4
 
 
-# --- what the answer is made of ---------------------------------------------------------------------------------------
+# --- the parts of an answer -------------------------------------------------------------------------------------------
 
 
 def test_how_often_a_price_was_met() -> None:

@@ -28,7 +28,7 @@ from gpuwatch.domain.market.offer import Identity
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 START_S = int(START.timestamp())
 MINUTE_S = 60
-LASTS_MIN = 180  # a poll vouches for no longer
+LASTS_MIN = 180  # validity of a poll
 
 
 def a_series(*lows: int | None, polled: list[bool] | None = None) -> PriceSeries:

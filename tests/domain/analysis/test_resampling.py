@@ -104,7 +104,7 @@ def test_the_interval_of_a_mean_holds_it_19_times_in_20(count: int) -> None:
     for run in range(100):
         low, high = mean_interval(np.random.default_rng([count, run]).normal(0.1, 0.02, count), seed=run)
         held += low <= 0.1 <= high
-    assert held / 100 >= (0.88 if count > 4 else 0.8)  # four values cannot show how far they may lie
+    assert held / 100 >= (0.88 if count > 4 else 0.8)  # four values cannot show their spread
 
 
 def test_the_interval_of_a_constant_is_that_constant() -> None:

@@ -36,7 +36,7 @@ def test_it_is_scipy_s(pairs: list[tuple[int, bool]]) -> None:
     data = stats.CensoredData.right_censored(durations, [not e for e in ended])
     theirs = stats.ecdf(data).sf
     assert [curve.at(q) for q in theirs.quantiles] == pytest.approx(list(theirs.probabilities), abs=1e-12)
-    with warnings.catch_warnings():  # where nothing or all is left, the formula says nothing
+    with warnings.catch_warnings():  # if nothing or everything is left, the formula is undefined
         warnings.simplefilter("ignore")
         bounds = theirs.confidence_interval(method="log-log")
     low, high = (dict(zip(theirs.quantiles, one.probabilities, strict=True)) for one in (bounds.low, bounds.high))

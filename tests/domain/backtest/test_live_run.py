@@ -42,7 +42,7 @@ GPUS = ("H100 SXM", "H100 PCIe")
 TWENTY = Commission("0.20")
 MAX_AGE = timedelta(hours=3)
 BUDGET = Budget(max_usd_hour=Decimal("4.50"), max_usd_day=Decimal("24.00"))
-Reported = tuple[float, str, str | None, int | None, tuple[str | None, ...]]  # when, why, which, price, rented
+Reported = tuple[float, str, str | None, int | None, tuple[str | None, ...]]  # time, reason, offer, price, rented
 
 ALERTS = a_watch(name="alerts", gpu_names=GPUS, max_price_usd_gpu_hour=Decimal("2.40"), repeat_every_s=3600.0)
 HELD = a_watch(
@@ -88,7 +88,7 @@ class Market:
 
     def search(self, query: Query) -> Answer:
         """Answer like a marketplace: filtered by the query."""
-        self.now += timedelta(seconds=1)  # no two answers come at once
+        self.now += timedelta(seconds=1)  # no two answers arrive at the same moment
         self.passes(self.now)
         if self._is_down:
             raise ProviderDown("503")

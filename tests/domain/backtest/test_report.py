@@ -65,10 +65,10 @@ def test_windows_that_close_end_what_was_to_end_with_them() -> None:
 
 
 def test_waiting_from_every_hour_on_by_hand() -> None:
-    # looks at hours 0 to 7; it can be had at 2 from hour 2 to 3, and from hour 6 on
+    # polls at hours 0 to 7; available at 2 from hour 2 to 3, and from hour 6 on
     found = result(hourly(5, 5, 2, 2, 5, 5, 2, 2), a_rule(2.0), deadline_h=1).waiting
     assert (found.starts, found.counted) == (8, 7)
-    # hours 1 to 3, 5 and 6 come to one within an hour; 0 and 4 buy at 5 then
+    # hours 1 to 3, 5 and 6 find one within an hour; 0 and 4 then buy at 5
     assert found.within_deadline == pytest.approx(5 / 7)
     assert found.paid_usd_gpu_hour == pytest.approx((5 + 2 + 2 + 2 + 5 + 2 + 2) / 7)
     assert found.at_once_usd_gpu_hour == pytest.approx((5 + 5 + 2 + 2 + 5 + 5 + 2) / 7)
@@ -83,7 +83,7 @@ def test_waits_that_outlast_the_data_are_no_short_waits() -> None:
 
 
 def test_what_waiting_saved_has_an_interval_over_days() -> None:
-    cheap_at_noon = [5, 5, 4, 4] * 6 * 10  # ten days; whoever waits three hours meets 4
+    cheap_at_noon = [5, 5, 4, 4] * 6 * 10  # ten days; waiting three hours finds 4
     found = result(hourly(*cheap_at_noon), a_rule(4.0), deadline_h=3).waiting
     assert found.saved == pytest.approx(1 - 4 / 4.5, abs=0.005)
     assert found.interval is not None

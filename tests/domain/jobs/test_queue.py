@@ -128,7 +128,7 @@ def test_a_job_that_would_miss_its_deadline_or_needs_something_else_stays_apart(
     ]
     assert [merged([one, other]) for other in others] == [[]] * len(others)
     cheap = job("cheap", hours=0.5, limit=JobLimit(max_price_usd_gpu_hour=Decimal("3.50")))
-    assert (merged([cheap, one]), merged([one, cheap])) == ([], [["one", "cheap"]])  # nobody waits for a lower price
+    assert (merged([cheap, one]), merged([one, cheap])) == ([], [["one", "cheap"]])  # no job waits for a lower price
     billed = [job("one", hours=3, in_hours=30), job("two", hours=2, in_hours=30)]
     assert (merged(billed), merged(billed, 3.0)) == ([], [["one", "two"]])
 
@@ -149,7 +149,7 @@ def test_a_running_instance_is_waited_for_while_its_price_and_its_end_suit() -> 
     first, second = job("first", hours=2, state=S.RUNNING), job("second", hours=0.5)
     at = [InstanceHolder(job=first, price_microusd_hour=price, gpu_count=1) for price in (3_600_000, 3_600_001)]
     assert (merged([second], holders=(at[0],)), merged([second], holders=(at[1],))) == ([["first", "second"]], [])
-    assert merged([job("soon", hours=0.5, in_hours=2.6)], holders=(at[0],)) == []  # no time for one of its own after it
+    assert merged([job("soon", hours=0.5, in_hours=2.6)], holders=(at[0],)) == []  # then no time is left for its own
     assert merged([job("soon", hours=0.5, in_hours=2.8)], holders=(at[0],)) == [["first", "soon"]]
     assert (costs_less_here(second, 2.7, 2.0), costs_less_here(second, 2.9, 2.0)) == (True, False)
 

@@ -115,5 +115,5 @@ def test_a_shared_instance_is_charged_to_each_run_by_its_time_and_the_rest_of_an
     first = JobRun(job_id="one", run_number=1, launch_id="a" * 12, held_until=begin + timedelta(minutes=15))
     last = JobRun(job_id="two", run_number=1, launch_id="a" * 12, held_from=first.held_until)
     assert [run_cost_microusd(run, launch, NOON) for run in (first, last, None)] == [600_000, 1_800_000, 2_400_000]
-    launch = changed(launch, ended_at=NOON + timedelta(minutes=1))  # a second hour begins: it is billed whole
+    launch = changed(launch, ended_at=NOON + timedelta(minutes=1))  # a second hour begins, and is billed completely
     assert [run_cost_microusd(run, launch, NOON) for run in (first, last, None)] == [600_000, 4_200_000, 4_800_000]

@@ -55,7 +55,7 @@ class Case:
 @pytest.mark.parametrize("lists", [(), (LISTS,)], ids=["an empty account", "a canary"])
 def test_lists_and_its_id_agreeing_three_times_prove_it_within_two_minutes(lists: tuple[EvidenceKind, ...]) -> None:
     one = Case(known=True)
-    assert one.look(*lists, LOOKUP, times=3) is LOOKING  # three answers of one bad moment
+    assert one.look(*lists, LOOKUP, times=3) is LOOKING  # three answers in one bad moment
     assert one.look(*lists, LOOKUP, times=5) is ABSENT
     assert one.tick_s <= 120.0
 

@@ -51,11 +51,11 @@ def test_a_watch_makes_no_more_in_a_day_than_it_may_failed_ones_included() -> No
     assert refusal.reason is RefusalReason.MAX_PER_DAY
     assert not isinstance(found(made), LaunchRefusal)
     for other in (
-        {"instance_id": None},  # refused: nothing was made
+        {"instance_id": None},  # refused: nothing was created
         {"intended_at": day - timedelta(seconds=1)},
         {"watch": "other"},
         {"dry_run": True},
     ):
         assert not isinstance(found(made, changed(plain, **(of_it | other))), LaunchRefusal)
     lost = changed(plain, **(of_it | {"state": LaunchState.HELD, "instance_id": None, "slot": 1}))
-    assert isinstance(found(made, lost), LaunchRefusal)  # it may have been made
+    assert isinstance(found(made, lost), LaunchRefusal)  # it may have been created

@@ -59,7 +59,7 @@ def test_a_machine_s_record_counts_what_it_did_and_what_it_failed() -> None:
         over(EndReason.CRASHED, **ran),  # the command's
         over(EndReason.OUTBID, **ran),  # the market's
         over(EndReason.GONE, **ran),  # perhaps the owner's
-        over(EndReason.OFFERS_GONE),  # nothing was made
+        over(EndReason.OFFERS_GONE),  # nothing was created
         over(EndReason.NOT_READY, dry_run=True),
         over(EndReason.NOT_READY, ended_at=NOON - 91 * 24 * HOUR),
         a_launch(),
@@ -156,7 +156,7 @@ def test_a_refusal_says_whose_word_it_is() -> None:
     assert machine_refusal(find_avoided_machines([over(EndReason.BROKEN)], [], NOON), "vastai", None) is None
 
 
-# --- what an outbid launch leaves behind ------------------------------------------------------------------------------
+# --- effects of an outbid launch --------------------------------------------------------------------------------------
 
 RELAUNCHES = LaunchSpec(relaunch=True)
 

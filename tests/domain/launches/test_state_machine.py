@@ -319,7 +319,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def what_it_cost_never_falls(self) -> None:
         if self.launch.state is S.FAILED and self.launch.instance_id is None:
-            self.cost = 0  # nothing was made: the upper bound of the time of not knowing is void
+            self.cost = 0  # nothing was created: the upper bound for the uncertain time is void
         if self.launch.state in {S.REQUESTED, S.UNKNOWN, S.HELD} or self.launch.running_at is None:
             return
         cost = cost_microusd(self.launch, self.now)

@@ -87,7 +87,7 @@ def test_it_is_idle_only_if_every_known_sample_of_the_span_is_low(looks: list[tu
         if percent >= BELOW:
             break
         row_s.append(age.total_seconds())
-    # looks are at most 900 s apart here, so nothing lies behind a gap
+    # polls are at most 900 s apart here, so there are no gaps
     expected = len(row_s) >= 2 and row_s[-1] >= FOR_S
     assert (idle_cause(samples, BELOW, FOR_S, now) is not None) is expected
 

@@ -238,7 +238,7 @@ def test_only_a_bare_rtx_6000_is_shared_between_families() -> None:
         ("RTX A6000", 46068, 48),
         ("RTX 5090", 32607, 32),
         ("RTX 5060 Ti", 8151, 8151 / 1024),  # the 8 GB edition is not sold as 16
-        ("RTX 2080 Ti", 22528, 22),  # a rebuilt card has what it has
+        ("RTX 2080 Ti", 22528, 22),  # a rebuilt card has this memory
         ("H100 SXM", 40960, 40),  # a slice
         ("H100 SXM", 75000, 75000 / 1024),
         ("GTX 1060", 3072, 3),  # an edition

@@ -85,7 +85,7 @@ def test_a_json_number_is_a_float_or_unknown() -> None:
     assert number(None) is None
 
 
-# --- prices beside each other ----------------------------------------------------------------------------------------
+# --- compared prices --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("prices", "texts"),
     [

@@ -161,7 +161,7 @@ def simulated_h(rng: random.Random, work_h: float, stretch_h: float, start_h: fl
     while done < work_h:
         target = start_h if starting else min(stretch_h, work_h - done)
         if first and starting:
-            passed, starting, first = passed + target, False, False  # the first start is counted whole
+            passed, starting, first = passed + target, False, False  # the first start counts completely
             continue
         if left_h < target:
             passed, starting = passed + left_h, True
@@ -230,7 +230,7 @@ def test_getting_ready_is_part_of_it() -> None:
         download_mbps=100.0,
     )
     found = costs(job, a_stage(download_mbps=200.0), JobTraffic(download_gb=81.0))
-    pull_h = 90 * 8000 / 200 / 3600  # the offer's own pace counts, where it is known
+    pull_h = 90 * 8000 / 200 / 3600  # the offer's own speed counts, if known
     assert found.high.ready_h == pytest.approx(600 / 3600 + 420 / 3600 + pull_h)
     assert found.low.ready_h == pytest.approx(600 / 3600 + 300 / 3600 + pull_h)
     slower = costs(job, a_stage(), JobTraffic(download_gb=81.0))

@@ -158,8 +158,8 @@ def test_an_unknown_model_names_the_known_ones() -> None:
 
 def test_counts_over_which_layers_divide_come_first() -> None:
     assert [even_card_count(count, LLAMA_70B.shape) for count in (1, 2, 3, 5, 9, 17)] == [1, 2, 4, 8, 16, 24]
-    assert even_card_count(3, model_of("Qwen2.5 7B").shape) == 4  # 28 heads
-    assert even_card_count(5, model_of("Qwen2.5 7B").shape) == 5  # … that 8 does not divide
+    assert even_card_count(3, model_of("Qwen2.5 7B").shape) == 4  # 28 attention heads
+    assert even_card_count(5, model_of("Qwen2.5 7B").shape) == 5  # … which 8 does not divide
 
 
 def test_a_70b_in_16_bits_runs_on_two_h100_and_is_trained_on_sixteen() -> None:

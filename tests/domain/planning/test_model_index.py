@@ -45,7 +45,7 @@ def test_the_index_holds_150_models_with_its_date_and_sources() -> None:
 
 @pytest.mark.parametrize("listed", model_index().models, ids=lambda one: one.name)
 def test_parameters_of_a_listed_shape_are_those_that_were_published(listed: ListedModel) -> None:
-    # what is not in a text model's shape: norms, biases, and the images' part of Llama 4 and Gemma 3
+    # parts outside a text model's shape: norms, biases, and the image parts of Llama 4 and Gemma 3
     assert listed.shape.params == pytest.approx(listed.published_params, rel=0.02)
     if listed.published_active is not None:
         assert listed.shape.active_params == pytest.approx(listed.published_active, rel=0.09)

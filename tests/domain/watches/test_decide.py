@@ -263,7 +263,7 @@ def test_the_memory_survives_the_store(
 STEPS = st.tuples(
     st.sampled_from(["match", "match", "miss", "miss", "near", "blind", "partial match"]),
     st.decimals("1.5", "3", places=2).map(float),
-    st.integers(1, 1_200),  # seconds since the look before
+    st.integers(1, 1_200),  # seconds since the last poll
 )
 
 

@@ -42,7 +42,7 @@ WATCHES = st.builds(
 OFFERS = st.builds(
     an_offer,
     provider=st.sampled_from(["vastai", "runpod", "tensordock", "lambda"]),
-    offer_id=st.sampled_from("12345"),  # few, so that they meet again, changed
+    offer_id=st.sampled_from("12345"),  # few, so that they occur again with changes
     machine_id=st.sampled_from(["7", "8", None]),
     gpu=st.sampled_from(GPUS),
     gpu_count=st.sampled_from([1, 2, 4]),
@@ -57,7 +57,7 @@ OFFERS = st.builds(
     available_until=st.sampled_from([None, NOON + timedelta(hours=1), NOON + timedelta(hours=2)]),
 )
 POLLS = st.lists(
-    st.tuples(st.lists(OFFERS, max_size=8), st.sampled_from([0, 30, 3_600])),  # offers, seconds since the poll before
+    st.tuples(st.lists(OFFERS, max_size=8), st.sampled_from([0, 30, 3_600])),  # offers, seconds since the last poll
     min_size=1,
     max_size=4,
 )

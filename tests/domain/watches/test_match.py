@@ -76,7 +76,7 @@ SO = Verification.VERIFIED
 LISTED, PAST = OfferKind.LISTED, OfferKind.HISTORY
 SEVENTH = OfferTerms(gpu_fraction=1 / 7)
 NO_ARM = 'cpu_arch: it is arm64, which requires cpu_arch = "arm64" or "any"'
-# clause of the watch, what an offer must have, what is too little, what the refusal says
+# clause of the watch, required value, insufficient value, text of the rejection
 CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"providers": ("vastai",)}, {}, {"provider": "runpod", "quoted_usd_hour": 3.0}, "providers: runpod is not one of vastai"),
     ({}, {"gpu": "H100 NVL"}, {"gpu": "RTX 4090"}, "gpu: RTX 4090 is not H100"),

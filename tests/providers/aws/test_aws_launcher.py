@@ -32,7 +32,7 @@ from tests.providers.aws.aws_bench import (
     sent_to,
 )
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------------------------------
 
 
 def test_on_demand_asks_for_one_machine_in_the_zone_of_the_offer(place: Ec2, launcher: Launcher) -> None:

@@ -46,7 +46,7 @@ def _ids(answer: Answer) -> set[str]:
     return {offer.offer_id for offer in answer.offers}
 
 
-# --- what is offered --------------------------------------------------------------------------------------------------
+# --- offers -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spot", [False, True])
@@ -146,7 +146,7 @@ def test_list_prices_are_kept_for_hours_and_what_is_offered_is_asked_each_time(p
         assert place.count("GetProducts") > once
 
 
-# --- what fails -------------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_region_that_does_not_answer_makes_the_answer_partial(place: Ec2) -> None:

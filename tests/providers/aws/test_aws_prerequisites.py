@@ -128,7 +128,7 @@ def test_where_nobody_gets_in_nothing_is_ordered_and_elsewhere_it_is(
         assert strict.instances == {}
         launcher.create(order())
         strict.account.private_zones.clear()
-        if scope is RefusalScope.ZONE:  # mended, and found so by the next check
+        if scope is RefusalScope.ZONE:  # fixed, as the next check finds
             launcher.prerequisites((order(WEST),))
             launcher.create(order(WEST))
     assert len(strict.instances) == (2 if scope is RefusalScope.ZONE else 1)

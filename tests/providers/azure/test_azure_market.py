@@ -88,7 +88,7 @@ def test_a_server_that_is_away_is_not_asked_for_the_other_families() -> None:
         place.fail("GET", 503, times=10)
         with pytest.raises(ProviderDown):
             adapter.market.search(Query())
-        assert place.count("GET") == 3  # one question, thrice
+        assert place.count("GET") == 3  # one query, three times
 
 
 def test_an_empty_page_is_no_data_and_never_no_offers() -> None:

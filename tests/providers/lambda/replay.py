@@ -14,7 +14,7 @@ from tests.golden import reported, shown
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-# Recorded for the emulator and for people; the adapter never asks for it, or sends it itself.
+# Recorded for the emulator and for people; the adapter never requests it, or sends it itself.
 NOT_ASKED_FOR = frozenset({"regions-reconstructed.json", "launch-request-reconstructed.json"})
 
 offers = import_module("gpuwatch.providers.lambda.offers")

@@ -148,7 +148,7 @@ def test_it_boots_without_an_address_runs_ends_and_is_gone(
     assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
     launcher.destroy(made.instance_id)
     assert [one.status for one in launcher.list_instances()] == ["terminating"]
-    launcher.destroy(made.instance_id)  # as the list says, it is being done
+    launcher.destroy(made.instance_id)  # the list shows that the end is in progress
     assert place.count("POST .*terminate") == 1
     clock.sleep(60)
     assert list(launcher.list_instances()) == []  # still answered, as terminated

@@ -78,7 +78,7 @@ def test_every_recorded_type_gets_its_gpu() -> None:
         "gpu_8x_a100_80gb_sxm4": "A100 SXM 80GB",
         "gpu_8x_b200_sxm6": "B200 SXM",
         "gpu_8x_h100_sxm5": "H100 SXM",
-        "gpu_8x_v100": "V100 16GB",  # SXM2 or PCIe: nobody tells
+        "gpu_8x_v100": "V100 16GB",  # SXM2 or PCIe: not stated
         "gpu_8x_v100_n": "V100 16GB",
     }
 

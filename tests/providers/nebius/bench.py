@@ -41,7 +41,7 @@ BENCH = Bench(
     gpu="H100 SXM",
     options={"ssh_key": SSH_KEY},
     sell_out=_sell_out,
-    renders={409: "OutcomeUnknown"},  # the name is taken: perhaps by an earlier sending of this order
+    renders={409: "OutcomeUnknown"},  # the name is taken: perhaps by an earlier transmission of this order
     leaves_out={
         "statuses": _NO_HTTP,
         "garbage": _NO_HTTP,

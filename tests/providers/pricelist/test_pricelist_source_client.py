@@ -181,7 +181,7 @@ def test_a_silent_source_does_not_hold_up_the_end_of_gpuwatch() -> None:
     asked = threading.Event()
 
     def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        asked.set()  # and says nothing
+        asked.set()  # and never answers
 
     with serving(answer) as server, bench("oracle").pointed_at(server.url, timeout_s=30.0) as adapter:
         market: Any = adapter.market

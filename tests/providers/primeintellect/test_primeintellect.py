@@ -112,7 +112,7 @@ def test_a_price_that_is_none_is_skipped(price: Any) -> None:
     assert (seen.offers, list(seen.skipped.values())) == ([], [1])
 
 
-# --- whose, what, and whether it is there -----------------------------------------------------------------------------
+# --- seller, hardware, and availability -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seller", "known"), [("lambdalabs", "lambda"), ("runpod", "runpod"), ("nebius", "nebius")])

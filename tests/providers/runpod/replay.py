@@ -25,7 +25,7 @@ from tests.golden import reported, shown
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 CLOUDS = ("SECURE", "COMMUNITY")
-# Recorded for the emulator: the adapter never asks for these.
+# Recorded for the emulator: the adapter never requests these.
 NOT_ASKED_FOR = re.compile(
     r"graphql-docs-.*|graphql-(myself-pods|pod|podfind\w*|podterminate)-.*|graphql-utilisation-.*"
     r"|v1-pod-schema-.*|v2-catalog-datacenters-.*|v2-pods-create-request"

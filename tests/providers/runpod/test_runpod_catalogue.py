@@ -155,7 +155,7 @@ def test_a_country_is_known_for_known_data_centres_alone() -> None:
     assert [country_of(place) for place in ("SEA-SG-1", "OC-AU-1", "EU-XX-1", None)] == ["SG", "AU", None, None]
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- queries ---------------------------------------------------------------------------------------------------------
 
 
 def test_one_request_for_each_cloud_and_number_of_gpus_that_is_asked_for() -> None:
@@ -167,7 +167,7 @@ def test_one_request_for_each_cloud_and_number_of_gpus_that_is_asked_for() -> No
         assert {offer.gpu_count for offer in answer.offers} == {2, 3}
         assert answer.searches == 4
         adapter.market.search(Query(count_min=2, count_max=2))
-        assert len(place.requests) == 4  # the answer is still young
+        assert len(place.requests) == 4  # the answer is still fresh
 
 
 def test_no_more_gpus_are_asked_for_than_are_sold_of_the_types_that_are_wanted() -> None:

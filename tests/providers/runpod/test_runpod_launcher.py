@@ -107,7 +107,7 @@ def test_an_empty_balance_is_no_credit(place: RunPod, launcher: Launcher) -> Non
 def test_a_place_that_is_sold_out_is_an_offer_that_is_gone(place: RunPod, launcher: Launcher) -> None:
     place.sell_out("NVIDIA H100 80GB HBM3", place="US-KS-2")
     with pytest.raises(OfferGone):
-        launcher.create(an_order())  # there is one in Montreal: that is another offer
+        launcher.create(an_order())  # one is available in Montreal, which is another offer
     assert place.pods == {}
 
 
@@ -271,7 +271,7 @@ def test_without_graphql_an_account_has_no_name_and_is_no_outage(place: RunPod, 
             adapter.launcher.account_id()
 
 
-# --- a way in ---------------------------------------------------------------------------------------------------------
+# --- login ------------------------------------------------------------------------------------------------------------
 KEYED, STARTED, JUPYTER = {"env": {"PUBLIC_KEY": "ssh-ed25519 A"}}, {"onstart": "true"}, {"runtype": "jupyter"}
 JOB = {"onstart": "let the key of the launch in", "env": {"PUBLIC_KEY": "ssh-ed25519 B"}, "needs_ssh": True}
 

@@ -15,7 +15,7 @@ from tests.golden import reported, shown
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-NOT_ASKED_FOR = frozenset({"instances-create-request-guide.json"})  # what the adapter sends, not what it reads
+NOT_ASKED_FOR = frozenset({"instances-create-request-guide.json"})  # sent by the adapter, not read by it
 
 
 def replay() -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_options_name_the_key_the_system_and_the_account(place: Shadeform, clock
 @pytest.mark.parametrize(
     ("values", "ends"),
     [
-        ({"deadline": NOW + timedelta(hours=2)}, "2026-11-21T14:30:00Z"),  # gpuwatch ends it first, if it is there
+        ({"deadline": NOW + timedelta(hours=2)}, "2026-11-21T14:30:00Z"),  # gpuwatch ends it first, if it is running
         ({"self_destruct_at": NOW + timedelta(hours=2)}, "2026-11-21T14:00:00Z"),
         ({}, "2026-11-22T12:00:00Z"),
     ],
@@ -100,7 +100,7 @@ def test_every_order_has_an_end_that_shadeform_keeps(
 
 @pytest.mark.parametrize(
     ("cents", "hours", "limit"),
-    [("240", 10, "26.40"), ("57", 1, "0.63"), ("6", 1, "0.50")],  # rounded up, and never so little that it ends at once
+    [("240", 10, "26.40"), ("57", 1, "0.63"), ("6", 1, "0.50")],  # rounded up, and never so low that it ends at once
 )
 def test_the_spending_limit_is_the_price_of_its_time_and_a_tenth(cents: str, hours: int, limit: str) -> None:
     order = an_order(self_destruct_at=NOW + timedelta(hours=hours))
@@ -220,7 +220,7 @@ def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher
     assert (active.machine_id, active.started_at) == ("hyperstack/H100/canada-1", NOW + timedelta(seconds=180))
     launcher.destroy(made.instance_id)
     assert [one.status for one in launcher.list_instances()] == ["deleting"]
-    launcher.destroy(made.instance_id)  # as the list says, it is being done
+    launcher.destroy(made.instance_id)  # the list shows that the end is in progress
     assert place.count("POST .*delete") == 1
     clock.sleep(60)
     assert list(launcher.list_instances()) == []

@@ -19,7 +19,7 @@ from tests.golden import shown
 RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
-# Requests, and answers to what the adapter never asks for.
+# Requests, and answers that the adapter never requests.
 NOT_ASKED_FOR = re.compile(r"v2-instance-(create-request|start|stop)-")
 
 

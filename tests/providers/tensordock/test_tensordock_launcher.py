@@ -17,7 +17,7 @@ from gpuwatch.testing.bench import Bench
 from tests.clouds.tensordock import TensorDock
 from tests.providers.tensordock.stand_in import BENCH, HOSTS, RECORDED, SSH_KEY, only, order, rented
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_quoted_is_what_is_ordered_and_charged(
@@ -150,7 +150,7 @@ def test_without_a_public_key_nothing_is_ordered(place: TensorDock, key: str | N
     assert place.count("POST") == 0
 
 
-# --- what its refusals mean -------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_200", [True, False])

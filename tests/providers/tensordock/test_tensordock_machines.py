@@ -15,7 +15,7 @@ from tests.providers.tensordock.stand_in import BENCH, only, order, rented
 
 S = InstanceState
 
-# --- what a machine says ----------------------------------------------------------------------------------------------
+# --- a machine's fields -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -28,7 +28,7 @@ def test_a_machine_is_understood_in_every_shape(
     found = only(launcher)
     assert (found.instance_id, found.label, found.state) == (machine_id, "gpuwatch-abc", S.RUNNING)
     assert (found.gpu, found.gpu_count, found.disk_gb) == ("RTX 4090", 1, 100)
-    assert found.ssh_port == 20456  # 22 was wished
+    assert found.ssh_port == 20456  # 22 was requested
     assert (found.ssh_host, found.ssh_user) == (place.machines[machine_id]["ipAddress"], "user")
 
 
@@ -45,7 +45,7 @@ def test_a_machine_runs_when_it_has_its_address(adapter: Adapter, place: TensorD
     place.polls_to_ip = 1
     rented(adapter)
     states = []
-    for _ in range(14):  # a second passes with each: the looks at one machine lie twelve apart
+    for _ in range(14):  # a second passes with each: polls of one machine are twelve seconds apart
         states.append(only(launcher).state)
     assert (states[0], states[-1]) == (S.STARTING, S.RUNNING)
     assert place.count(r"GET /api/v2/instances/.") == 2
@@ -57,7 +57,7 @@ def test_what_stops_in_its_first_minutes_has_failed(adapter: Adapter, place: Ten
     assert only(launcher).state is S.STARTING
     place.machines[machine_id]["status"] = "Stopped_Disassociated"
     assert only(launcher).state is S.FAILED
-    with BENCH.pointed_at(place.url) as other:  # who did not make it cannot know its age
+    with BENCH.pointed_at(place.url) as other:  # a process that did not create it cannot know its age
         assert other.launcher is not None
         assert only(other.launcher).state is S.STOPPED
 

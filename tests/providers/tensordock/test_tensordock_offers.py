@@ -81,7 +81,7 @@ def test_a_location_whose_rates_were_left_out_gives_no_price() -> None:
     assert (seen.offers, list(seen.skipped.values())) == ([], [1])
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
+# --- stock ------------------------------------------------------------------------------------------------------------
 
 
 def test_there_is_one_offer_for_each_number_of_gpus_up_to_the_largest() -> None:
@@ -205,7 +205,7 @@ def test_countries_are_reported_by_their_code() -> None:
     ]  # fmt: skip
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------------------
 
 
 def test_one_catalogue_answers_all_watches_for_some_seconds() -> None:

@@ -245,7 +245,7 @@ def test_no_error_shows_the_key() -> None:
     assert KEY not in f"{asking.value} {ordering.value}"
 
 
-# --- what several questions share ------------------------------------------------------------------------------------
+# --- shared state of several queries ----------------------------------------------------------------------------------
 
 
 def test_what_was_fetched_is_shared_until_it_is_old() -> None:

@@ -136,7 +136,7 @@ def test_each_status_of_an_order_has_its_error(status: int, error: type[Exceptio
         ("Sat, 21 Nov 2020 12:00:00 GMT", 1.0),
         ("soon", None),
         ("nan", None),
-        ("inf", None),  # no number of seconds that anybody can wait
+        ("inf", None),  # not a usable number of seconds
         ("", None),
     ],
 )

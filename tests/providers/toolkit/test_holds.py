@@ -161,7 +161,7 @@ def test_refusals_without_a_number_hold_one_interval_then_twice_as_long_up_to_a_
     post.ask()
     post.answers = [limited(None)()]
     post.ask()
-    assert post.sent[-1][1] - post.sent[-2][1] < 16.0  # an answer begins anew
+    assert post.sent[-1][1] - post.sent[-2][1] < 16.0  # after an answer the intervals start again
 
 
 def test_a_refusal_holds_although_an_older_request_is_answered_after_it(post: Post) -> None:

@@ -30,7 +30,7 @@ RENTED = Instance(
     stopped_usd_hour=0.03,
 )  # fmt: skip
 
-# Recorded for the emulator and for people; the adapter never asks for these.
+# Recorded for the emulator and for people; the adapter never requests these.
 NOT_ASKED_FOR = frozenset(
     {
         "bundles_real_2026-03_odd_rows.why.json",

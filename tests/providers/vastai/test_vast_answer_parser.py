@@ -151,9 +151,9 @@ def test_a_place_is_a_region_and_a_country(geolocation: str | None, expected: tu
 @pytest.mark.parametrize(
     ("rate", "total", "asked_gb", "expected_gb"),
     [
-        (0.2, 0.2 * 100 / 720, 100.0, 100.0),  # as asked
+        (0.2, 0.2 * 100 / 720, 100.0, 100.0),  # as requested
         (0.2, 0.0022222222222222222, 100.0, 8.0),  # the server kept its default
-        (0.2, 0.0, 100.0, 0.0),  # the quote holds no disk
+        (0.2, 0.0, 100.0, 0.0),  # the quote includes no disk
         (0.0, 0.0, 100.0, 100.0),  # disk is free
         (None, None, 100.0, 100.0),
         (1 / 3, 1 / 3 * 12.5 / 720, 8.0, 12.5),

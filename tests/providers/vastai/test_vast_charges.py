@@ -156,7 +156,7 @@ def test_the_sum_is_what_was_charged(items: list[tuple[str, float, int]], total:
     assert sum(charge.usd for charge in charged) == pytest.approx(total, abs=0.0005 * (len(items) + 1) + 1e-4)
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_day_is_asked_for_by_itself_and_all_its_pages_are_followed() -> None:
@@ -184,8 +184,8 @@ def test_days_are_asked_a_second_apart() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        httpx.Response(200, content=_body(_row(_item()), total=2)),  # fewer than it says
-        httpx.Response(200, content=_body(_row(_item()), total=9, next_token="same")),  # pages that repeat
+        httpx.Response(200, content=_body(_row(_item()), total=2)),  # fewer than stated
+        httpx.Response(200, content=_body(_row(_item()), total=9, next_token="same")),  # repeating pages
         httpx.Response(200, content=_body(success=False)),
         httpx.Response(400, json={"success": False, "msg": "Must provide both 'day' gte and lte filters"}),
         httpx.Response(404, json={"success": False, "error": "auth_error", "msg": "Invalid user key"}),

@@ -190,7 +190,7 @@ def test_no_answer_breaks_it(body: bytes) -> None:
         assert reported.new_usd_hour is None
 
 
-# --- what is sent ----------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def _launcher(handler: Any, clock: Clock | None = None) -> Launcher:

@@ -230,7 +230,7 @@ def test_a_later_page_that_fails_leaves_a_partial_answer() -> None:
     assert answer.complete_to_usd_hour == pytest.approx(0.64)
 
 
-# --- what an answer says besides ---------------------------------------------------------------------------------
+# --- further contents of an answer -------------------------------------------------------------------------------
 
 
 def test_offers_are_reported_while_they_arrive() -> None:

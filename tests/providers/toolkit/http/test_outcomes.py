@@ -96,7 +96,7 @@ def test_a_kept_connection_that_the_server_closed_is_replaced_before_sending(htt
     with serving(answer_and_close) as server:
         for _ in range(3):
             assert http.ask("PUT", server.url + "/", json={}).status == 200
-            assert closed.acquire(timeout=30)  # before it, nobody can know
+            assert closed.acquire(timeout=30)  # before that it is unknown
         assert (len(server.requests), server.connections) == (3, 3)
 
 
