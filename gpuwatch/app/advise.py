@@ -102,11 +102,8 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     under = wanted.under_usd
     if under is None and advice is not None:
         under = advice.reached[1][1]
-    lifetimes = (
-        []
-        if under is None
-        else offer_lifetimes(market_history, under * _MICRO + 0.5, lambda _, interval: of[id(interval)])
-    )
+    most = None if under is None else under * _MICRO + 0.5
+    lifetimes = [] if most is None else offer_lifetimes(market_history, most, lambda _, interval: of[id(interval)])
     every_s = wanted.poll_every_s or _configured_s(settings, scope.provider)
     return AdviceResult(
         gpus=gpus,

@@ -19,7 +19,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from gpuwatch.engine.launch_hooks import LaunchHooks
     from gpuwatch.ports import Channel, Now
-    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.declarations import Adapter, Tools
     from gpuwatch.ports.holds import HoldStore
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.providers.toolkit.http.client import PooledHttpClient
@@ -121,27 +121,33 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
         UsageError: a named provider requires an extra that is not installed.
     """
     from gpuwatch import providers
-    from gpuwatch.ports.declarations import Tools
 
     wanted = _with_installed_extras(settings.providers) if names is None else list(names)
     for name in wanted:
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
-    stop = stop or threading.Event()
+    holds = light_holds(settings) if holds is None else holds
+    tools = _tools(http, stop or threading.Event(), time_source, holds, is_patient=is_patient)
+    return {name: providers.build_with(settings.providers[name], tools) for name in wanted}
+
+
+def _tools(
+    http: HttpClient, stop: threading.Event, time_source: TimeSource, holds: HoldStore, *, is_patient: bool
+) -> Tools:
+    from gpuwatch.ports.declarations import Tools
 
     def sleep(seconds: float) -> None:
         time_source.wait(stop, seconds)
 
-    tools = Tools(
+    return Tools(
         http=http,
         now=time_source.now,
         monotonic=time_source.monotonic,
         sleep=sleep,
         stop=stop,
         is_patient=is_patient,
-        holds=light_holds(settings) if holds is None else holds,
+        holds=holds,
     )
-    return {name: providers.build_with(settings.providers[name], tools) for name in wanted}
 
 
 def light_holds(settings: Settings, keep: bool = False) -> HoldStore:

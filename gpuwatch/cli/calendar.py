@@ -101,10 +101,10 @@ def calendar(
             _print_calendar(shown, title)
         if html and shown.found.hours:
             save_page(html, _page(shown, title, recording))
-    if png and shown.found.hours:
-        _save_picture(png, shown, title)
     if not shown.found.hours:
         past.hint_at_older(settings, shown.gpus, wanted.since)
+    elif png:
+        _save_picture(png, shown, title)
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 

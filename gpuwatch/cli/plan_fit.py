@@ -165,8 +165,7 @@ def fit(
 ) -> int:
     """Find the cheapest class of GPU that fits a task: per hour, per GB, per TFLOP and per TB/s.
 
-    Exit codes: 0 something fits, 1 no offer fits, 2 usage, 3 no price is known, or a provider did
-    not answer.
+    Exit codes: 0 something fits, 1 no offer fits, 2 usage, 3 no price is known, or a provider did not answer.
     """
     from gpuwatch.app.plan_fit import FitRequest, plan_fit, plan_fit_json, task_needs
     from gpuwatch.bootstrap.settings_loading import load_settings

@@ -172,27 +172,13 @@ def size(
     workload: WorkloadRequest,
 ) -> int:
     """Compute the GPU memory that a model needs, and the cards that hold it."""
-    from gpuwatch.app.plan_size import (
-        cards_that_hold,
-        memory_needed,
-        plan_size_json,
-        plan_size_sources_json,
-        size_as_sources,
-    )
+    from gpuwatch.app.plan_size import cards_that_hold, memory_needed, plan_size_json
 
     refuse_ignored_workload(workload, "--params or --shape")
     _refuse_ignored_watch(watch, write, max_price, as_json=as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
     if seed:
-        refuse_given("cannot be combined with --seed: the sources count weights and input only", *_NOT_IN_SEED)
-        if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
-            workload = replace(workload, precision="fp32")  # the sources' formula uses four bytes per parameter
-        printed = size_as_sources(workload, gpu, max_cards, input_gb)
-        if as_json:
-            json_out(plan_size_sources_json(printed))
-        else:
-            _print_sources(printed, input_gb)
-        return Exit.DONE
+        return _size_as_sources(workload, gpu, max_cards, input_gb, as_json)
     if input_gb:
         raise UsageError("--input-gb requires --seed: without it, activations are computed from --context")
     needed = memory_needed(workload)
@@ -208,6 +194,22 @@ def size(
             _print(needed, found, len(found) if show_all else _SHOWN, max_cards)
         if html:
             save_page(html, _page(needed, found, recording))
+    return Exit.DONE
+
+
+def _size_as_sources(
+    workload: WorkloadRequest, gpu: tuple[str, ...], max_cards: int, input_gb: float, as_json: bool
+) -> int:
+    from gpuwatch.app.plan_size import plan_size_sources_json, size_as_sources
+
+    refuse_given("cannot be combined with --seed: the sources count weights and input only", *_NOT_IN_SEED)
+    if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
+        workload = replace(workload, precision="fp32")  # the sources' formula uses four bytes per parameter
+    printed = size_as_sources(workload, gpu, max_cards, input_gb)
+    if as_json:
+        json_out(plan_size_sources_json(printed))
+    else:
+        _print_sources(printed, input_gb)
     return Exit.DONE
 
 

@@ -77,15 +77,7 @@ def search_offers(
         limit: how many will be shown; None: all, and a truncated answer counts as an error.
         has_time: whether there is time for another search; if not, `error` says so and the offers so far are kept.
     """
-    asked = False
-
-    def search(query: Query) -> Answer:
-        nonlocal asked
-        if asked and not has_time():
-            raise ProviderDown(f"{market.name}: no time left for another search; raise --timeout")
-        asked = True
-        return market.search(query)
-
+    search = _while_there_is_time(market, has_time)
     found: list[Match] = []
     errors: dict[str, None] = {}
     for query in _queries(wanted, commission, limit):
@@ -107,6 +99,20 @@ def search_offers(
             errors["its answer was cut short"] = None
     found.sort(key=lambda match: match.price_microusd_gpu_hour)
     return ProviderOffers(provider=market.name, matches=found, error="; ".join(errors) or None)
+
+
+def _while_there_is_time(market: Market, has_time: Callable[[], bool]) -> Callable[[Query], Answer]:
+    """Return the market's search, whose first query is always sent, and a later one only if there is time."""
+    asked = False
+
+    def search(query: Query) -> Answer:
+        nonlocal asked
+        if asked and not has_time():
+            raise ProviderDown(f"{market.name}: no time left for another search; raise --timeout")
+        asked = True
+        return market.search(query)
+
+    return search
 
 
 def _queries(wanted: OfferFilter, commission: Commission, limit: int | None) -> list[Query]:

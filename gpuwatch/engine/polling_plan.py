@@ -89,17 +89,7 @@ def plan_polling(
             by_query.setdefault(query, []).append(watch.name)
     share = sweep_share(targets, sweep_every_s, provider.search_interval_s)
     demands = [Demand(query=query, watches=tuple(names)) for query, names in by_query.items()]
-    if rows_of is None:
-        round_s = max(provider.poll_every_s, len(demands) * provider.search_interval_s / (1.0 - share))
-        questions = tuple(SharedQuery(query=one.query, demands=(one,), rows=0.0, every_s=round_s) for one in demands)
-    else:
-        limits = PollingLimits(
-            poll_every_s=provider.poll_every_s,
-            search_interval_s=provider.search_interval_s,
-            turns_share=1.0 - share,
-            rows_per_s=provider.rows_per_day * HUNT_SHARE / DAY_S if provider.rows_per_day else None,
-        )
-        questions = plan_queries(demands, rows_of, limits).questions
+    questions = _questions(provider, demands, 1.0 - share, rows_of)
     return PollingPlan(
         provider=provider.name,
         poll_every_s=provider.poll_every_s,
@@ -111,6 +101,26 @@ def plan_polling(
         round_s=max((one.every_s for one in questions), default=0.0),
         watches=tuple(watch.name for watch in watches),
     )
+
+
+def _questions(
+    provider: ProviderSettings, demands: Sequence[Demand], turns_share: float, rows_of: Rows | None
+) -> tuple[SharedQuery, ...]:
+    """Return the queries that answer all demands: joined, or one for each.
+
+    Args:
+        turns_share: the hunt's share of the turns.
+    """
+    if rows_of is None:
+        round_s = max(provider.poll_every_s, len(demands) * provider.search_interval_s / turns_share)
+        return tuple(SharedQuery(query=one.query, demands=(one,), rows=0.0, every_s=round_s) for one in demands)
+    limits = PollingLimits(
+        poll_every_s=provider.poll_every_s,
+        search_interval_s=provider.search_interval_s,
+        turns_share=turns_share,
+        rows_per_s=provider.rows_per_day * HUNT_SHARE / DAY_S if provider.rows_per_day else None,
+    )
+    return plan_queries(demands, rows_of, limits).questions
 
 
 def sweep_share(targets: int, sweep_every_s: float | None, search_interval_s: float) -> float:

@@ -48,17 +48,7 @@ def run_bounded(  # noqa: PLR0913 each bounds it
     Raises:
         OSError: it cannot be started, or `into` cannot be written.
     """
-    kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
-    process = subprocess.Popen(  # noqa: S603 - a list of words, built by our own code
-        list(argv),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        cwd=folder,
-        env={"PATH": os.defpath} | kept | dict(env or {}),
-        bufsize=0,
-    )
+    process = _started(argv, env or {}, folder)
     pipes = _Pipes(process, stdin, into, max_bytes)
     ends_at = monotonic() + timeout_s
     try:
@@ -75,6 +65,20 @@ def run_bounded(  # noqa: PLR0913 each bounds it
         received=pipes.received,
         stderr=pipes.stderr,
         cut=pipes.cut,
+    )
+
+
+def _started(argv: Sequence[str], env: Mapping[str, str], folder: str | None) -> subprocess.Popen[bytes]:
+    kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
+    return subprocess.Popen(  # noqa: S603 - a list of words, built by our own code
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        cwd=folder,
+        env={"PATH": os.defpath} | kept | dict(env),
+        bufsize=0,
     )
 
 

@@ -91,6 +91,10 @@ def import_file(
             checks.add(part)
             merged += _import_part(database, part, survey, dry_run=dry_run)
             on_progress("importing", end, len(rows))
+    return _report(reader, survey, merged, checks)
+
+
+def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, checks: FeedChecks) -> ImportReport:
     found = {source: about.rows for source, about in survey.sources.items()}
     return ImportReport(
         rows=sum(found.values()) + reader.skipped.counts.total(),

@@ -63,14 +63,7 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
         else:
             poller = UpdatePoller(api, inbox, receiver, clock, stopping, poll_s)
             run, stop = poller.run, stopping.set
-
-        def work() -> None:
-            with suppress(Exception):  # the store and the network may be gone at the end
-                run()
-            http.close()
-
-        thread = threading.Thread(target=work, name="chat", daemon=True)
-        thread.start()
+        thread = _thread(run, http.close)
         try:
             yield
         finally:
@@ -79,6 +72,19 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
             with suppress(StoreError):  # otherwise another daemon waits for the end of the lease
                 inbox.release(clock())
             thread.join(0.2)
+
+
+def _thread(run: Callable[[], object], close: Callable[[], object]) -> threading.Thread:
+    """Start a thread that receives updates, and closes what it used at the end."""
+
+    def work() -> None:
+        with suppress(Exception):  # the store and the network may be gone at the end
+            run()
+        close()
+
+    thread = threading.Thread(target=work, name="chat", daemon=True)
+    thread.start()
+    return thread
 
 
 def _members(channel: TelegramChannel, store: Database) -> ChatMembers:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,32 +43,50 @@ def better_gpu(
         return None
     hours = (run.ended_at - run.started_at).total_seconds() / 3600
     spent = spent_usd(job, run, launch, now)
-    most, found = job.definition.limit.max_usd, []
+    ways = _ways_to_finish(launch, seen, hours / done, 1 - done if resumes else 1)
+    best = min((way for way in ways if _is_within_limits(way, job, spent, now)), default=None)
+    if best is None:
+        return None
+    text = f"{best.gpu}: up to {best.still_h:.1f} h and {dollars(best.usd)} from here"
+    return BetterGpu(definition=_on(best, job.definition, launch.gpu_count), text=text)
+
+
+class _WayToFinish(NamedTuple):
+    usd: float  # from here; the cheapest way is the smallest tuple
+    gpu: str
+    whole_h: float  # of the whole job
+    still_h: float  # from here
+
+
+def _ways_to_finish(launch: Launch, seen: Sequence[Match], whole_h: float, left: float) -> Iterator[_WayToFinish]:
+    """Yield each offer of the same number of faster GPUs.
+
+    Args:
+        whole_h: hours of the whole job on the launch's GPUs.
+        left: the fraction of the work that would be done there.
+    """
     for match in seen:
         faster = _speed_ratio(launch.gpu, match.offer.gpu)
-        if match.offer.gpu_count != launch.gpu_count or faster is None or faster <= 1:
-            continue
-        whole_h = hours / done / faster * VARIATION
-        still_h = whole_h * (1 - done if resumes else 1) + START_H
-        usd = still_h * match.price_microusd_gpu_hour / MICRO * launch.gpu_count
-        in_budget = most is None or spent + usd <= float(most)
-        in_time = job.deadline is None or (job.deadline - now).total_seconds() / 3600 >= still_h
-        if in_budget and in_time:
-            found.append((usd, match.offer.gpu, whole_h, still_h))
-    if not found:
-        return None
-    usd, gpu, whole_h, still_h = min(found)
+        if match.offer.gpu_count == launch.gpu_count and faster is not None and faster > 1:
+            faster_h = whole_h / faster * VARIATION
+            still_h = faster_h * left + START_H
+            usd = still_h * match.price_microusd_gpu_hour / MICRO * launch.gpu_count
+            yield _WayToFinish(usd, match.offer.gpu, faster_h, still_h)
+
+
+def _is_within_limits(way: _WayToFinish, job: Job, spent: float, now: datetime) -> bool:
+    most = job.definition.limit.max_usd
+    in_budget = most is None or spent + way.usd <= float(most)
+    return in_budget and (job.deadline is None or (job.deadline - now).total_seconds() / 3600 >= way.still_h)
+
+
+def _on(way: _WayToFinish, definition: JobDefinition, gpu_count: int) -> JobDefinition:
+    """Return the job for these GPUs alone, with the hours that it takes there."""
     resources = msgspec.structs.replace(
-        job.definition.resources,
-        gpu=(gpu,),
-        gpu_names=(gpu,),
-        gpu_count_min=launch.gpu_count,
-        gpu_count_max=launch.gpu_count,
+        definition.resources, gpu=(way.gpu,), gpu_names=(way.gpu,), gpu_count_min=gpu_count, gpu_count_max=gpu_count
     )
-    definition = msgspec.structs.replace(
-        job.definition, resources=resources, hours=FigureRange(whole_h / VARIATION**2, whole_h)
-    )
-    return BetterGpu(definition=definition, text=f"{gpu}: up to {still_h:.1f} h and {dollars(usd)} from here")
+    hours = FigureRange(way.whole_h / VARIATION**2, way.whole_h)
+    return msgspec.structs.replace(definition, resources=resources, hours=hours)
 
 
 def _speed_ratio(old: str, new: str) -> float | None:

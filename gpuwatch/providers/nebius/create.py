@@ -58,17 +58,24 @@ def create_request(
     refuse_beyond_machine(
         order, PROVIDER, INFO.title, wrong, label_length=INFO.label_length, takes_bids=True, ends_itself=True
     )
-    compute, common = api("compute.v1"), api("common.v1")
+    labels = {"managed-by": "gpuwatch"}
+    metadata = api("common.v1").ResourceMetadata(parent_id=project, name=order.label, labels=labels)
+    cloud_init = user_data(order, ssh_key.strip(), now)
+    return {"metadata": metadata, "spec": _instance_spec(order, wanted, subnet, str(options.get("image")), cloud_init)}
+
+
+def _instance_spec(order: Order, wanted: OfferParts, subnet: str, image: str, cloud_init: str) -> Any:
+    compute = api("compute.v1")
     disk = compute.DiskSpec(
         size_gibibytes=math.ceil(max(order.disk_gb, LEAST_DISK_GB)),
         type=compute.DiskSpec.DiskType.NETWORK_SSD,
-        source_image_family=compute.SourceImageFamily(image_family=str(options.get("image"))),
+        source_image_family=compute.SourceImageFamily(image_family=image),
     )
     spot = {
         "preemptible": compute.PreemptibleSpec(on_preemption=compute.PreemptibleSpec.PreemptionPolicy.STOP),
         "follows_spot_price": compute.FollowsSpotPriceSpec(),
     }
-    spec = compute.InstanceSpec(
+    return compute.InstanceSpec(
         resources=compute.ResourcesSpec(platform=wanted.platform, preset=wanted.preset),
         boot_disk=compute.AttachedDiskSpec(
             attach_mode=compute.AttachedDiskSpec.AttachMode.READ_WRITE,
@@ -82,12 +89,10 @@ def create_request(
                 public_ip_address=compute.PublicIPAddress(),
             )
         ],
-        cloud_init_user_data=user_data(order, ssh_key.strip(), now),
+        cloud_init_user_data=cloud_init,
         recovery_policy=compute.InstanceRecoveryPolicy.FAIL,  # a machine that has shut itself down must not restart
         **(spot if wanted.spot else {}),
     )
-    labels = {"managed-by": "gpuwatch"}
-    return {"metadata": common.ResourceMetadata(parent_id=project, name=order.label, labels=labels), "spec": spec}
 
 
 def user_data(order: Order, ssh_key: str, now: datetime) -> str:
