@@ -14,9 +14,9 @@ def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, 
 
     If the provider's answer was lost, this is an upper bound: the full price counts from the request on.
 
-    since: count only from this time (a budget's day or month); None: from the start.
+    Args:
+        since: count only from this time (a budget's day or month); None: from the start.
         listed: only the provider's share, without the commission.
-        listed: only the provider's part, without the commission.
     """
     spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
     return round(spent / _MS_AN_HOUR)

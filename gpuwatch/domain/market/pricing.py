@@ -90,9 +90,8 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Off
 
     Args:
         disk_gb: None, or the size that the quote already includes: the quote is used unchanged. It is also used if
-            removing
-        the surplus disk would leave nothing, because then the quote does not include that disk. A disk below the
-            provider's minimum is priced as the minimum, which is what is rented.
+            removing the surplus disk would leave nothing, because then the quote does not include that disk. A disk
+            below the provider's minimum is priced as the minimum, which is what is rented.
     """
     rate = commission.on_top_rate(offer.fee_rate)
     listed = _listed_microusd(offer, disk_gb, Decimal(1))
