@@ -72,7 +72,7 @@ def timed(name: str, rounds: int, work: Any) -> Backtest:
     wall, busy = min(spent)
     first = next(result for _, result in found.results if result is not None)
     print(
-        f"{name:34} {wall:6.2f} s ({busy:.2f} s of one core); {found.intervals} prices, {found.looks} looks, "
+        f"{name:34} {wall:6.2f} s ({busy:.2f} s of one core); {found.intervals} prices, {found.polls} polls, "
         f"{first.fires} fires, {first.launches} launches"
     )
     return found

@@ -76,7 +76,7 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot evaluate
     source: str
     intervals: int  # number of prices read
-    looks: int
+    polls: int
     deadline: timedelta
 
 
@@ -153,7 +153,7 @@ def run_backtest(
         ignored={watch.name: ignored for watch, _, ignored in known},
         source=clean(history.source),
         intervals=len(history.intervals),
-        looks=len({poll.at_s for poll in history.polls}),
+        polls=len({poll.at_s for poll in history.polls}),
         deadline=request.deadline,
     )
 

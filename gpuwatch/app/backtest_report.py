@@ -32,7 +32,7 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
     """What the watch did, what it saved, and what the history does not show."""
     blind = f"; {result.blind} inconclusive" if result.blind else ""
     yield (
-        f"{result.looks} polls from {time_text(result.since, zone)} to {time_text(result.until, zone)}{blind}; "
+        f"{result.polls} polls from {time_text(result.since, zone)} to {time_text(result.until, zone)}{blind}; "
         f"a matching offer was on sale at {result.held:.0%} of them"
     )
     yield _counts(result)
@@ -46,7 +46,7 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
     else:
         yield "no matching offer was on sale at any price"
     if result.budget_refusals:
-        reasons = ", ".join(f"{reason} at {looks} polls" for reason, looks in result.budget_refusals.items())
+        reasons = ", ".join(f"{reason} at {polls} polls" for reason, polls in result.budget_refusals.items())
         yield f"blocked by the budget: {reasons}"
     yield from _waiting(result, found.deadline)
     if clauses := found.ignored.get(watch.name):
@@ -181,7 +181,7 @@ def backtest_json(found: Backtest, is_sweep: bool) -> dict[str, Any]:
     return {
         "method": METHOD,
         "source": found.source,
-        "samples": found.looks,
+        "samples": found.polls,
         "prices_read": found.intervals,
         "since": rfc3339(min((result.since for result in known), default=None)),
         "until": rfc3339(max((result.until for result in known), default=None)),
@@ -196,7 +196,7 @@ def _watch_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
         "name": watch.name,
         "action": watch.action.value,
         "max_price_usd_gpu_hour": float(watch.max_price_usd_gpu_hour),
-        "looks": 0 if result is None else result.looks,
+        "looks": 0 if result is None else result.polls,
     }
     if result is None:
         return found

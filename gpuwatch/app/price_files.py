@@ -212,7 +212,7 @@ def _file_json(done: FileImport) -> dict[str, Any]:
         "twice": found.twice,
         "skipped": dict(found.skipped),
         "skipped_lines": {reason: list(lines) for reason, lines in found.skipped_lines.items()},
-        "looks": found.looks,
+        "looks": found.polls,
         "since": rfc3339(moment_of(found.first_s)),
         "until": rfc3339(moment_of(found.last_s)),
         "sources": [

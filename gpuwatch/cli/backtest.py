@@ -287,7 +287,7 @@ def _print_sweep(found: Backtest) -> None:
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = known[0][1]
     span = wait_text(found.deadline)
-    say(f"  {first.looks} polls; held: share of polls at which it could have rented")
+    say(f"  {first.polls} polls; held: share of polls at which it could have rented")
     say(f"  {starts_text(first.waiting)}")
     say(f"  in time: share of the counted polls that found an offer within {span};")
     say(f"  mean paid: after {span} it takes the cheapest offer; at once: compared with buying immediately")
@@ -316,7 +316,7 @@ def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
 
 
 def _foot(found: Backtest) -> None:
-    say(f"\n{found.source}: {found.intervals} prices, {found.looks} polls.")
+    say(f"\n{found.source}: {found.intervals} prices, {found.polls} polls.")
     say("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
     say("poll no longer lists it; launches start immediately and run to their end.")
 

@@ -145,7 +145,7 @@ def _print_import(done: FileImport, timezone: str) -> None:
         click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows{apart}")
     first, last = moment_of(found.first_s), moment_of(found.last_s)
     if first and last:
-        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {found.looks:,} polls {new}")
+        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {found.polls:,} polls {new}")
     for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
         lines = found.skipped_lines[reason]
         more = ", …" if rows > len(lines) else ""

@@ -162,7 +162,7 @@ class MissingInstances:
             tick_s=self._monotonic(),
             kinds=frozenset(kinds | found.kinds),
             seen_before=not is_lost and (launch.running_at is not None or launch.launch_id in self._shown),
-            asked_all=asks,
+            queried_all=asks,
             provable=len(kinds | self._independent.possible(launch)),
             doubts=found.doubts,
             candidates=self._unaccounted.candidates(launch, listing, now) if is_lost else (),

@@ -50,7 +50,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     twice: int  # repeated for one offer and moment; the cheapest counts
     skipped: Mapping[str, int]  # reason → rows
     skipped_lines: Mapping[str, Sequence[int]]  # reason → the first lines, at most five
-    looks: int  # new moments at which a GPU and rental type was polled
+    polls: int  # new moments at which a GPU and rental type was polled
     first_s: int | None  # of all usable rows
     last_s: int | None
     sources: Mapping[PriceSource, int]  # provider and kind → rows
@@ -103,7 +103,7 @@ def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, che
         twice=merged.twice,
         skipped=dict(reader.skipped.counts),
         skipped_lines=dict(reader.skipped.lines),
-        looks=merged.polls,
+        polls=merged.polls,
         first_s=survey.first_s,
         last_s=survey.last_s,
         sources=found,

@@ -91,7 +91,7 @@ def plainly(market_history: MarketHistory) -> set[tuple[Any, ...]]:
 
 def test_rows_become_intervals_under_a_name_of_their_own(database: Database, tmp_path: Path) -> None:
     done = brought_in(database, tmp_path, [a_row(0), a_row(600), a_row(1200, usd=1.5), a_row(1200, "b")])
-    assert (done.rows, done.new, done.known, done.looks) == (4, 4, 0, 3)
+    assert (done.rows, done.new, done.known, done.polls) == (4, 4, 0, 3)
     assert kept(database)["prices"] == [
         ("vastai:history", "H100 SXM", 1, 0, "a", 0, NOON_S, NOON_S + 600, 2_000_000),
         ("vastai:history", "H100 SXM", 1, 0, "a", 0, NOON_S + 1200, NOON_S + 1200, 1_500_000),
@@ -104,14 +104,14 @@ def test_a_file_that_comes_twice_changes_nothing(database: Database, tmp_path: P
     brought_in(database, tmp_path, rows)
     before = kept(database)
     again = brought_in(database, tmp_path, rows)
-    assert (again.new, again.known, again.looks) == (0, 4, 0)
+    assert (again.new, again.known, again.polls) == (0, 4, 0)
     assert kept(database) == before
 
 
 def test_a_dry_run_counts_and_writes_nothing(database: Database, tmp_path: Path) -> None:
     before = kept(database)
     done = brought_in(database, tmp_path, [a_row(0), a_row(600)], dry_run=True)
-    assert (done.new, done.looks) == (2, 2)
+    assert (done.new, done.polls) == (2, 2)
     assert kept(database) == before
     brought_in(database, tmp_path, [a_row(0)])
     assert brought_in(database, tmp_path, [a_row(0), a_row(600)], dry_run=True).known == 1

@@ -110,7 +110,7 @@ class BacktestResult(msgspec.Struct, frozen=True, kw_only=True):
     watch_replay: WatchReplay
     since: datetime
     until: datetime
-    looks: int
+    polls: int
     blind: int
     held: float  # share of the polls at which the watch could have rented
     events: tuple[BacktestEvent, ...]
@@ -159,13 +159,13 @@ def result_of(watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline:
         watch_replay=watch_replay,
         since=_moment(at_s[0]),
         until=_moment(at_s[-1]),
-        looks=len(at_s),
+        polls=len(at_s),
         blind=watch_replay.blind,
         held=float(np.mean(taken >= 0)),
         events=events,
         launches=sum(event.launched for event in events),
         fires=sum(step.reason in FIRING_REASONS for step in watch_replay.steps),
-        budget_refusals={reason: looks for reason, looks in watch_replay.refused.items() if reason in BUDGET_REASONS},
+        budget_refusals={reason: polls for reason, polls in watch_replay.refused.items() if reason in BUDGET_REASONS},
         paid_usd_gpu_hour=_mean_paid(takes),
         at_once_usd_gpu_hour=_first(cheapest),
         median_usd_gpu_hour=_median(at_s, cheapest),

@@ -49,7 +49,7 @@ class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tick_s: a monotonic clock, so that no change of the wall clock shortens a wait.
         seen_before: its id is known, and it was seen in a list or an answer.
-        asked_all: all sources were queried; otherwise only the cheap ones (lists, its id).
+        queried_all: all sources were queried; otherwise only the cheap ones (lists, its id).
         provable: the number of kinds of evidence that hold or may still hold.
         doubts: evidence against its absence, as text.
         candidates: ids of instances that belong to no launch and may be the missing one.
@@ -58,7 +58,7 @@ class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
     tick_s: float
     kinds: frozenset[EvidenceKind] = frozenset()
     seen_before: bool = False
-    asked_all: bool = True
+    queried_all: bool = True
     provable: int = KINDS_NEEDED
     doubts: tuple[str, ...] = ()
     candidates: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
     def _proven(self, seen: MissedListing, wait_s: float) -> int:
         if seen.is_doubtful or seen.tick_s - self.since_s < wait_s:
             return 0
-        if not seen.asked_all:
+        if not seen.queried_all:
             return self.proven
         return self.proven + 1 if len(seen.kinds) >= KINDS_NEEDED else 0
 

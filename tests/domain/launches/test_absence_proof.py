@@ -119,7 +119,7 @@ def test_a_moment_of_agreement_is_not_enough() -> None:
 def test_what_was_not_asked_again_neither_counts_nor_breaks_the_row() -> None:
     one = Case(start_s=ABSENCE_WAIT_S)
     one.look(LISTS, OFFER, times=2)
-    assert one.look(LISTS, times=6, asked_all=False) is LOOKING
+    assert one.look(LISTS, times=6, queried_all=False) is LOOKING
     assert one.look(LISTS, OFFER) is ABSENT
 
 
