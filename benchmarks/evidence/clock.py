@@ -63,7 +63,7 @@ def _found(power: dict[str, tuple[float, float]], runs: int) -> list[Claim]:
 
 
 def _table() -> list[Claim]:
-    """Return six weeks of exactly the guides' table, at both ends of its ranges: the parts are as cheap as stated."""
+    """Return the claims for six weeks of exactly the guides' table, at both ends of its ranges."""
     claims = []
     for by_day, at_night in ((TABLE[0], TABLE[2]), (TABLE[1], TABLE[3])):
         logs = np.array([math.log((at_night if _is_off_peak(at) else by_day) / 2) for at in range(6 * 168)])

@@ -130,7 +130,7 @@ class Dstack:
         raise OrderRefused("dstack runs only jobs with several nodes")
 
     def list_instances(self) -> Sequence[Instance]:
-        """Return all active runs, and ended runs whose launch is still active."""
+        """Return active runs of anybody, and ended runs whose launch has not recorded the end yet."""
         alive = self._alive()
         listed = {run.run_spec.run_name: run for run in self._list().runs}
         for label, state in alive.items():  # an old one may be behind a hundred newer ones

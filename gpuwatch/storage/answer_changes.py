@@ -165,7 +165,10 @@ def remember_quote(opened: OpenPrice, offer: Offer) -> None:
 
 
 def price_parts(offer: Offer) -> tuple[int, int | None]:
-    """Return the price without disk, and the disk's price; with the quoted disk they add up to the quote exactly."""
+    """Return the price without disk, and the disk's price per GB and month.
+
+    With the quoted disk they give the quote, to the micro-dollar.
+    """
     disk = stored_disk_rate(offer.disk_usd_gb_month)
     quoted = price_of(offer, None, _LISTED).listed_microusd_hour
     return quoted - disk_part_microusd(disk, offer.quoted_disk_gb), disk

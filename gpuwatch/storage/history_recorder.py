@@ -96,7 +96,7 @@ class SqlHistoryRecorder:
         return int(found[0][0]) if found else 0
 
     def roll_up(self, now: datetime) -> None:
-        """Aggregate every complete hour that was not aggregated yet, even if nothing is recorded any more."""
+        """Aggregate complete hours without aggregates, even if nothing is recorded any more. Raises StoreError."""
         with self._lock, self._writing(seconds(now)):
             pass  # loads the cache
         with self._lock:

@@ -119,7 +119,7 @@ def notify_by(double: TelegramDouble) -> str:
 
 
 def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
-    """Return an H100 under the threshold of the settings above."""
+    """Publish an H100 under the threshold of the settings above; return its id."""
     return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
 
 
