@@ -11,7 +11,7 @@ from gpuwatch.remote.dstack import Dstack
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import LaunchState
-    from gpuwatch.ports import LaunchRepository
+    from gpuwatch.ports import LaunchReader
     from gpuwatch.settings import Settings
 
 
@@ -29,6 +29,6 @@ def orchestrator(
     return Dstack(found.program, found.project, os.environ, timeout_s=found.timeout_s, alive=alive)
 
 
-def cluster_states(launches: LaunchRepository) -> dict[str, LaunchState]:
+def cluster_states(launches: LaunchReader) -> dict[str, LaunchState]:
     """The states of active cluster launches, by label. Raises StoreError."""
     return {one.label: one.state for one in launches.alive(TOOL)}

@@ -9,7 +9,7 @@ from datetime import datetime
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import LaunchRepository
+from gpuwatch.ports import AlertQueue
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,8 @@ class Contradictions:
         monotonic: seconds.
     """
 
-    def __init__(
-        self, repository: LaunchRepository, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]
-    ) -> None:
-        self._repository = repository
+    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]) -> None:
+        self._alert_queue = alert_queue
         self._launch_alerts = launch_alerts
         self._monotonic = monotonic
         self._noted: dict[str, tuple[float, int]] = {}  # launch → since when, how often
@@ -41,7 +39,7 @@ class Contradictions:
         if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or reported_today:
             return
         try:
-            self._repository.enqueue(self._launch_alerts.contradiction(launch, why, now))
+            self._alert_queue.enqueue(self._launch_alerts.contradiction(launch, why, now))
             self._reported[launch.launch_id] = now
         except StoreError as error:
             log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)

@@ -28,12 +28,12 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine import guard_notices as notices
 from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
-from gpuwatch.engine.guard_budgets import BudgetGuard, LaunchRecords
+from gpuwatch.engine.guard_budgets import BudgetGuard
 from gpuwatch.engine.guard_prices import PriceGuard
 from gpuwatch.engine.guard_utilisation import UtilisationGuard
 from gpuwatch.engine.instance_verifier import BackgroundRunner, InstanceVerifier, in_background
 from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.ports import Launcher
+from gpuwatch.ports import Launcher, LaunchRepository
 from gpuwatch.ports.probing import InstanceProbe, UtilisationRepository
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class ProviderGuard:
 
     def __init__(  # noqa: PLR0913 each is a separate port
         self,
-        repository: LaunchRecords,
+        repository: LaunchRepository,
         uses: UtilisationRepository,
         launcher: Launcher,
         probe: InstanceProbe,

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import Alert, AlertKind, LaunchRepository, OutboxAlert, Severity
+from gpuwatch.ports import Alert, AlertKind, AlertQueue, OutboxAlert, Severity
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class GuardAlerts:
 
     def __init__(
         self,
-        repository: LaunchRepository,
+        alert_queue: AlertQueue,
         launch_alerts: LaunchAlerts,
         new_id: Callable[[], str],
     ) -> None:
-        self._repository = repository
+        self._alert_queue = alert_queue
         self._launch_alerts = launch_alerts
         self._new_id = new_id
         self._reported: set[str] = set()
@@ -88,7 +88,7 @@ class GuardAlerts:
     def _enqueue(self, news: OutboxAlert) -> None:
         assert news.once_key is not None
         try:
-            self._repository.enqueue(news)
+            self._alert_queue.enqueue(news)
         except StoreError as error:
             log.warning("cannot store an alert yet: %s: %s", news.alert.headline, error)
             return

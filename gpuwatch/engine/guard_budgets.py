@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
 
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import Launch
@@ -12,21 +11,14 @@ from gpuwatch.domain.launches.spending import budget_statuses, launches_to_end
 from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, Watch
 from gpuwatch.engine.guard_alerts import GuardAlerts
-from gpuwatch.ports import LaunchRepository
-
-
-class LaunchRecords(LaunchRepository, Protocol):
-    """All launches, including ended ones."""
-
-    def all(self, watch: str | None = None) -> Sequence[Launch]:
-        """Return every launch, newest first. Raises StoreError."""
+from gpuwatch.ports import LaunchReader
 
 
 class BudgetGuard:
     """Enforces the global budget and the budget of each watch."""
 
     def __init__(
-        self, repository: LaunchRecords, alerts: GuardAlerts, watches: Mapping[str, Watch], budget: Budget
+        self, repository: LaunchReader, alerts: GuardAlerts, watches: Mapping[str, Watch], budget: Budget
     ) -> None:
         self._repository = repository
         self._alerts = alerts

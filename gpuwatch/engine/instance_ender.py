@@ -10,7 +10,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import OrderError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import Launcher, LaunchRepository, OutboxAlert
+from gpuwatch.ports import AlertQueue, Launcher, OutboxAlert
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class InstanceEnder:
 
     def __init__(
         self,
-        repository: LaunchRepository,
+        alert_queue: AlertQueue,
         launcher: Launcher,
         launch_alerts: LaunchAlerts,
         monotonic: Callable[[], float],
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
     ) -> None:
-        self._repository = repository
+        self._alert_queue = alert_queue
         self._launcher = launcher
         self._launch_alerts = launch_alerts
         self._monotonic = monotonic
@@ -83,6 +83,6 @@ class InstanceEnder:
 
     def _report(self, news: OutboxAlert) -> None:
         try:
-            self._repository.enqueue(news)
+            self._alert_queue.enqueue(news)
         except StoreError as error:
             log.warning("%s: cannot store the alert yet: %s", news.alert.headline, error)

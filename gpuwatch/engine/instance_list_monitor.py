@@ -13,7 +13,7 @@ from datetime import datetime
 
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import ProviderError, StoreError
-from gpuwatch.ports import LaunchRepository, OutboxAlert
+from gpuwatch.ports import AlertQueue, OutboxAlert
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ class InstanceListMonitor:
     """
 
     def __init__(
-        self, repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str, monotonic: Callable[[], float]
+        self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, provider: str, monotonic: Callable[[], float]
     ) -> None:
-        self._repository = repository
+        self._alert_queue = alert_queue
         self._launch_alerts = launch_alerts
         self._provider = provider
         self._monotonic = monotonic
@@ -62,7 +62,7 @@ class InstanceListMonitor:
 
     def _enqueue(self, news: OutboxAlert) -> bool:
         try:
-            self._repository.enqueue(news)
+            self._alert_queue.enqueue(news)
         except StoreError as error:
             log.warning("cannot report yet: %s: %s", news.alert.headline, error)
             return False

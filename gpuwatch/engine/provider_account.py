@@ -14,7 +14,7 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.ports import AccountLookup, AccountRepository, Launcher, LaunchRepository
+from gpuwatch.ports import AccountLookup, AccountRepository, AlertQueue, Launcher
 
 log = logging.getLogger(__name__)
 
@@ -162,8 +162,8 @@ class ProviderAccount:
 class OtherAccounts:
     """Active launches at a provider that its key cannot manage: reported daily; they block renting there."""
 
-    def __init__(self, repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str) -> None:
-        self._repository = repository
+    def __init__(self, alert_queue: AlertQueue, launch_alerts: LaunchAlerts, provider: str) -> None:
+        self._alert_queue = alert_queue
         self._launch_alerts = launch_alerts
         self._provider = provider
         self._reported: set[tuple[str, date]] = set()
@@ -180,7 +180,7 @@ class OtherAccounts:
                     launch.launch_id,
                     self._provider,
                 )
-                self._repository.enqueue(self._launch_alerts.other_account(launch, now))
+                self._alert_queue.enqueue(self._launch_alerts.other_account(launch, now))
                 self._reported.add(today)
 
     def reason(self) -> str | None:

@@ -14,7 +14,7 @@ from gpuwatch.engine.contradictions import Contradictions
 from gpuwatch.engine.instance_lookup import look_up
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, Launcher, LaunchRepository
+from gpuwatch.ports import Instance, Launcher, LaunchReader
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class ReopenedLaunches:
 
     def __init__(
         self,
-        repository: LaunchRepository,
+        repository: LaunchReader,
         launcher: Launcher,
         executor: TransitionExecutor,
         contradictions: Contradictions,

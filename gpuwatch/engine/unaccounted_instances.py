@@ -8,13 +8,13 @@ from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.order_candidates import may_be_its_instance
 from gpuwatch.engine.instance_listing import InstanceListing
-from gpuwatch.ports import Instance, LaunchRepository
+from gpuwatch.ports import Instance, InstanceRecords
 
 
 class UnaccountedInstances:
     """The instances of one provider that belong to no launch, and when a list first showed each."""
 
-    def __init__(self, repository: LaunchRepository, provider: str) -> None:
+    def __init__(self, repository: InstanceRecords, provider: str) -> None:
         self._repository = repository
         self._provider = provider
         self._first_listed: dict[str, datetime] = {}

@@ -48,7 +48,10 @@ from gpuwatch.ports.renting import (
 from gpuwatch.ports.settings import ChannelSettings, ProviderSettings
 from gpuwatch.ports.store import (
     AccountRepository,
+    AlertQueue,
     ApprovalRepository,
+    InstanceRecords,
+    LaunchReader,
     LaunchRepository,
     PollHistory,
     ProviderHealth,
@@ -65,6 +68,7 @@ __all__ = [
     "AccountRepository",
     "Alert",
     "AlertKind",
+    "AlertQueue",
     "Answer",
     "ApprovalRepository",
     "BatchingChannel",
@@ -76,7 +80,9 @@ __all__ = [
     "DueDelivery",
     "Instance",
     "InstanceLookup",
+    "InstanceRecords",
     "InstanceState",
+    "LaunchReader",
     "LaunchRepository",
     "Launcher",
     "ManyRecipients",

@@ -118,14 +118,34 @@ class PollHistory(Protocol):
         """Rows returned since 00:00 UTC. Raises StoreError."""
 
 
-class LaunchRepository(Protocol):
-    """The launches. Each transition is stored durably with its alert, or not at all."""
+class AlertQueue(Protocol):
+    """Stores alerts to be sent."""
+
+    def enqueue(self, news: OutboxAlert) -> bool:
+        """Store an alert in the outbox; False: there is already an alert with this `once_key`. Raises StoreError."""
+
+
+class LaunchReader(Protocol):
+    """Reads launches."""
 
     def get(self, launch_id: str) -> Launch | None:
         """One launch. Raises StoreError."""
 
     def alive(self, provider: str | None = None) -> Sequence[Launch]:
         """Active launches, oldest first. Raises StoreError."""
+
+    def all(self, watch: str | None = None) -> Sequence[Launch]:
+        """Return every launch, ended ones included, newest first. Raises StoreError."""
+
+    def reopened(self, provider: str | None = None) -> Sequence[Launch]:
+        """Active launches that had ended before. Raises StoreError."""
+
+    def events(self, launch_id: str) -> Sequence[LaunchEvent]:
+        """Its transitions, oldest first. Raises StoreError."""
+
+
+class LaunchWriter(Protocol):
+    """Changes launches. Each transition is stored durably with its alert, or not at all."""
 
     def transition(  # noqa: PLR0913 the row, its event and its alert are one transaction
         self,
@@ -171,11 +191,25 @@ class LaunchRepository(Protocol):
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """The last check before an order is sent; None: it may be sent. Raises LaunchConflict, StoreError otherwise."""
 
+
+class InstanceRecords(Protocol):
+    """Tells which instances launches have or had, and which the owner assigned to other installations."""
+
+    def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
+        """Which of them a launch has or had, or the owner assigned to other installations. Raises StoreError."""
+
+    def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> Sequence[Launch]:
+        """Ended launches that had one of these instances, oldest first. Raises StoreError."""
+
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner assigned to other installations. Raises StoreError."""
 
     def foreign_installations(self) -> frozenset[str]:
         """Ids of installations whose instances the owner assigned to others. Raises StoreError."""
+
+
+class UnknownInstanceRepository(Protocol):
+    """Labelled instances that belong to no active launch."""
 
     def unknown_instances(self, provider: str) -> Sequence[UnknownInstance]:
         """Instances that block renting there until they are resolved, oldest first. Raises StoreError."""
@@ -186,20 +220,9 @@ class LaunchRepository(Protocol):
     def remove_unknown_instance(self, unknown: UnknownInstance) -> None:
         """Mark as resolved. Raises StoreError."""
 
-    def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> Sequence[Launch]:
-        """Ended launches that had one of these instances, oldest first. Raises StoreError."""
 
-    def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
-        """Which of them a launch has or had, or the owner assigned to other installations. Raises StoreError."""
-
-    def events(self, launch_id: str) -> Sequence[LaunchEvent]:
-        """Its transitions, oldest first. Raises StoreError."""
-
-    def reopened(self, provider: str | None = None) -> Sequence[Launch]:
-        """Active launches that had ended before. Raises StoreError."""
-
-    def enqueue(self, news: OutboxAlert) -> bool:
-        """Store an alert in the outbox; False: there is already an alert with this `once_key`. Raises StoreError."""
+class LaunchRepository(LaunchReader, LaunchWriter, InstanceRecords, UnknownInstanceRepository, AlertQueue, Protocol):
+    """Everything that is stored about launches, for those who follow them. Others name the part that they use."""
 
 
 class AccountRepository(Protocol):
