@@ -29,6 +29,7 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
         yield from _thresholds(watch, watch.launch)
         yield from _job(watch, watch.launch)
         yield from _label(watch.launch)
+    yield from _no_spot(settings, watch)
     if watch.max_per_day is not None and not rents:
         yield 'max_per_day has no effect with action = "alert", which rents nothing'
     if rents:
@@ -42,6 +43,14 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
 def _label(launch: LaunchSpec) -> Iterator[str]:
     if len(launch.label_extra or "") > EXTRA_LENGTH:
         yield f"launch.label_extra is longer than {EXTRA_LENGTH} characters: a label keeps only the first ones"
+
+
+def _no_spot(settings: Settings, watch: Watch) -> Iterator[str]:
+    """A provider without spot instances answers such a query with no offers, which looks like an empty market."""
+    names = [name for name in watch.providers or settings.providers if name in settings.providers]
+    lacking = [name for name in names if True not in providers.info(name).spots]
+    if watch.spot is SpotPolicy.ONLY and lacking and (watch.providers is not None or lacking == names):
+        yield f'{" and ".join(lacking)} offers no spot instances: with spot = "only" it finds nothing there'
 
 
 def _places(settings: Settings, watch: Watch) -> Iterator[str]:

@@ -53,6 +53,25 @@ def test_launches_per_day_of_a_watch_that_rents_nothing_have_no_effect(
     assert any('"one": max_per_day has no effect' in text for text in said) is is_reported
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_reported"),
+    [
+        ('providers = ["runpod"]\nspot = "only"', True),
+        ('providers = ["runpod", "vastai"]\nspot = "only"', True),
+        ('spot = "only"', False),
+        ('providers = ["runpod"]\nspot = "any"', False),
+        ('providers = ["vastai"]\nspot = "only"', False),
+    ],
+)
+def test_a_spot_watch_of_a_provider_without_spot_finds_nothing_there(
+    warnings: Any, lines: str, is_reported: bool
+) -> None:
+    watch = f'[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\n{lines}\n'
+    said = [text for text in warnings(f"[providers.runpod]\nenabled = true\n{watch}") if "no spot" in text]
+    expected = 'watch "one": runpod offers no spot instances: with spot = "only" it finds nothing there'
+    assert said == ([expected] if is_reported else [])
+
+
 @pytest.mark.parametrize(("mode", "reported"), [(0o604, True), (0o644, True), (0o640, False), (0o600, False)])
 def test_a_secret_file_that_others_can_read_is_reported(
     warnings: Any, tmp_path: Path, mode: int, reported: bool
