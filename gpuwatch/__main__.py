@@ -12,7 +12,7 @@ _START_UP_THRESHOLD = 50_000
 
 
 def main() -> None:
-    """Run one command; every error that a person can mend is one line, never a traceback."""
+    """Run one command; every error that a person can fix is one line, never a traceback."""
     asked = sys.argv[1:]
     if asked == ["--version"]:  # nothing else is imported: a prompt or a script may ask often
         from gpuwatch import __version__  # noqa: PLC0415

@@ -59,11 +59,11 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
         if alone_s <= self.poll_every_s:
             return None
         searches = f"{len(self.questions)} queries, {self.search_interval_s:g} s apart"
-        mend = "" if self.is_joined else "Give several GPUs to one watch, or "
+        advice = "" if self.is_joined else "Give several GPUs to one watch, or "
         return (
             f"{self.provider}: poll_every = {self.poll_every_s:g} s is too short: its watches need {searches}, "
             f"{self.round_s:.0f} s per round including sweeps, so an offer is seen after up to {self.round_s:.0f} s. "
-            f"{mend}{'set' if mend else 'Set'} providers.{self.provider}.poll_every to {self.round_s:.0f}s"
+            f"{advice}{'set' if advice else 'Set'} providers.{self.provider}.poll_every to {self.round_s:.0f}s"
         )
 
 

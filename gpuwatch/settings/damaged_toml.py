@@ -34,7 +34,7 @@ def readable_part(text: str) -> ReadablePart:
     lines = text.splitlines()
     tables = _tables(lines)
     gone: set[int] = set()
-    mended = _mend_headers(lines)
+    repaired = _repair_headers(lines)
     for _ in range(_TRIES):
         try:
             tree = tomllib.loads(_without(lines, gone), parse_float=Decimal)
@@ -44,12 +44,12 @@ def readable_part(text: str) -> ReadablePart:
                 break
             gone |= _whole_table(lines, found) if _HEADER.match(lines[found]) else {found}
         else:
-            bad = gone | mended
+            bad = gone | repaired
             return ReadablePart(tree, frozenset(tables[i] for i in bad), tuple(i + 1 for i in sorted(bad)))
     return ReadablePart({}, frozenset(tables), tuple(range(1, len(lines) + 1)))
 
 
-def _mend_headers(lines: list[str]) -> set[int]:
+def _repair_headers(lines: list[str]) -> set[int]:
     """Close unclosed header brackets; returns the line numbers."""
     found = set()
     for i, line in enumerate(lines):

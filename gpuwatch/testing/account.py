@@ -31,7 +31,7 @@ class AccountSuite(Suite):
 
     def test_without_a_readable_answer_no_account_is_named(self, lookup: AccountLookup, relay: Relay) -> None:
         for status, body in ((500, b"{}"), (429, b"{}"), *((200, body) for body in UNREADABLE)):
-            relay.mend()
+            relay.restore()
             relay.fail("", status, body)
             with case((status, body[:20])), pytest.raises(ProviderError):
                 lookup.account_id()

@@ -140,7 +140,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         launcher.list_instances()
         pages = len(relay.requests)
         for page in range(pages):
-            relay.mend()
+            relay.restore()
             relay.fail("", 500, spare=page)
             with pytest.raises(ProviderError):
                 launcher.list_instances()
@@ -160,7 +160,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         order = self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET})
         for status, body, usual in ORDERING:
             other = self.rendered(status, Exception, OrderError)
-            relay.mend()
+            relay.restore()
             relay.requests.clear()
             relay.fail(self.bench.creates, status, body)
             with case(f"{status} {body[:20]!r}"), self.bench.pointed_at(relay.url) as adapter:
@@ -191,7 +191,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         with pytest.raises(OutcomeUnknown):
             launcher.create(self.order(offers[0].offer_id))
         assert relay.count(self.bench.creates) == 1
-        relay.mend()
+        relay.restore()
         assert [one.label for one in launcher.list_instances()] == [LABEL]
 
     @part("lost")
@@ -202,7 +202,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         with pytest.raises(OutcomeUnknown):
             launcher.create(self.order(offers[0].offer_id))
         assert relay.count(self.bench.creates) == 1
-        relay.mend()
+        relay.restore()
         assert list(launcher.list_instances()) == []
 
     @part("lost")
@@ -215,7 +215,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         with pytest.raises((OutcomeUnknown, ProviderError)):
             launcher.destroy(made.instance_id)
         assert relay.count(self.bench.ends) == 1
-        relay.mend()
+        relay.restore()
         self.ended(place)
         assert list(launcher.list_instances()) == []
 
@@ -223,11 +223,11 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     def test_an_end_that_fails_is_reported(self, launcher: Launcher, offers: Sequence[Offer], relay: Relay) -> None:
         made = launcher.create(self.order(offers[0].offer_id))
         for status in (401, 429, 500):
-            relay.mend()
+            relay.restore()
             relay.fail(self.bench.ends, status, b"{}")
             with pytest.raises((OrderError, ProviderError)):
                 launcher.destroy(made.instance_id)
-        relay.mend()
+        relay.restore()
         assert [one.instance_id for one in launcher.list_instances()] == [made.instance_id]
 
     @part("not_sent")
@@ -315,7 +315,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     @part("lists")
     def test_a_list_that_fails_says_why(self, launcher: Launcher, relay: Relay) -> None:
         for status, error in LISTING:
-            relay.mend()
+            relay.restore()
             relay.fail("", status, b"{}")
             with case(status), pytest.raises(self.rendered(status, error, ProviderError)):
                 launcher.list_instances()
@@ -327,7 +327,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         for body in ODD_LISTS:
             if plain_array and body == b"[]":
                 continue
-            relay.mend()
+            relay.restore()
             relay.fail("", 200, body)
             with case(body[:20]), pytest.raises(ProviderError):
                 launcher.list_instances()

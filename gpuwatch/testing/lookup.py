@@ -81,7 +81,7 @@ class LookupSuite(Suite):
         assert (found.gpu, found.gpu_count, found.spot) == (listed.gpu, listed.gpu_count, listed.spot)
         assert lookup.get(made[0]) is None
         for status, body in NO_WORD_ABOUT_IT:
-            relay.mend()
+            relay.restore()
             relay.fail("", status, body)
             for instance_id in made:
                 with case(f"{status} {body[:20]!r}"), pytest.raises(ProviderError):

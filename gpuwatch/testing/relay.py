@@ -51,7 +51,7 @@ class Relay:
         """From now on, lose the answers to matching requests."""
         self._rules.append(RelayRule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Pass everything on again."""
         self._rules.clear()
 

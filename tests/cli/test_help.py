@@ -27,7 +27,7 @@ def _help(word: str, **env: str) -> str:
 
 
 def test_the_prepared_help_is_what_the_commands_say() -> None:
-    """Mend: COLUMNS=80 python -c 'from gpuwatch.cli import run; run(["--help"])' > gpuwatch/cli/help.txt"""
+    """To update: COLUMNS=80 python -c 'from gpuwatch.cli import run; run(["--help"])' > gpuwatch/cli/help.txt"""
     asking = [sys.executable, "-c", "from gpuwatch.cli import run; run(['--help'])"]
     for columns in ("80", "81", "200"):
         env = {"PATH": os.defpath, "COLUMNS": columns}

@@ -52,7 +52,7 @@ class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
         """From now on, the answers to matching calls are lost."""
         self._planned.append(GrpcRule(re.compile(matching, re.DOTALL), None, b"", carried_out, [0]))
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Forward everything again."""
         self._planned.clear()
 

@@ -109,9 +109,9 @@ def test_three_failures_in_a_row_are_a_fault_with_their_cause_and_a_success_ends
     (fault,) = tasks.faults()
     assert (fault.kind, fault.failures) == (FaultKind.FAILS, 3)
     assert fault.cause.startswith("RuntimeError: by design (test_task_progress.py:")
-    mended = a_task()
-    tasks.progress.start([mended])
-    tasks.progress.run(mended)
+    repaired = a_task()
+    tasks.progress.start([repaired])
+    tasks.progress.run(repaired)
     assert tasks.faults() == []
 
 

@@ -22,6 +22,7 @@ WORDS = WordList()
         "# the owner is told of it",
         '"""The price is reckoned here."""',
         'log.warning("nothing is asked of it")',
+        "# the parser is mended",
     ],
 )
 def test_private_words_are_refused_in_names_and_texts(source: str) -> None:
@@ -37,6 +38,8 @@ def test_private_words_are_refused_in_names_and_texts(source: str) -> None:
         'row = {"status": "told"}',  # data
         "# a look-up by id; it looks like a price",
         '"""Report an event to the owner."""',
+        '"""Args: mend: how to fix it; `mend` is a field of the JSON."""',
+        'text = f"{one.text}: {one.mend}"',
     ],
 )
 def test_words_of_the_field_and_data_are_left_alone(source: str) -> None:
