@@ -28,7 +28,6 @@ _ANSWER_MAX = 16 << 20
 class _Listed(msgspec.Struct, frozen=True):
     Path: str
     Size: int
-    IsDir: bool = False
     Hashes: dict[str, str] = {}
 
 
