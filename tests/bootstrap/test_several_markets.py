@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.doctor import _extras
+from gpuwatch.app.doctor import _missing_extras
 from gpuwatch.app.doctor_account import image_findings
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, provider_access
 from gpuwatch.bootstrap.rules import build_rules
@@ -192,6 +192,6 @@ def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_m
     assert "the image of 'rents' is ignored" in found.text
     monkeypatch.setattr(provider_access, "_is_there", lambda package: False)
     provider_access.missing_extra.cache_clear()
-    found = next(finding for finding in _extras(loaded) if finding.area == "needy_stall")
+    found = next(finding for finding in _missing_extras(loaded) if finding.area == "needy_stall")
     assert (found.state, found.mend) == ("fault", install_hint("postgres"))
     provider_access.missing_extra.cache_clear()
