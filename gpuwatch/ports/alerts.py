@@ -141,7 +141,7 @@ class DueDelivery(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     attempts: int  # earlier attempts, without this one
     taken: tuple[str, ...] = ()  # recipients that need no further attempt
-    missed: tuple[tuple[str, str], ...] = ()  # (alert_id, headline) of earlier alerts that this channel never accepted
+    missed: tuple[tuple[str, str], ...] = ()  # the first of a channel: (alert_id, headline) of alerts it never accepted
     facts: tuple[tuple[str, str], ...] = ()  # label → value: current facts, added to the alert
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from gpuwatch.ports import Alert, OutboxAlert, UnroutedAlert
 from gpuwatch.storage.rows import insert_if_absent, to_ms
@@ -27,6 +27,8 @@ _UNROUTED = (
     .order_by(alerts.c.created_at_ms, alerts.c.alert_id)
     .limit(200)
 )
+_ROUTE = update(alerts).where(alerts.c.alert_id == bindparam("alert_id_is"), alerts.c.routed_at_ms.is_(None))
+_CHANNELS_OF = select(delivery.c.channel).where(delivery.c.alert_id == bindparam("alert_id_is"))
 
 
 def enqueue(connection: Connection, news: OutboxAlert) -> bool:
@@ -67,8 +69,7 @@ def unrouted(connection: Connection) -> list[UnroutedAlert]:
 def route(connection: Connection, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
     """Route alerts, by id, to channels. Alerts that already have channels keep them."""
     for alert_id, names in channels.items():
-        waiting = and_(alerts.c.alert_id == alert_id, alerts.c.routed_at_ms.is_(None))
-        if connection.execute(update(alerts).where(waiting).values(routed_at_ms=to_ms(now))).rowcount:
+        if connection.execute(_ROUTE, {"alert_id_is": alert_id, "routed_at_ms": to_ms(now)}).rowcount:
             _give(connection, alert_id, names)
 
 
@@ -79,6 +80,5 @@ def new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
 
 
 def _give(connection: Connection, alert_id: str, channels: Sequence[str]) -> None:
-    its_own = select(delivery.c.channel).where(delivery.c.alert_id == alert_id)
-    if channels and connection.execute(its_own).first() is None:
+    if channels and connection.execute(_CHANNELS_OF, {"alert_id_is": alert_id}).first() is None:
         connection.execute(_INSERT_DELIVERY, [new_delivery(alert_id, channel) for channel in dict.fromkeys(channels)])

@@ -16,11 +16,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, true, update
+from sqlalchemy import Connection, Select, and_, func, select, update
 
 from gpuwatch.domain.launches.pause import Pause, pauses_in_force
-from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, Severity, StalledChannel, UnroutedAlert, WaitingAlert
+from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, StalledChannel, UnroutedAlert, WaitingAlert
 from gpuwatch.redaction import redact
+from gpuwatch.storage import outbox_queries as queries
 from gpuwatch.storage import undelivered
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.new_alerts import enqueue, new_delivery, route, unrouted
@@ -31,23 +32,7 @@ from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
 
-_LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
-_LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
-# used every second, hence built once: building a query costs ten times as much as running it
-_PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
-_UNMENTIONED = (
-    select(delivery.c.channel, func.count())
-    .where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
-    .where(delivery.c.channel.not_in(select(delivery.c.channel).where(delivery.c.state == "pending")))
-    .group_by(delivery.c.channel)
-)
-_EXPIRED = select(delivery.c.channel).where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
-_UNROUTED = select(alerts.c.alert_id).where(alerts.c.routed_at_ms.is_(None))
-_HAS_WORK = select(or_(_UNROUTED.exists(), _PENDING.exists(), _EXPIRED.exists()))
-_UNTAKEN = select(delivery.c.channel).where(delivery.c.state.in_(("pending", "refused")))
-_HAS_UNTAKEN = select(or_(_UNTAKEN.exists(), _EXPIRED.exists()))
 _NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
-_MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
 class PendingDeliveries(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +56,10 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._has_work = QueryCache(database, lambda connection: bool(connection.execute(_HAS_WORK).scalar()))
-        self._has_untaken = QueryCache(database, lambda connection: bool(connection.execute(_HAS_UNTAKEN).scalar()))
+        self._has_work = QueryCache(database, lambda connection: bool(connection.execute(queries.HAS_WORK).scalar()))
+        self._has_untaken = QueryCache(
+            database, lambda connection: bool(connection.execute(queries.HAS_UNTAKEN).scalar())
+        )
 
     def has_work(self) -> bool:
         """Whether any alert is new, pending, or expired and not mentioned; if not, other queries are unnecessary."""
@@ -122,13 +109,15 @@ class Outbox:
         Checks without a lock first, because usually nothing is due, and that must not delay a launch.
         """
         now_ms = to_ms(now)
+        ready = queries.ready(everywhere=channels is None, only_critical=only_critical)
+        given = {"now_ms": now_ms} | ({} if channels is None else {"channels": channels})
         with self._database.read() as connection:
-            if not _any(connection, _PENDING) or not _ready(connection, now_ms, 1, channels, only_critical):
+            if not _any(connection, queries.PENDING) or not _any(connection, ready, given | {"most": 1}):
                 return ()
         with self._database.write() as connection:
             claimed: list[AnyRow] = []
             lost: set[str] = set()
-            for row in _ready(connection, now_ms, limit, channels, only_critical):
+            for row in connection.execute(ready, given | {"most": limit}).all():
                 if row.channel in lost:
                     continue
                 if _claim(connection, row, now_ms, lease_s):
@@ -136,7 +125,8 @@ class Outbox:
                 else:
                     lost.add(row.channel)  # another daemon has it, and so what follows it
             pauses = load_pauses(connection).by_hand if claimed else ()
-            return [_due(connection, row, pauses, now) for row in claimed]
+            missed = {name: _missed(connection, name) for name in {row.channel for row in claimed}}
+            return [_due(row, missed.pop(row.channel, ()), pauses, now) for row in claimed]
 
     def release(self, due: DueDelivery) -> None:
         """Release a lease unchanged, because there was no time for it."""
@@ -147,23 +137,11 @@ class Outbox:
         """Note that the channel accepted it, even after its lease ran out; mentioned alerts are settled, too."""
         now_ms = to_ms(now)
         with self._database.write() as connection:
-            connection.execute(
-                update(delivery)
-                .where(_row(due), delivery.c.state != "sent")
-                .values(
-                    state="sent",
-                    sent_at_ms=now_ms,
-                    leased_until_ms=None,
-                    last_error=None if note is None else redact(note),
-                )
-            )
+            values = {"sent_at_ms": now_ms, "last_error": None if note is None else redact(note)}
+            connection.execute(queries.SENT, _row(due) | values)
             if due.missed:
-                connection.execute(
-                    update(delivery)
-                    .where(delivery.c.channel == due.channel, delivery.c.alert_id.in_([m[0] for m in due.missed]))
-                    .where(delivery.c.state.in_(("expired", "refused")))
-                    .values(sent_at_ms=now_ms)
-                )
+                ids = [alert_id for alert_id, _ in due.missed]
+                connection.execute(queries.MENTIONED, {"channel_is": due.channel, "alert_ids": ids, "now_ms": now_ms})
 
     def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Postpone it until `next_try_at`, and all deliveries behind it unless `taken` has recipients."""
@@ -177,14 +155,12 @@ class Outbox:
 
     def expire(self, now: datetime) -> int:
         """Expire overdue deliveries that are not being sent; return how many."""
-        now_ms = to_ms(now)
+        at = {"now_ms": to_ms(now)}
         with self._database.read() as connection:
-            if not _any(connection, _PENDING) or not _any(connection, _PENDING.where(_overdue(now_ms))):
+            if not _any(connection, queries.PENDING) or not _any(connection, queries.OVERDUE, at):
                 return 0
         with self._database.write() as connection:
-            return connection.execute(
-                update(delivery).where(_overdue(now_ms)).values(state="expired", leased_until_ms=None)
-            ).rowcount
+            return connection.execute(queries.EXPIRE, at).rowcount
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
         """Add deliveries of an alert to these channels if missing; return how many were added."""
@@ -206,7 +182,7 @@ class Outbox:
         if not self._has_untaken.get():
             return ()
         with self._database.read() as connection:
-            if not _any(connection, _PENDING):
+            if not _any(connection, queries.PENDING):
                 return ()
             return undelivered.waiting_too_long(connection, channels, to_ms(before))
 
@@ -216,8 +192,7 @@ class Outbox:
             return
         now_ms = to_ms(now)
         with self._database.read() as connection:
-            untaken = select(delivery.c.channel).where(undelivered.untaken_refusals(now_ms)).limit(1)
-            if not _any(connection, untaken):
+            if not undelivered.has_untaken_refusals(connection, now_ms):
                 return
         with self._database.write() as connection:
             undelivered.retry_untaken(connection, now_ms)
@@ -225,7 +200,7 @@ class Outbox:
     def unreported_failures(self) -> Mapping[str, int]:
         """Return channel → expired deliveries that no message has mentioned or will; without broken channels."""
         with self._database.read() as connection:
-            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(_UNMENTIONED)}
+            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(queries.UNMENTIONED)}
         if not counts:
             return {}
         broken = {fault.channel for fault in self.broken_channels()}
@@ -290,9 +265,8 @@ class Outbox:
             insert_if_absent(connection, seen_value, word | {"first_seen_ms": to_ms(now)})
 
     def _settle(self, due: DueDelivery, **values: Any) -> None:
-        still_ours = and_(_row(due), delivery.c.state == "pending", delivery.c.attempts == due.attempts + 1)
         with self._database.write() as connection:
-            connection.execute(update(delivery).where(still_ours).values(leased_until_ms=None, **values))
+            connection.execute(queries.SETTLE, _row(due) | {"attempts_are": due.attempts + 1} | values)
 
 
 def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
@@ -309,89 +283,31 @@ def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
     return len(waiting)
 
 
-def _any(connection: Connection, query: Select[Any]) -> bool:
-    return connection.execute(query).first() is not None
-
-
-def _ready(
-    connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None, only_critical: bool
-) -> list[AnyRow]:
-    """Return rows that can be leased, in the order of sending."""
-    pending = delivery.c.state == "pending"
-    other = delivery.alias()
-    quiet = (
-        select(other.c.channel)
-        .where(other.c.state == "pending", other.c.leased_until_ms.between(now_ms + 1, now_ms + _LONGEST_LEASE_MS))
-        .union(
-            select(other.c.channel)
-            .where(other.c.state.in_(("pending", "expired", "refused")))
-            .where(other.c.next_try_at_ms.between(now_ms + 1, now_ms + _LONGEST_REST_MS))
-            .where(other.c.attempts > 0, other.c.settled_recipients.is_(None))
-        )
-    )
-    query = (
-        select(
-            delivery.c.alert_id, delivery.c.channel, delivery.c.attempts, delivery.c.settled_recipients, alerts.c.body
-        )
-        .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
-        .where(pending, _free(now_ms), or_(alerts.c.expires_at_ms > now_ms, undelivered.about_money()))
-        .where(_due_by(now_ms))
-        .where(or_(delivery.c.settled_recipients.is_not(None), delivery.c.channel.not_in(quiet)))
-        .where(true() if channels is None else delivery.c.channel.in_(channels))
-        .where(alerts.c.severity == Severity.CRITICAL.value if only_critical else true())
-        .order_by(delivery.c.channel, alerts.c.created_at_ms, delivery.c.alert_id)
-        .limit(limit)
-    )
-    return list(connection.execute(query))
+def _any(connection: Connection, query: Select[Any], given: Mapping[str, Any] | None = None) -> bool:
+    return connection.execute(query, given).first() is not None
 
 
 def _claim(connection: Connection, row: AnyRow, now_ms: int, lease_s: float) -> bool:
-    """Claim a row by a conditional update: only one of several daemons succeeds."""
-    mine = and_(delivery.c.alert_id == row.alert_id, delivery.c.channel == row.channel)
-    unchanged = and_(delivery.c.state == "pending", delivery.c.attempts == row.attempts, _free(now_ms))
-    lease = {
-        "attempts": row.attempts + 1,
-        "leased_until_ms": now_ms + round(lease_s * 1000),
-        "first_try_at_ms": func.coalesce(delivery.c.first_try_at_ms, now_ms),
-    }
-    return connection.execute(update(delivery).where(mine, unchanged).values(lease)).rowcount == 1
+    given = {"alert_id_is": row.alert_id, "channel_is": row.channel, "attempts_are": row.attempts, "now_ms": now_ms}
+    return connection.execute(queries.CLAIM, given | {"leased_until_ms": now_ms + round(lease_s * 1000)}).rowcount == 1
 
 
-def _due(connection: Connection, row: AnyRow, pauses: Sequence[Pause], now: datetime) -> DueDelivery:
-    missed = connection.execute(
-        select(delivery.c.alert_id, alerts.c.body)
-        .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
-        .where(delivery.c.channel == row.channel, delivery.c.sent_at_ms.is_(None))
-        .where(delivery.c.state.in_(("expired", "refused")))
-        .order_by(alerts.c.created_at_ms, delivery.c.alert_id)
-        .limit(_MOST_MISSED)
-    ).all()
+def _missed(connection: Connection, channel: str) -> tuple[tuple[str, str], ...]:
+    rows = connection.execute(queries.MISSED, {"channel_is": channel}).all()
+    return tuple((row.alert_id, msgspec.json.decode(row.body, type=Alert).headline) for row in rows)
+
+
+def _due(row: AnyRow, missed: tuple[tuple[str, str], ...], pauses: Sequence[Pause], now: datetime) -> DueDelivery:
     alert = msgspec.json.decode(row.body, type=Alert)
     return DueDelivery(
         alert=alert,
         channel=row.channel,
         attempts=row.attempts,
         taken=tuple(row.settled_recipients.split()) if row.settled_recipients else (),
-        missed=tuple((alert_id, msgspec.json.decode(body, type=Alert).headline) for alert_id, body in missed),
+        missed=missed,
         facts=tuple(("Paused", pause.text()) for pause in pauses_in_force(pauses, alert.watch, now)),
     )
 
 
-def _row(due: DueDelivery) -> ColumnElement[bool]:
-    return and_(delivery.c.alert_id == due.alert.alert_id, delivery.c.channel == due.channel)
-
-
-def _free(now_ms: int) -> ColumnElement[bool]:
-    until = delivery.c.leased_until_ms
-    return or_(until.is_(None), until <= now_ms, until > now_ms + _LONGEST_LEASE_MS)
-
-
-def _overdue(now_ms: int) -> ColumnElement[bool]:
-    """Match overdue rows; an alert about money waits until some channel has accepted it."""
-    its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
-    late = its_alert.where(alerts.c.expires_at_ms <= now_ms).exists()  # few are pending, many were sent
-    return and_(delivery.c.state == "pending", _free(now_ms), late, undelivered.may_be_lost())
-
-
-def _due_by(now_ms: int) -> ColumnElement[bool]:
-    return or_(delivery.c.next_try_at_ms <= now_ms, delivery.c.next_try_at_ms > now_ms + _LONGEST_REST_MS)
+def _row(due: DueDelivery) -> dict[str, str]:
+    return {"alert_id_is": due.alert.alert_id, "channel_is": due.channel}
