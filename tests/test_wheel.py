@@ -8,9 +8,11 @@ import subprocess
 import sys
 import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from gpuwatch import __version__
 
@@ -48,20 +50,29 @@ def installed(wheel: Path, shared: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "done").exists():
             venv.create(home, with_pip=False, clear=True)
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "--python",
-                str(home / "bin/python"),
-                "--disable-pip-version-check",
-                "-q",
-            ]
-            pip += ["install", "--no-compile"]  # executed modules are compiled when they are imported
-            _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(ROOT / "requirements/runtime.txt")])
-            _run([*pip, "--no-deps", str(wheel)])
+            (site,) = home.glob("lib/python*/site-packages")
+            for line in _locked("runtime"):
+                _link(Requirement(line.partition(" --hash")[0]), site)
+            pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "--disable-pip-version-check"]
+            _run([*pip, "-q", "install", "--no-compile", "--no-deps", str(wheel)])
             (home / "done").touch()
     return home / "bin/gpuwatch"
+
+
+def _locked(name: str) -> list[str]:
+    """What a lock names: each with its version and its hashes."""
+    text = (ROOT / f"requirements/{name}.txt").read_text().replace("\\\n", " ")
+    return [" ".join(line.split()) for line in text.splitlines() if line[:1].isalnum()]
+
+
+def _link(locked: Requirement, site: Path) -> None:
+    """A package of this process's environment, as it was installed from a lock that names the same files."""
+    if locked.marker is not None and not locked.marker.evaluate():
+        return
+    found = distribution(locked.name)
+    assert found.version in locked.specifier, locked
+    for top in {file.parts[0] for file in found.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+        (site / top).symlink_to(str(found.locate_file(top)))
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
@@ -79,6 +90,13 @@ def _gpuwatch(program: Path, folder: Path, *words: str) -> subprocess.CompletedP
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
     return f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
+def test_what_is_linked_is_what_pip_installs() -> None:
+    """deploy/test_install.py installs the server's lock with pip, hashes and all."""
+    assert _locked("runtime")
+    assert set(_locked("runtime")) < set(_locked("server"))
+    assert set(_locked("runtime")) < set(_locked("dev"))
 
 
 # --- contents ---------------------------------------------------------------------------------------------------------
