@@ -55,11 +55,16 @@ def page_at(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **wante
     assert not errors, errors
 
 
-def serious_findings(page: Page) -> list[str]:
-    """Return axe-core's serious findings: rule, and the elements that break it."""
+def serious_findings(page: Page, *rules: str) -> list[str]:
+    """Return axe-core's serious findings: rule, and the elements that break it.
+
+    Args:
+        rules: tags of the rules to check; none: all rules.
+    """
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
+    wanted = {"runOnly": list(rules)} if rules else {}
+    found = Axe().run(page, options={"resultTypes": ["violations"]} | wanted).response["violations"]
     return [
         f"{one['id']}: {', '.join(str(node['target']) for node in one['nodes'])}"
         for one in found
