@@ -20,6 +20,7 @@ from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
 from tests.run_order import arranged
 from tests.upgraded_store import empty_file
+from tests.worker_messages import send_less
 
 _NAMES = itertools.count(1)
 SLOW_TIMEOUT_S = 900  # a busy machine may take ten times as long; a test that hangs still ends
@@ -49,8 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = arranged(items, int(worker["workercount"]))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt loaded and collected objects, which stay, from garbage collection."""
+    if hasattr(session.config, "workerinput"):
+        send_less(session.config.pluginmanager.get_plugins())
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""The queries of the outbox, each built once: they run every second, and building costs ten times as much as running."""
+"""The queries of the outbox, each built once: building a query costs ten times as much as running it."""
 
 from __future__ import annotations
 
