@@ -303,6 +303,14 @@ def test_the_next_alert_mentions_what_was_missed_once(database: Database) -> Non
     assert lease(box, after_s=3700)[0].missed == ()
 
 
+def test_of_several_that_are_due_the_first_mentions_what_was_missed(database: Database) -> None:
+    box = reported(database, "a1", life=timedelta(seconds=10))
+    box.expire(NOON + HOUR)
+    for alert_id in ("a2", "a3"):
+        box.enqueue(news(an_alert(alert_id, NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
+    assert [len(due.missed) for due in lease(box, after_s=3600)] == [1, 0]
+
+
 def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
