@@ -60,13 +60,13 @@ def installed(wheel: Path, shared: Path) -> Path:
 
 
 def _locked(name: str) -> list[str]:
-    """What a lock names: each with its version and its hashes."""
+    """Return the packages of a lock, each with its version and hashes."""
     text = (ROOT / f"requirements/{name}.txt").read_text().replace("\\\n", " ")
     return [" ".join(line.split()) for line in text.splitlines() if line[:1].isalnum()]
 
 
 def _link(locked: Requirement, site: Path) -> None:
-    """A package of this process's environment, as it was installed from a lock that names the same files."""
+    """Link a package of this environment, which was installed from a lock with the same hashes."""
     if locked.marker is not None and not locked.marker.evaluate():
         return
     found = distribution(locked.name)
@@ -93,7 +93,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_what_is_linked_is_what_pip_installs() -> None:
-    """deploy/test_install.py installs the server's lock with pip, hashes and all."""
+    """deploy/test_install.py installs the server's lock by pip, which checks the hashes."""
     assert _locked("runtime")
     assert set(_locked("runtime")) < set(_locked("server"))
     assert set(_locked("runtime")) < set(_locked("dev"))
