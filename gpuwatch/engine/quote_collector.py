@@ -50,8 +50,10 @@ class QuoteCollector:
     def run(self) -> None:
         """Serve until the gathering ends."""
         decide_at_s = math.inf
-        while not self._gathering.is_over:
+        while True:
             requests = self._gathering.next_requests(decide_at_s - self._monotonic())
+            if self._gathering.is_over:  # a daemon that stops must not rent
+                return
             if requests:
                 for one in requests:
                     self._ask(one)

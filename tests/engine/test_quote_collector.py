@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime
 
 import pytest
 
+from gpuwatch.engine.gather import QuoteRequest
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.quote_collector import QuoteCollector
 from tests.engine.test_gather import Race, SlowRace
@@ -98,3 +100,21 @@ def test_a_defect_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     collector = QuoteCollector(race.gathering, race.evaluator, {}, lambda task: None, defect, lambda: 0.0)
     assert collector.decide() == 3.0
     assert "a defect" in caplog.text
+
+
+def test_nothing_is_decided_after_the_end_even_if_the_window_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = Race("runpod", "vastai", gather_s=0.02)
+    collector = Collected(race).collector
+    race.sees("vastai", 2.669)
+    served = race.gathering.next_requests
+
+    def ends_meanwhile(within_s: float) -> Sequence[QuoteRequest]:
+        if requests := served(0.0):
+            return requests
+        race.after(1.0)
+        race.gathering.end()
+        return ()
+
+    monkeypatch.setattr(race.gathering, "next_requests", ends_meanwhile)
+    collector.run()
+    assert race.rented() == []
