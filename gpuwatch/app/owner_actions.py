@@ -19,7 +19,7 @@ from gpuwatch.app.stop import by_its_tool, mark_stopping, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
-from gpuwatch.engine.approval_handler import ApprovalReply, closed_reply
+from gpuwatch.engine.approval_handler import ApprovalOutcome, ApprovalReply, closed_reply
 from gpuwatch.engine.audit_alerts import audit_alert
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.storage.approvals import SqlApprovalRepository
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WISHES = {True: ApprovalState.APPROVED, False: ApprovalState.DENIED}
+_OUTCOMES = {True: ApprovalOutcome.RENTED, False: ApprovalOutcome.DENIED}
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,12 +60,14 @@ def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str
     before, decided = approval_of(settings, ask_id), _WISHES[wanted]
     state = before.state_at(real_now())
     if state is not ApprovalState.OPEN:
-        reply, after = closed_reply(before, state, decided, ZoneInfo(settings.timezone)), before
+        reply, after = closed_reply(before, state, ZoneInfo(settings.timezone)), before
     else:
         reply = approve(settings, ask_id) if wanted else deny(settings, ask_id, why)
         after = approval_of(settings, ask_id)
         state = after.state_at(real_now())
     if not reply.changed:
+        if state is decided:  # the same answer again is no failure
+            reply = msgspec.structs.replace(reply, outcome=_OUTCOMES[wanted])
         return ApprovalAnswer(approval=after, reply=reply, changed=False, conflict=state is not decided)
     word = "approved" if wanted else "denied"
     record_audit(settings, actor, f"approval {ask_id} {word}: {reply.text}", subject=ask_id, watch=before.watch)

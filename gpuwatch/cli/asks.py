@@ -57,8 +57,8 @@ def asks(as_json: bool, settings: Settings) -> None:
 def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
     """Approve a quote: rent at its price or less, or not at all.
 
-    The same answer again changes nothing. Exit codes: 0 rented or approved before, 1 refused (nothing was rented), 2 no
-    such quote, or the settings forbid it, 3 the provider did not answer.
+    Exit codes: 0 rented, 1 refused (nothing was rented), 2 no such quote, or the settings forbid it, 3 the
+    provider did not answer.
     """
     from gpuwatch.app.approvals import approve as rent
 

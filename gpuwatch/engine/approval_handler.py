@@ -42,9 +42,6 @@ class ApprovalOutcome(StrEnum):
     NO_ANSWER = "no_answer"  # the provider did not answer
 
 
-_SAME_AGAIN = {ApprovalState.APPROVED: ApprovalOutcome.RENTED, ApprovalState.DENIED: ApprovalOutcome.DENIED}
-
-
 class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the owner. `text` is one line; `launch` is set if one was started."""
 
@@ -95,7 +92,7 @@ class ApprovalHandler:
         """
         ask = self._known(ask_id)
         if ask.state_at(self._clock()) is not ApprovalState.OPEN:
-            return self._closed(ask, ApprovalState.APPROVED)
+            return self._closed(ask)
         watch = self._watch_of(ask)
         query = _query(watch, ask, self._terms)
         if query is None:
@@ -121,7 +118,7 @@ class ApprovalHandler:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
         ask = self._known(ask_id)
         if not self._approvals.deny(ask_id, why, self._clock()):
-            return self._closed(self._known(ask_id), ApprovalState.DENIED)
+            return self._closed(self._known(ask_id))
         silent = f"watch {ask.watch!r} does not propose this offer again for 24 h, unless it is re-armed"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
 
@@ -155,7 +152,7 @@ class ApprovalHandler:
         )
         got = self._approvals.approve(ask.ask_id, intent, self._terms.budget, self._clock())
         if got is None:
-            return self._closed(self._known(ask.ask_id), ApprovalState.APPROVED)
+            return self._closed(self._known(ask.ask_id))
         if isinstance(got, LaunchRefusal):
             text = f"not rented: {got.text}; the approval stays open until {self._until(ask)}"
             return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
@@ -169,12 +166,12 @@ class ApprovalHandler:
             text = f"{error}; the daemon has taken over: gpuwatch launches"
             return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
 
-    def _closed(self, ask: Approval, wanted: ApprovalState) -> ApprovalReply:
-        return closed_reply(ask, ask.state_at(self._clock()), wanted, self._terms.zone)
+    def _closed(self, ask: Approval) -> ApprovalReply:
+        return closed_reply(ask, ask.state_at(self._clock()), self._terms.zone)
 
     def _refused(self, ask: Approval, words: str) -> ApprovalReply:
         if not self._approvals.refuse(ask.ask_id, words, self._clock()):
-            return self._closed(self._known(ask.ask_id), ApprovalState.APPROVED)
+            return self._closed(self._known(ask.ask_id))
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
 
     def _unanswered(self, ask: Approval, words: str) -> ApprovalReply:
@@ -185,15 +182,14 @@ class ApprovalHandler:
         return format_moment(ask.deadline, self._terms.zone)
 
 
-def closed_reply(ask: Approval, state: ApprovalState, wanted: ApprovalState, zone: tzinfo) -> ApprovalReply:
-    """Return the reply about an approval that was decided before. The same decision again is no failure."""
+def closed_reply(ask: Approval, state: ApprovalState, zone: tzinfo) -> ApprovalReply:
+    """Return the reply about an approval that was decided before."""
     text = f"it was already {state.value}"
     if state is ApprovalState.EXPIRED:
         text = f"it expired at {format_moment(ask.deadline, zone)}"
     text += f", launch {ask.launch_id}" if ask.launch_id else ""
     text += f": {ask.words}" if ask.words else ""
-    outcome = _SAME_AGAIN[state] if state is wanted else ApprovalOutcome.REFUSED
-    return ApprovalReply(outcome=outcome, text=f"{text}; nothing changed", changed=False)
+    return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"{text}; nothing changed", changed=False)
 
 
 def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:

@@ -225,7 +225,7 @@ def test_an_approval_that_becomes_late_while_the_price_is_checked_never_launches
 def test_a_doubled_approval_says_what_came_of_the_first(office: Office) -> None:
     office.approve()
     again = office.approve()
-    assert (again.outcome, again.changed, office.orders) == (ApprovalOutcome.RENTED, False, ["1001"])
+    assert (again.outcome, again.changed, office.orders) == (ApprovalOutcome.REFUSED, False, ["1001"])
     assert f"launch {ID}" in again.text
 
 
@@ -324,7 +324,7 @@ def test_a_crash_between_the_approval_and_the_order_leaves_a_launch_that_is_look
     intent = Intent(watch=office.watch, match=ask.match, launch_id=ID, dry_run=False)
     launch = SqlApprovalRepository(office.store).approve(ID, intent, Budget(), office.world.now)
     office.world.start_process()
-    assert not office.approve().changed
+    assert office.approve().outcome is ApprovalOutcome.REFUSED
     office.world.look(200)
     found = office.world.repository.get(ID)
     assert found is not None

@@ -14,9 +14,11 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from gpuwatch.emulator import Marketplace
+from gpuwatch.storage.database import sqlite_path
 from tests.process.audit import launches, undelivered
 from tests.process.fork_server import ForkedProcess, start_gpuwatch
 from tests.telegram_double import CHAT, TOKEN, TelegramDouble
+from tests.upgraded_store import empty_file
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = """
@@ -50,15 +52,23 @@ max_total = {max_total}
 
 
 class Home:
-    """A folder with settings and a database, and the daemons and commands that run in it."""
+    """A folder with settings and a database, and the daemons and commands that run in it.
 
-    def __init__(self, folder: Path, url: str, **wanted: Any) -> None:
+    Args:
+        has_store: an SQLite database is there from the start, so that a daemon does not run all migrations, which takes
+            longer than the rest of its start. False: the first daemon creates it.
+    """
+
+    def __init__(self, folder: Path, url: str, *, has_store: bool = True, **wanted: Any) -> None:
         self.folder = folder
         self.env = {
             "PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": str(ROOT),  # the daemon of the tree that these tests lie in
         }  # fmt: skip
         self.database_url = str(wanted.get("database_url", f"sqlite:///{folder}/gpuwatch.db"))
+        path = sqlite_path(self.database_url)
+        if has_store and path is not None and not path.exists():
+            path.write_bytes(empty_file())
         self.write(url=url, **wanted)
 
     def write(self, **wanted: Any) -> None:

@@ -27,7 +27,7 @@ def market() -> Iterator[Marketplace]:
 
 
 def test_sigterm_ends_it_cleanly_within_ten_seconds(market: Marketplace, tmp_path: Path) -> None:
-    home = Home(tmp_path, market.url)
+    home = Home(tmp_path, market.url, has_store=False)
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
         code, took_s = terminate(child)
@@ -142,7 +142,7 @@ def test_blindness_is_reported_once_and_its_end_too(market: Marketplace, tmp_pat
 
 
 def test_a_launch_lives_from_the_bargain_to_the_confirmed_stop(market: Marketplace, tmp_path: Path) -> None:
-    home = Home(tmp_path, market.url)
+    home = Home(tmp_path, market.url, has_store=False)
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
         bargain(market)
@@ -161,7 +161,7 @@ def test_a_launch_lives_from_the_bargain_to_the_confirmed_stop(market: Marketpla
 
 def test_no_secret_is_in_any_byte_that_it_wrote(market: Marketplace, tmp_path: Path) -> None:
     with telegram() as double:
-        home = Home(tmp_path, market.url, extra=notify_by(double))
+        home = Home(tmp_path, market.url, has_store=False, extra=notify_by(double))
         market.faults.add("search", "401", times=3)
         bargain(market)
         with home.daemon() as child:
