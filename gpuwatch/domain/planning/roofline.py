@@ -69,7 +69,7 @@ def has_fast_link(gpu: GpuSpecs, stated: bool | None = None) -> bool:
     """Does NVLink or an equivalent join all GPUs of a machine? A bridge between pairs does not count.
 
     Args:
-        said: as stated by the offer; None: not stated.
+        stated: as stated by the offer; None: not stated.
     """
     return (gpu.nvlink or gpu.form_factor == "OAM") if stated is None else stated
 

@@ -71,7 +71,7 @@ def test_cards_without_nvlink_pay_for_the_link() -> None:
     assert roofline_tokens_s(small, four, 4, nvlink=False) < (roofline_tokens_s(small, four, 4, nvlink=True) or 0) / 3  # type: ignore[operator]
     assert speed(small, "A100 SXM 80GB", 4, nvlink=False).high < speed(small, "A100 SXM 80GB", 4, nvlink=True).low
     assert not has_fast_link(gpu_specs()["RTX 4090"])
-    assert has_fast_link(gpu_specs()["RTX 4090"], said=True)
+    assert has_fast_link(gpu_specs()["RTX 4090"], stated=True)
 
 
 def test_writing_is_bound_by_bandwidth_until_the_batch_is_large() -> None:
