@@ -122,7 +122,7 @@ def _in_file(
     offers = []
     for interval in history.intervals:
         facts = history.listings[interval.listing]
-        is_open = interval.gone_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
+        is_open = interval.delisted_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
         if is_open and _is_requested(wanted, only, facts.identity.provider, facts.identity.spot, facts.kind):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
             offers.append(_offer(facts, interval, facts.kind, facts.gpu_memory_gib, seen_at))

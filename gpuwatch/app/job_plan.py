@@ -158,7 +158,7 @@ def job_plan_json(plan: JobPlan) -> dict[str, Any]:
         "merges": [
             {
                 "jobs": [job.name for job in one.jobs],
-                "apart_usd": round(one.apart_usd, 6),
+                "apart_usd": round(one.separate_usd, 6),
                 "together_usd": round(one.together_usd, 6),
                 "saving_usd": round(one.saving_usd, 6),
             }

@@ -117,8 +117,8 @@ class _Market:
             commission = self._commissions.get(who.provider)
             rate = 0.0 if commission is None else float(commission.on_top_rate(None))
             price = interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / who.gpu_count
-            gone_s = interval.seen_s + HOUR_S if interval.gone_s is None else interval.gone_s
-            first, last = interval.from_s // HOUR_S - lows.first_hour, (gone_s - 1) // HOUR_S - lows.first_hour
+            delisted_s = interval.seen_s + HOUR_S if interval.delisted_s is None else interval.delisted_s
+            first, last = interval.from_s // HOUR_S - lows.first_hour, (delisted_s - 1) // HOUR_S - lows.first_hour
             for at in range(max(0, first), min(last, len(prices) - 1) + 1):
                 prices[at].append(price)
         found = [round(median(some)) if some else None for some in prices]

@@ -156,7 +156,7 @@ def offers_json(found: Iterable[ProviderOffers], sort: str, limit: int) -> list[
     from gpuwatch.engine.offer_groups import sorted_offers
 
     shown = sorted_offers(all_matches(found), sort)[:limit]
-    return [offer_json(one.shown.offer, one.shown.price) | {"also_at": one.also} for one in shown]
+    return [offer_json(one.primary.offer, one.primary.price) | {"also_at": one.also} for one in shown]
 
 
 def groups_json(found: Iterable[ProviderOffers], group_by: str) -> list[dict[str, Any]]:
@@ -174,7 +174,7 @@ def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
         "kind": group.kind.value,
         "slices": group.is_slice,
         "offers": group.offers,
-        "cheapest_usd_gpu_hour": cheapest.shown.price_microusd_gpu_hour / MICRO,
+        "cheapest_usd_gpu_hour": cheapest.primary.price_microusd_gpu_hour / MICRO,
         "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
-        "cheapest": offer_json(cheapest.shown.offer, cheapest.shown.price) | {"also_at": cheapest.also},
+        "cheapest": offer_json(cheapest.primary.offer, cheapest.primary.price) | {"also_at": cheapest.also},
     }

@@ -52,7 +52,7 @@ class HybridPlan(msgspec.Struct, frozen=True, kw_only=True):
     both: tuple[JobOffer, JobOffer] | None  # the same offer, for each part
 
     @property
-    def apart_usd(self) -> float | None:
+    def separate_usd(self) -> float | None:
         """The total in the worst case, each on its cheapest offer."""
         return None if self.train is None or self.infer is None else (_usd(self.train) + _usd(self.infer))
 
@@ -147,7 +147,7 @@ def plan_hybrid_json(market: CurrentOffers, plan: HybridPlan) -> dict[str, Any]:
         "train": None if plan.train is None else _offer_json(plan.train),
         "infer": None if plan.infer is None else _offer_json(plan.infer),
         "both": None if plan.both is None else [_offer_json(one) for one in plan.both],
-        "apart_usd": plan.apart_usd,
+        "apart_usd": plan.separate_usd,
         "together_usd": plan.together_usd,
     }
 

@@ -56,7 +56,7 @@ def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
         },
         "searches_last_hour": dict(status.last_hour),
         "queries": plan.queries,
-        "questions": [_question_json(one) for one in plan.questions],
+        "questions": [_shared_query_json(one) for one in plan.shared_queries],
         "round_s": round(plan.round_s, 1),
         "watches": [
             {"watch": name, "seen_within_s": round(seconds, 1)} for name, seconds in plan.seen_within_s.items()
@@ -68,14 +68,14 @@ def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
     }
 
 
-def _question_json(question: SharedQuery) -> dict[str, object]:
-    query = question.query
+def _shared_query_json(shared: SharedQuery) -> dict[str, object]:
+    query = shared.query
     return {
         "gpu": list(query.gpus),
         "gpu_count": [query.count_min, query.count_max],
         "spot": query.spot,
         "max_listed_usd_hour": query.max_listed_usd_hour,
-        "expected_rows": round(question.rows),
-        "every_s": round(question.every_s, 1),
-        "watches": list(question.watches),
+        "expected_rows": round(shared.rows),
+        "every_s": round(shared.every_s, 1),
+        "watches": list(shared.watches),
     }

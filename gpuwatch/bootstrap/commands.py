@@ -23,5 +23,5 @@ def build_commands(base: Essentials) -> LaunchCommands:
         clock=base.time_source.now,
         monotonic=base.time_source.monotonic,
         is_alone=sqlite_path(base.settings.database_url) is not None,
-        why_nothing=base.settings.rescue,
+        renting_fault=base.settings.rescue,
     )

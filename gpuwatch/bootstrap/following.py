@@ -82,7 +82,7 @@ class Following:
         account = self.accounts.get(launch.provider)
         if account is None:
             return False
-        return account.owns(launch) or (account.beside is not None and account.beside.owns(launch))
+        return account.owns(launch) or (account.other_key is not None and account.other_key.owns(launch))
 
     def _build_launchers(self) -> dict[str, Launcher]:
         """Whether gpuwatch can rent there: it has a launcher and credentials."""
@@ -104,7 +104,7 @@ class Following:
             if adapter.launcher is None or name not in self.accounts:
                 continue
             account = provider_account(former, base.store, adapter.launcher)
-            account.beside, self.accounts[name].beside = self.accounts[name], account
+            account.other_key, self.accounts[name].other_key = self.accounts[name], account
             known_as = f"{name} (previous key)"
             self.guards[known_as] = self._guard(adapter.launcher)
             self.reconcilers[known_as] = self._reconciler(adapter.launcher, account, self.guards[known_as])
@@ -118,7 +118,7 @@ class Following:
             self.balances[name],
             self.reconcilers[name],
             base.obligations,
-            why_nothing=base.settings.rescue,
+            renting_fault=base.settings.rescue,
             label_length=label_lengths([name])[name],
             account_id=lambda: account.account_id,
             scopes=SqlSkippedScopes(base.store),
@@ -157,5 +157,5 @@ class Following:
             budget=base.settings.budget,
             zone=ZoneInfo(base.settings.timezone),
             new_id=new_id,
-            shown=base.observations.shown,
+            latest_matches=base.observations.latest_matches,
         )

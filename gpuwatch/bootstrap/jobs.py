@@ -90,7 +90,7 @@ def build_job_runner(
         variables=job_variables,
         clock=time_source.now,
         bounds=RunBounds(),
-        seen=lambda job: base.observations.shown(WATCH_PREFIX + job.name),
+        seen=lambda job: base.observations.latest_matches(WATCH_PREFIX + job.name),
         ticked=lambda job: checklists.items(WATCH_PREFIX + job.name),
         contract_end=ContractEnds(launchers),
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,

@@ -53,11 +53,13 @@ def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
     return hmac.new(launch_id.encode(), known.api_key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def build_keeper(settings: Settings, why_alone: Callable[[], str | None], is_followed: Callable[[str], bool]) -> Keeper:
+def build_keeper(
+    settings: Settings, daemon_fault: Callable[[], str | None], is_followed: Callable[[str], bool]
+) -> Keeper:
     """The daemon's keeper for these settings. Opens no connection before an instance is overdue.
 
     Args:
-        why_alone: one line: why the daemon itself may not be ending instances; None: it works.
+        daemon_fault: one line: why the daemon itself may not be ending instances; None: it works.
         is_followed: whether the daemon follows launches at a provider.
     """
     from gpuwatch.bootstrap import build_channels, new_id, open_http, real_monotonic
@@ -80,7 +82,7 @@ def build_keeper(settings: Settings, why_alone: Callable[[], str | None], is_fol
         obligation_file(settings),
         _with_either_key(settings, http),
         report,
-        why_alone=why_alone,
+        daemon_fault=daemon_fault,
         run=_on_a_thread,
         new_id=new_id,
         monotonic=real_monotonic,

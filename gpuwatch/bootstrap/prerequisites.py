@@ -32,12 +32,12 @@ def build_gates(
         return {}
     renting = [watch for watch in settings.watches if watch.rents_itself]
 
-    def looks_at(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
+    def probe_of(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
         adapter, launcher = adapters[name], launchers[name]
         commission = settings.providers[name].commission
         mine = [watch for watch in renting if is_polled_for(name, watch)]
 
-        def look() -> tuple[Sequence[Prerequisite], Sequence[str]]:
+        def probe() -> tuple[Sequence[Prerequisite], Sequence[str]]:
             try:
                 found = [
                     rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine
@@ -50,10 +50,10 @@ def build_gates(
             orders = [order for one in found for order in one.orders]
             return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
 
-        return look
+        return probe
 
     return {
-        name: PrerequisiteGate(name, looks_at(name), holds, enqueue, new_id, pace())
+        name: PrerequisiteGate(name, probe_of(name), holds, enqueue, new_id, pace())
         for name, launcher in launchers.items()
         if isinstance(launcher, PrerequisiteProbe) and any(is_polled_for(name, watch) for watch in renting)
     }

@@ -24,7 +24,7 @@ def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
     settled = identities.settle(settings.watches, now)
     for old, new in settled.changes.renamed.items():
         log.info("watch %s is now %s: its launches, limits and history continue", old, new)
-    news = list(abandoned_alerts(settled.abandoned, settled.changes.held, new_id, now))
+    news = list(abandoned_alerts(settled.abandoned, settled.changes.blocked, new_id, now))
     for one in news:
         log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))
     identities.report(news)

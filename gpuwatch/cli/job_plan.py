@@ -48,7 +48,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     table(_COLUMNS, [_row(one, settings.timezone) for one in found.starts])
     for merge in found.merges:
         names = ", ".join(one.name for one in merge.jobs)
-        saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.apart_usd)}"
+        saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"
         click.echo(f"sequentially on one instance: {names}: {saved}")
     if found.dry_run:
         note("dry_run = true: nothing is rented")

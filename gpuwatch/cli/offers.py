@@ -213,7 +213,7 @@ def _table(found: Sequence[ProviderOffers], layout: ListLayout) -> Table:
     if layout.group_by is not None:
         return _GROUPED, [_group_cells(group) for group in group_offers(matches, layout.group_by)[: layout.limit]]
     folded = sorted_offers(matches, layout.sort)[: layout.limit]
-    return offers_table([one.shown for one in folded], real_now(), [one.also_text for one in folded])
+    return offers_table([one.primary for one in folded], real_now(), [one.also_text for one in folded])
 
 
 def offers_table(found: Sequence[Match], now: datetime, also: Sequence[str] = ()) -> Table:
@@ -260,7 +260,7 @@ def gpu_text(count: int, gpu: str, spot: bool = False) -> str:
 
 def _group_cells(group: OfferGroup) -> Sequence[str]:
 
-    match = group.cheapest.shown
+    match = group.cheapest.primary
     offer = match.offer
     return (
         group.name,

@@ -108,10 +108,10 @@ def hybrid(
         parts = [("train", plan.train), ("infer", plan.infer)]
         parts += [(f"{name}, both on one", one) for name, one in zip(("train", "infer"), plan.both or (), strict=False)]
         table(_HYBRID, [(name, *_part_cells(one)) for name, one in parts], title=_title(market, settings))
-        if plan.apart_usd is not None and plan.together_usd is not None:
-            better = "use two machines" if plan.apart_usd < plan.together_usd else "use one machine"
-            note(f"{better}: {plan.apart_usd:,.2f} $ on two, {plan.together_usd:,.2f} $ on one, both worst case")
-    return _exit(market, plan.apart_usd is not None)
+        if plan.separate_usd is not None and plan.together_usd is not None:
+            better = "use two machines" if plan.separate_usd < plan.together_usd else "use one machine"
+            note(f"{better}: {plan.separate_usd:,.2f} $ on two, {plan.together_usd:,.2f} $ on one, both worst case")
+    return _exit(market, plan.separate_usd is not None)
 
 
 def _part_cells(one: JobOffer | None) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
         watches = "1 watch" if len(plan.watches) == 1 else f"{len(plan.watches)} watches"
         yield f"  react   an offer for one of {watches} is seen within {plan.round_s:.0f} s"
     if plan.is_joined:
-        yield from map(_question_line, sorted(plan.questions, key=lambda one: one.every_s))
+        yield from map(_shared_query_line, sorted(plan.shared_queries, key=lambda one: one.every_s))
     if plan.warning is not None:
         yield f"  SLOW    {plan.warning.removeprefix(f'{plan.provider}: ')}"
     if hold is not None:
@@ -159,13 +159,13 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
         yield f"  HELD    no search before {local(hold.until, timezone)}: {hold.reason}{reset}"
 
 
-def _question_line(question: SharedQuery) -> str:
+def _shared_query_line(shared: SharedQuery) -> str:
     """ "  polls   every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
-    query = question.query
+    query = shared.query
     most = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"
-    rows = "no rows" if not question.rows else f"some {question.rows:.0f} rows"
+    rows = "no rows" if not shared.rows else f"some {shared.rows:.0f} rows"
     gpus = f"{_some(query.gpus)}{' spot' if query.spot else ''}"
-    return f"  polls   every {question.every_s:.0f} s: {gpus}{most}, {rows}, for {_some(question.watches)}"
+    return f"  polls   every {shared.every_s:.0f} s: {gpus}{most}, {rows}, for {_some(shared.watches)}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -91,7 +91,7 @@ class KeeperThread:
     def _built(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
         url = settings.heartbeat_url
         heartbeat = Heartbeat(url, lambda: build_heartbeat_client(settings)) if url else None
-        return build_keeper(settings, self._why_alone, self._is_followed), heartbeat
+        return build_keeper(settings, self._daemon_fault, self._is_followed), heartbeat
 
     def _store_fault(self) -> str | None:
         return self._store_error or "it is not open yet" if self._store is None else self._store.fault
@@ -101,7 +101,7 @@ class KeeperThread:
         age_s = self._progress.success_age_s(f"follow {provider}")
         return self._store_fault() is None and age_s is not None and age_s < FOLLOWED_WITHIN_S
 
-    def _why_alone(self) -> str | None:
+    def _daemon_fault(self) -> str | None:
         """Return why the daemon may be unable to end instances or to send alerts, or None."""
         if (fault := self._store_fault()) is not None:
             return f"database: {fault}"

@@ -103,7 +103,7 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
     first = FirstRequestGate(
         started_s=source.monotonic(),
         is_listed=lambda: service.settings.dry_run or reconciler is None or reconciler.reconciled,
-        is_checked=lambda: service.settings.dry_run or gate is None or gate.has_looked,
+        is_checked=lambda: service.settings.dry_run or gate is None or gate.has_checked,
         is_alive=is_alive,
         rents=service.rents,
     )

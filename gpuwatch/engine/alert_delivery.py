@@ -47,7 +47,7 @@ HANGS_AFTER = timedelta(minutes=1)
 LEASE_S = 60.0
 _SENDING_S = 25.0  # then the rest of a batch is released, so that one more send ends within the lease
 _BATCH = 100
-_STUBBORN = 3  # after this many attempts a message no longer delays those behind it
+_MAX_BLOCKING_ATTEMPTS = 3  # after this many attempts a message no longer delays those behind it
 _MOST_FAILURES = 2  # per batch
 _BURST = 3  # if more alerts than this are due at once, they become one message
 _OFFERS, _NEWS = "offers", "news"
@@ -57,12 +57,12 @@ class OutgoingMessage(msgspec.Struct, frozen=True):
     """One message to a channel: a single alert, or several combined."""
 
     alert: Alert
-    dues: tuple[DueDelivery, ...]
+    deliveries: tuple[DueDelivery, ...]
 
     @property
     def taken(self) -> tuple[str, ...]:
         """Recipients that already have it."""
-        return self.dues[0].taken
+        return self.deliveries[0].taken
 
 
 class AlertDelivery:
@@ -126,11 +126,11 @@ class AlertDelivery:
             if self._stopping.is_set() or self._is_busy(name):
                 self._report_hanging(name, now)
                 continue
-            dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet) if has_work else ()
-            if dues:
+            deliveries = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet) if has_work else ()
+            if deliveries:
                 failpoint("alert.leased")
                 self._started_at[name] = now
-                self._start(name, channel, dues, clock)
+                self._start(name, channel, deliveries, clock)
         self._wait(self._patience_s)
         with self._lock:
             delivered, self._delivered = self._delivered, 0
@@ -177,9 +177,13 @@ class AlertDelivery:
             since = self._started_at.pop(name)  # removed: reported once
             self._reports.silent(name, since, "no answer for a minute", now)
 
-    def _start(self, name: str, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
+    def _start(
+        self, name: str, channel: Channel, deliveries: Sequence[DueDelivery], clock: Callable[[], datetime]
+    ) -> None:
         # daemon threads: a channel that hangs must not delay the exit of the program
-        thread = threading.Thread(target=self._work, args=(channel, dues, clock), name=f"deliver-{name}", daemon=True)
+        thread = threading.Thread(
+            target=self._work, args=(channel, deliveries, clock), name=f"deliver-{name}", daemon=True
+        )
         self._threads[name] = thread
         thread.start()
 
@@ -189,26 +193,26 @@ class AlertDelivery:
             thread.join(max(until - time.monotonic(), 0.0))
 
     def _clock_from(self, now: datetime) -> Callable[[], datetime]:
-        began = self._monotonic()
-        return lambda: now + timedelta(seconds=self._monotonic() - began)
+        started_s = self._monotonic()
+        return lambda: now + timedelta(seconds=self._monotonic() - started_s)
 
-    def _work(self, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
-        began, failures = clock(), 0
-        waiting = list(messages(dues, one_by_one=isinstance(channel, OneByOneChannel)))
-        waiting.sort(key=_is_stubborn)  # a failure ends the batch, so a message that always fails must not stay first
+    def _work(self, channel: Channel, deliveries: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
+        started_at, failures = clock(), 0
+        waiting = list(messages(deliveries, one_by_one=isinstance(channel, OneByOneChannel)))
+        waiting.sort(key=_no_longer_blocks)  # a failure ends the batch: one that always fails must not stay first
         try:
             with channel.batch() if isinstance(channel, BatchingChannel) else nullcontext():
-                while waiting and failures < _MOST_FAILURES and not self._is_over(began, clock):
+                while waiting and failures < _MOST_FAILURES and not self._is_over(started_at, clock):
                     message = waiting.pop(0)
                     failures += self._send(channel, message, clock)
             for message in waiting:
-                for due in message.dues:
+                for due in message.deliveries:
                     self._outbox.release(due)
         except StoreError as error:
             log.error("cannot update the outbox; alerts may be sent twice: %s", redact(str(error)))  # noqa: TRY400
 
-    def _is_over(self, began: datetime, clock: Callable[[], datetime]) -> bool:
-        return self._stopping.is_set() or clock() - began > timedelta(seconds=_SENDING_S)
+    def _is_over(self, started_at: datetime, clock: Callable[[], datetime]) -> bool:
+        return self._stopping.is_set() or clock() - started_at > timedelta(seconds=_SENDING_S)
 
     def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> int:
         """Send it and store the result; return how many failures this adds to the batch."""
@@ -233,10 +237,10 @@ class AlertDelivery:
         return 0
 
     def _sent(self, channel: Channel, message: OutgoingMessage, now: datetime, note: str | None = None) -> None:
-        for due in message.dues:
+        for due in message.deliveries:
             self._outbox.settle_sent(due, now, note)
         with self._lock:
-            self._delivered += len(message.dues)
+            self._delivered += len(message.deliveries)
         self._reports.accepted(channel.name)
         if isinstance(channel, MovableChannel) and channel.new_address is not None:
             self._report_new_address(channel, channel.new_address, now)
@@ -250,8 +254,8 @@ class AlertDelivery:
         self._enqueue(new_address_alert(channel, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
 
     def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> int:
-        wait_s = self._wait_s(error, message.dues[0].attempts)
-        for due in message.dues:
+        wait_s = self._wait_s(error, message.deliveries[0].attempts)
+        for due in message.deliveries:
             self._outbox.settle_later(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
         self._reports.failed(name, str(error))
         if error.refused:
@@ -261,7 +265,7 @@ class AlertDelivery:
         if error.taken:
             return 0  # one recipient does not delay the messages behind it
         # after some attempts, the messages behind it show whether the message or the channel fails
-        return 1 if _is_stubborn(message) else _MOST_FAILURES
+        return 1 if _no_longer_blocks(message) else _MOST_FAILURES
 
     def _wait_s(self, error: DeliverLater, attempts: int) -> float:
         if error.retry_after_s is not None and math.isfinite(error.retry_after_s):
@@ -277,30 +281,30 @@ class AlertDelivery:
         if error.taken:  # some of several recipients were rejected; the others received it
             self._sent_in_part(name, message, error, now)
             return 0
-        for due in message.dues:
+        for due in message.deliveries:
             self._outbox.settle_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
         self._share(name, message)
         self._reports.refused(name, str(error), now)
         return _MOST_FAILURES
 
     def _sent_in_part(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> None:
-        for due in message.dues:
+        for due in message.deliveries:
             self._outbox.settle_sent(due, now, str(error))
         with self._lock:
-            self._delivered += len(message.dues)
+            self._delivered += len(message.deliveries)
         self._reports.refused(name, error.refused or str(error), now)
 
     def _share(self, name: str, message: OutgoingMessage) -> None:
         """Send to the other channels what this channel does not accept."""
-        for due in message.dues:
+        for due in message.deliveries:
             if due.alert.kind is not AlertKind.CHANNEL:  # the other channels have those already
-                self._outbox.also(due.alert.alert_id, self._reports.others(name))
+                self._outbox.also(due.alert.alert_id, self._reports.all_but(name))
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
         self._outbox.enqueue(msgspec.structs.replace(outbox_alert(alert, once_key), channels=tuple(channels)))
 
 
-def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
+def messages(deliveries: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
     """Yield due alerts as messages, in order: consecutive offers become one message, and so does a burst of others.
 
     A critical alert is a message of its own. The first message mentions the missed alerts.
@@ -308,7 +312,7 @@ def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[
     Args:
         one_by_one: the channel takes single alerts only.
     """
-    rest = [due if due is dues[0] else msgspec.structs.replace(due, missed=()) for due in dues]
+    rest = [due if due is deliveries[0] else msgspec.structs.replace(due, missed=()) for due in deliveries]
     for (together, _, _), run in groupby(rest, key=_run_key):
         of = tuple(run)
         if one_by_one or together is None or (together == _NEWS and len(of) <= _BURST):
@@ -325,12 +329,12 @@ def _run_key(due: DueDelivery) -> tuple[str | None, str, tuple[str, ...]]:
     return (_OFFERS if offers else _NEWS), "", due.taken
 
 
-def _message(dues: Sequence[DueDelivery]) -> OutgoingMessage:
-    alert = grouped_alert([due.alert for due in dues])
-    so_now = dict.fromkeys(fact for due in dues for fact in due.facts)
+def _message(deliveries: Sequence[DueDelivery]) -> OutgoingMessage:
+    alert = grouped_alert([due.alert for due in deliveries])
+    so_now = dict.fromkeys(fact for due in deliveries for fact in due.facts)
     alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
-    return OutgoingMessage(with_missed(alert, [headline for _, headline in dues[0].missed]), tuple(dues))
+    return OutgoingMessage(with_missed(alert, [headline for _, headline in deliveries[0].missed]), tuple(deliveries))
 
 
-def _is_stubborn(message: OutgoingMessage) -> bool:
-    return message.dues[0].attempts + 1 >= _STUBBORN
+def _no_longer_blocks(message: OutgoingMessage) -> bool:
+    return message.deliveries[0].attempts + 1 >= _MAX_BLOCKING_ATTEMPTS

@@ -65,10 +65,10 @@ class AnswerRecorder:
         if isinstance(answer, Answer) and answer.searches == 0:
             return  # nothing was sent: that proves neither health nor an empty market
         self.polled.add(lane)
-        question = f"{gpu or 'all models'}{' spot' if spot else ''}"
+        query_text = f"{gpu or 'all models'}{' spot' if spot else ''}"
         try:
             if isinstance(answer, ProviderError):
-                self._health_monitor.failed(lane, question, answer, now)
+                self._health_monitor.failed(lane, query_text, answer, now)
                 if not answer.was_sent:
                     return  # no search was made, so the history counts none
                 self._history.record_failure(self._provider, lane=lane, gpu=gpu, spot=spot, at=now, error=str(answer))
@@ -79,7 +79,7 @@ class AnswerRecorder:
                 self._health_monitor.answered_in_part(lane, why)
             else:
                 has_rows = bool(answer.offers) or answer.rows > sum(answer.skipped.values())
-                if self._health_monitor.answered(lane, question, has_rows, now):
+                if self._health_monitor.answered(lane, query_text, has_rows, now):
                     self._drift_detector.understands_again()
             self._history.record(answer, lane=lane, gpu=gpu, spot=spot)
             self._drift_detector.check(answer, now)

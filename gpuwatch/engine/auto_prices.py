@@ -65,7 +65,7 @@ class AutoPrices:
         self._new_id = new_id
         self._computed: dict[str, _ComputedPlan] = {}
         self._logged: dict[str, tuple[Decimal, str]] = {}  # watch → limit logged last, and the reason for it
-        self._forgot = False  # whether the waits of removed watches were ended
+        self._has_pruned = False  # whether the waits of removed watches were ended
         self._lock = threading.Lock()
 
     def with_current_limit(self, watch: Watch, now: datetime) -> Watch:
@@ -92,13 +92,13 @@ class AutoPrices:
 
     def update(self, watches: Sequence[Watch], now: datetime) -> None:
         """Read the history again if it is due; store and log changes. After a StoreError the old limits stay valid."""
-        if not self._forgot:
+        if not self._has_pruned:
             self._waits.forget_except([watch.name for watch in watches if watch.auto is not None])
-            self._forgot = True
+            self._has_pruned = True
         for watch in watches:
             if watch.auto is not None:
                 self.renew(watch, now)
-                self._tell(watch, now)
+                self._log_limit(watch, now)
                 self._state(watch, now)
         if self._ledger is not None:
             self._ledger.score_if_due(now)
@@ -156,7 +156,7 @@ class AutoPrices:
             )
         )
 
-    def _tell(self, watch: Watch, now: datetime) -> None:
+    def _log_limit(self, watch: Watch, now: datetime) -> None:
         """Log a limit when it changes, and a lack of history once."""
         standing = self.standing(watch, now)
         limit = standing.limit_usd_gpu_hour

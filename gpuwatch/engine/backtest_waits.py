@@ -30,12 +30,12 @@ class BacktestWaits:
         self._history = market_history
         self._commissions = commissions
         self._disk_gb = reference_disk_gb
-        self._began: dict[str, datetime] = {}
-        self._whole: dict[str, PriceSeries] = {}
+        self._first_polls: dict[str, datetime] = {}
+        self._complete_series: dict[str, PriceSeries] = {}
 
     def began(self, watch: Watch, now: datetime) -> datetime:
         """Return the time of the first poll."""
-        return self._began.setdefault(watch.name, now)
+        return self._first_polls.setdefault(watch.name, now)
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         """Do nothing: nothing reads it."""
@@ -45,9 +45,9 @@ class BacktestWaits:
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """Return the hours that were over."""
-        whole = self._whole.get(watch.name)
-        if whole is None:
-            whole = fitting_series(watch, self._history, self._commissions, self._disk_gb)
-            self._whole[watch.name] = whole
-        known = max(0, int(now.timestamp()) // HOUR_S - whole.first_hour)
-        return msgspec.structs.replace(whole, lows=whole.lows[:known], polled=whole.polled[:known])
+        complete = self._complete_series.get(watch.name)
+        if complete is None:
+            complete = fitting_series(watch, self._history, self._commissions, self._disk_gb)
+            self._complete_series[watch.name] = complete
+        known = max(0, int(now.timestamp()) // HOUR_S - complete.first_hour)
+        return msgspec.structs.replace(complete, lows=complete.lows[:known], polled=complete.polled[:known])

@@ -12,7 +12,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.engine.search import PAGE_ROWS, dearest, search_cheapest, why_incomplete
+from gpuwatch.engine.search import PAGE_ROWS, highest_priced, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderDown, ProviderError, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
@@ -87,7 +87,7 @@ def search_offers(
                 query,
                 commission,
                 lambda got: _fitting(got, wanted, commission),
-                lambda found: None if limit is None else dearest(found[:limit]),
+                lambda found: None if limit is None else highest_priced(found[:limit]),
             )
         except ProviderError as error:
             errors[str(error).removeprefix(f"{market.name}: ")] = None

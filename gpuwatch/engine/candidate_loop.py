@@ -75,9 +75,9 @@ _END_OF = {
 class ProviderContext(msgspec.Struct, frozen=True):
     """What renting at one provider needs. Without a reconciler (a command beside a daemon) no instances are listed.
 
-    `why_nothing`: why nothing can be rented at all, in one line; empty: renting is possible. `account_id`: the account
-    of the key, once known. `scopes`: stores the scopes of refusals. `public_key`: creates the key pair for the launch
-    of a job and returns the public key.
+    `renting_fault`: why nothing can be rented at all, in one line; empty: renting is possible. `account_id`: the
+    account of the key, once known. `scopes`: stores the scopes of refusals. `public_key`: creates the key pair for the
+    launch of a job and returns the public key.
     """
 
     launcher: Launcher
@@ -86,7 +86,7 @@ class ProviderContext(msgspec.Struct, frozen=True):
     balance: BalanceCache | None = None
     reconciler: LaunchReconciler | None = None
     obligations: ObligationLog = NO_OBLIGATION_LOG
-    why_nothing: str = ""
+    renting_fault: str = ""
     label_length: int = LABEL_LENGTH
     account_id: Callable[[], str | None] = lambda: None
     scopes: ScopeLog = NO_SCOPE_LOG
@@ -103,7 +103,7 @@ class ProviderContext(msgspec.Struct, frozen=True):
 
         Earlier launches must be reconciled first, and the balance must cover one hour.
         """
-        lacks = self.why_nothing or (self.gate.why_not(is_job=watch.startswith(WATCH_PREFIX)) if self.gate else None)
+        lacks = self.renting_fault or (self.gate.why_not(is_job=watch.startswith(WATCH_PREFIX)) if self.gate else None)
         if lacks:
             return lacks
         unreconciled = self.reconciler.not_ready() if self.reconciler else None
@@ -197,7 +197,7 @@ class CandidateLoop:
         if quote is None:
             return launch, _Refused(EndReason.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or costs more"))
         try:
-            unready = self._why_not_there(launch, quote)
+            unready = self._unavailable(launch, quote)
             if unready is not None:
                 return launch, unready
             retargeted = self._retarget(launch, quote, words)
@@ -219,7 +219,7 @@ class CandidateLoop:
             self._requoters[provider] = Requoter(context.market, context.commission, self._watch, self._clock)
         return self._requoters[provider]
 
-    def _why_not_there(self, launch: Launch, quote: Match) -> _Refused | None:
+    def _unavailable(self, launch: Launch, quote: Match) -> _Refused | None:
         """Return why another provider cannot be used; its state may have changed since the launch was reserved."""
         provider = quote.offer.provider
         if provider == launch.provider:

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 FAILOVER_AFTER = timedelta(minutes=15)
 _EVERY = timedelta(seconds=15)
-_STAYS = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels already have those, or need none
+_NO_FAILOVER = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels already have those, or need none
 
 
 class ChannelFailover:
@@ -45,7 +45,7 @@ class ChannelFailover:
         return added
 
     def _stand_ins(self, one: WaitingAlert) -> tuple[str, ...]:
-        if one.kind in _STAYS:
+        if one.kind in _NO_FAILOVER:
             return ()
         return tuple(
             name

@@ -32,7 +32,7 @@ class ChannelReports:
         self._failing: set[str] = set()
         self._alerted_at: dict[str, datetime] = {}
 
-    def others(self, name: str) -> tuple[str, ...]:
+    def all_but(self, name: str) -> tuple[str, ...]:
         """Return every channel but this one."""
         return tuple(other for other in self._channels if other != name)
 
@@ -58,7 +58,7 @@ class ChannelReports:
 
     def refused(self, name: str, error: str, now: datetime) -> None:
         """Report on the other channels, at most once an hour, that it rejects alerts."""
-        others = self.others(name)
+        others = self.all_but(name)
         if not others:
             log.critical("%s rejects alerts and there is no other channel: %s", name, redact(error))
         elif self._is_due(name, now):
@@ -68,10 +68,10 @@ class ChannelReports:
     def silent(self, name: str, since: datetime, error: str, now: datetime) -> None:
         """Report on the other channels, once, that it has accepted nothing since then despite retries."""
         self.failed(name, error)
-        if self.others(name) and self._is_due(name, now):
+        if self.all_but(name) and self._is_due(name, now):
             key = f"silent:{name}:{int(since.timestamp())}"
             alert = silent_channel_alert(name, format_moment(since), error, alert_id=alert_id_from(key), now=now)
-            self._enqueue(alert, self.others(name), key)
+            self._enqueue(alert, self.all_but(name), key)
 
     def _is_due(self, name: str, now: datetime) -> bool:
         """Whether an alert may be sent; alerts about alerts must not multiply."""

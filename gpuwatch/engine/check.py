@@ -54,7 +54,7 @@ def check_provider(
     round_ = _Round(market, watches, commission, clock)
     for query, asked in shared_queries(watches, commission).items():
         with suppress(ProviderError):  # it is in the report
-            round_.ask(query, asked)
+            round_.search_for(query, asked)
     return round_.result()
 
 
@@ -108,15 +108,15 @@ class _Round:
         self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
         self._placeless: dict[str, set[Identity]] = {watch.name: set() for watch in watches if watch.regions}
 
-    def ask(self, query: Query, watches: Sequence[Watch]) -> None:
+    def search_for(self, query: Query, watches: Sequence[Watch]) -> None:
         """Search for several watches at once, then for each watch that this leaves open. Raises ProviderError."""
         answer = self._search(query)
         self._read(answer)
         for watch in watches:
             if not self._settled(watch, answer):
-                self._ask_alone(watch, query, answer)
+                self._search_alone(watch, query, answer)
 
-    def _ask_alone(self, watch: Watch, shared: Query, shared_answer: Answer) -> None:
+    def _search_alone(self, watch: Watch, shared: Query, shared_answer: Answer) -> None:
         # the cheapest offer for a whole job may be anywhere in the list
         rows = PAGE_ROWS if watch.max_job_cost_usd is None else None
         own = next(q for q in queries_for(watch, self._commission, rows) if q.spot == shared.spot)

@@ -98,7 +98,7 @@ class ClusterJobs:
         for job in mine:
             launch = alive.get(job.job_id)
             if launch is not None and _is_lost(launch):
-                self._contained(job, partial(self._look, job, launch, now))
+                self._contained(job, partial(self._check_submission, job, launch, now))
             if job.state in _OPEN:
                 self._contained(job, partial(self._follow, job, launch, now))
         for job in waiting:
@@ -107,7 +107,7 @@ class ClusterJobs:
         for job_id, launch in alive.items():  # the job was cancelled while the answer was lost
             over = None if job_id is None or job_id in open_ids else self._jobs.job(job_id)
             if over is not None and _is_lost(launch):
-                self._contained(over, partial(self._look, over, launch, now))
+                self._contained(over, partial(self._check_submission, over, launch, now))
 
     def _states(self, every: Sequence[Job]) -> Mapping[str, JobState]:
         names = {name for job in every for name in job.definition.depends_on}
@@ -189,7 +189,7 @@ class ClusterJobs:
                 log.info("job %s: submitted to dstack as %s", job.name, launch.label)
                 self._apply(launch, InstanceCreated(launch.label))
 
-    def _look(self, job: Job, launch: Launch, now: datetime) -> None:
+    def _check_submission(self, job: Job, launch: Launch, now: datetime) -> None:
         """Look up a submission whose answer was lost. Raises ProviderError: it is still unknown."""
         if launch.launch_id in self._parts.slots.in_flight():
             return

@@ -41,7 +41,7 @@ from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
-_WORTH_AN_INDEX = 5_000  # pairs of watch and offer
+_MIN_PAIRS_FOR_INDEX = 5_000  # pairs of watch and offer
 
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 
@@ -99,22 +99,22 @@ class Evaluator:
         self._cycles: dict[str, PollCycle] = {}
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
-        self._unasked: set[str] = set()  # watches that could not request an approval when they last fired
+        self._unrequested: set[str] = set()  # watches that could not request an approval when they last fired
         self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
         self._lock = threading.Lock()
 
-    def wants_more_launches(self, watch: Watch) -> bool:
+    def may_rent_more(self, watch: Watch) -> bool:
         """Whether it would rent more offers if there were any; then it is polled at full pace."""
         return watch.rents_alone and not self._rules.dry_run and not self._slots.is_full(watch.name)
 
     def will_rent(self, watch: Watch) -> bool:
         """Whether it wants more, and nothing, such as a pause or an empty balance, blocked its last launch."""
-        return self.wants_more_launches(watch) and not self._slots.is_held(watch.name)
+        return self.may_rent_more(watch) and not self._slots.is_blocked(watch.name)
 
     def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
         """Return the observation of each watch, by name: the offers that it accepts, cheapest first."""
         found: Mapping[str, tuple[Match, ...]]
-        if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
+        if len(watches) * len(answer.offers) < _MIN_PAIRS_FOR_INDEX:
             found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
         else:
             found = self._index(watches, answer.provider, spot).update(answer.offers, now)
@@ -125,7 +125,7 @@ class Evaluator:
                 near=bool(found[watch.name]) or self._is_near(watch, answer, now),
                 known=bool(found[watch.name]) or is_complete,
                 observed_at=answer.observed_at,
-                came_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # earlier if an adapter cached it
+                answered_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # earlier if an adapter cached it
             )
             for watch in watches
         }
@@ -172,12 +172,12 @@ class Evaluator:
             for watch, _ in decided:
                 self._gathering.close(watch)
         self._log_changes(decided)
-        self._slots.forget_held(watch.name for watch, decision in decided if decision.best is None)
+        self._slots.unblock(watch.name for watch, decision in decided if decision.best is None)
 
     def _waits(self, watch: Watch, decision: Decision, now: datetime) -> bool:
         """Whether a decision to rent waits for the quotes of other providers."""
-        rents = self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.fires)
-        if not rents or self._slots.is_full(watch.name) or self._slots.is_held(watch.name):
+        rents = self._should_launch(watch, decision) or (watch.action is Action.ASK and decision.fires)
+        if not rents or self._slots.is_full(watch.name) or self._slots.is_blocked(watch.name):
             return False
         return self._gathering.waits(watch, self._rentable_views(watch), self.observations.of(watch.name), now)
 
@@ -232,14 +232,14 @@ class Evaluator:
 
     def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
         """Store all results in one transaction; open none if there is nothing to store."""
-        worth = [(w, d) for w, d in decided if d.fires or self._wants(w, d) or d.memory != self._memory(w)]
+        worth = [(w, d) for w, d in decided if d.fires or self._needs_action(w, d) or d.memory != self._memory(w)]
         if not worth:
             return []
         reserved, not_ready = [], dict(self._reported_not_ready)
         with self._uow_factory.open() as uow:
             for watch, decision in worth:
                 if watch.action is Action.ASK:
-                    self._ask(uow, watch, decision, now)
+                    self._request_approval(uow, watch, decision, now)
                 else:
                     outcome = self._reserve(uow, watch, decision, now)
                     self._report(uow, watch, decision, outcome, not_ready, now)
@@ -282,38 +282,38 @@ class Evaluator:
         if can_do == NOT_READY:
             not_ready[watch.name] = done
 
-    def _ask(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
+    def _request_approval(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
         """Request an approval and alert about it, in the transaction of the decision.
 
         A request that failed before is made again; an approved offer that is gone is requested again at its new price.
         """
-        again = watch.name in self._unasked or uow.has_lapsed_approval(watch.name, now)
+        again = watch.name in self._unrequested or uow.has_lapsed_approval(watch.name, now)
         if not decision.fires and not (decision.true_now and again):
             return
         request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), self._rules)
         if request is None:
             return
         if request.ask is not None:
-            self._unasked.discard(watch.name)
-        elif watch.name in self._unasked and not decision.fires:
+            self._unrequested.discard(watch.name)
+        elif watch.name in self._unrequested and not decision.fires:
             return  # already reported
         else:
-            self._unasked.add(watch.name)
+            self._unrequested.add(watch.name)
         done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
         self._alert(uow, watch, request.decision, done, approval=request.ask)
 
-    def _wants(self, watch: Watch, decision: Decision) -> bool:
+    def _needs_action(self, watch: Watch, decision: Decision) -> bool:
         """Whether there is something to do while the condition stays true."""
-        return self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
+        return self._should_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
 
-    def _wants_launch(self, watch: Watch, decision: Decision) -> bool:
+    def _should_launch(self, watch: Watch, decision: Decision) -> bool:
         if not watch.rents_alone or not decision.true_now:
             return False
         return decision.fires or not self._rules.dry_run  # a dry run is reported once, not at every poll
 
     def _reserve(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> _Outcome:
         """Fill the free slots of the watch, one offer each; return the launches, the alert's text and advice."""
-        if decision.best is None or not self._wants_launch(watch, decision):
+        if decision.best is None or not self._should_launch(watch, decision):
             return [], _ONLY_ALERTED.get(watch.action, ""), ()
         rules = self._rules
         not_ready = self._starter(watch).not_ready
@@ -356,7 +356,7 @@ class Evaluator:
             match=first,
             launch_id=self._new_id(),
             dry_run=self._rules.dry_run,
-            others=tuple(others),
+            alternatives=tuple(others),
             accounts=self._rules.accounts(),
             label_lengths=self._rules.label_lengths,
             compared=self._gathering.compared(watch, self._rentable_views(watch), self.observations.of(watch.name)),

@@ -98,7 +98,7 @@ class QuoteGathering:
         if not self._compares(views):
             return False
         opened = self._opened_at(watch, now)
-        missing = {view for view in views if view not in observed or not self._is_young(observed[view], opened)}
+        missing = {view for view in views if view not in observed or not self._is_recent(observed[view], opened)}
         window = _GatherWindow(watch, opened, frozenset(provider for provider, _ in missing))
         if not missing or self._is_over(window, now):
             return False
@@ -143,7 +143,7 @@ class QuoteGathering:
         young: list[Match] = []
         old: list[Match] = []
         for one in recent.values():
-            (young if self._is_young(one, opened) else old).extend(one.matches)
+            (young if self._is_recent(one, opened) else old).extend(one.matches)
             old.extend(one.older)
         return [*in_order(watch, young), *in_order(watch, old)]
 
@@ -159,7 +159,7 @@ class QuoteGathering:
         late = set()
         for provider, spot in sorted(views):
             one = observed.get((provider, spot))
-            if one is None or not self._is_young(one, opened) or not one.known:
+            if one is None or not self._is_recent(one, opened) or not one.known:
                 late.add(provider)
                 continue
             prices = [match.price_microusd_gpu_hour for match in one.matches]
@@ -182,20 +182,20 @@ class QuoteGathering:
         waiting = self._open.get(watch.name)
         return now if waiting is None or waiting.opened > now else waiting.opened
 
-    def _is_young(self, one: Observation, opened: datetime) -> bool:
+    def _is_recent(self, one: Observation, opened: datetime) -> bool:
         """Whether the answer was younger than `gather` when the watch fired, or came later.
 
         The duration of the query does not matter: an order fetches a price older than `quote_ttl` again.
         """
-        return (one.came_at or one.observed_at) >= opened - self._gather
+        return (one.answered_at or one.observed_at) >= opened - self._gather
 
 
-def about_a_part(shown: Observation, before: Observation | None, offer: Offer) -> Observation:
+def with_earlier_matches(newest: Observation, before: Observation | None, offer: Offer) -> Observation:
     """Return the observation of one GPU and count, completed by what was known of the others before."""
     if before is None:
-        return shown
+        return newest
     of = offer.gpu, offer.gpu_count
     rest = [match for match in (*before.matches, *before.older) if (match.offer.gpu, match.offer.gpu_count) != of]
     return msgspec.structs.replace(
-        shown, older=tuple(rest), near=shown.near or before.near, known=bool(shown.matches) or before.known
+        newest, older=tuple(rest), near=newest.near or before.near, known=bool(newest.matches) or before.known
     )

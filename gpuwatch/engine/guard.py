@@ -46,7 +46,7 @@ class ProviderGuard:
         watches: by name, as in the current settings. A launch whose watch was removed keeps the terms of its rent.
         budget: the global budget.
         zone: time zone of the watches' windows and of reported times.
-        shown: returns the current matches of a watch, by its name.
+        latest_matches: returns the current matches of a watch, by its name.
         start: runs a probe of an instance in the background.
     """
 
@@ -63,9 +63,9 @@ class ProviderGuard:
         zone: tzinfo,
         new_id: Callable[[], str],
         start: BackgroundRunner = in_background,
-        shown: Callable[[str], Sequence[Match]] = lambda watch: (),
+        latest_matches: Callable[[str], Sequence[Match]] = lambda watch: (),
     ) -> None:
-        self._shown = shown
+        self._latest_matches = latest_matches
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
@@ -73,7 +73,7 @@ class ProviderGuard:
         self._use = UtilisationGuard(uses, self._alerts)
         self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
         self._prices = PriceGuard(
-            launcher, self._alerts, watches=watches, budget=budget, others=self._budgets.everything
+            launcher, self._alerts, watches=watches, budget=budget, counted_launches=self._budgets.counted_launches
         )
         self._verifier = InstanceVerifier(probe, self._unmeasured, start)
 
@@ -128,7 +128,7 @@ class ProviderGuard:
             found.append(notices.contract(launch, instance.ends_at, near, self._zone))
         if instance.maintenance_at is not None:
             found.append(notices.maintenance(instance.maintenance_at, self._zone))
-        moves = None if watch is None else relocation(launch, watch, self._shown(watch.name), now)
+        moves = None if watch is None else relocation(launch, watch, self._latest_matches(watch.name), now)
         if moves is not None:
             found.append(notices.cheaper_elsewhere(launch, moves))
         if (nth := due_reminder(launch, now)) is not None:

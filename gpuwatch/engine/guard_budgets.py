@@ -32,7 +32,7 @@ class BudgetGuard:
         """Return why a budget ends it, or None."""
         return self._ending.get(launch.launch_id)
 
-    def everything(self, now: datetime) -> list[Launch]:
+    def counted_launches(self, now: datetime) -> list[Launch]:
         """Return the launches that budgets count: active ones, and those that ended this month.
 
         Raises StoreError.

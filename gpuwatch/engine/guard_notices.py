@@ -64,7 +64,9 @@ def maintenance(at: datetime, zone: tzinfo) -> GuardNotice:
 def cheaper_elsewhere(launch: Launch, found: Relocation) -> GuardNotice:
     """Report that moving would pay. The same offer with about the same saving is reported once."""
     offer, hours = found.match.offer, found.left.total_seconds() / 3600
-    stay, move, saving = (usd(one) for one in (found.stay_microusd, found.move_microusd, found.saving_microusd))
+    stay, move, saving = (
+        usd(one) for one in (found.cost_here_microusd, found.cost_there_microusd, found.saving_microusd)
+    )
     return GuardNotice(
         key=f"relocate:{offer.provider}:{offer.machine_id or offer.offer_id}:{int(found.share / _SAVING_STEP)}",
         headline=f"moving it to {offer.provider} would save {dollars(saving)} ({found.share:.0%})",

@@ -45,7 +45,7 @@ class PriceGuard:
     """Handles the proposals at one provider.
 
     Args:
-        others: returns every launch that the budgets count.
+        counted_launches: returns every launch that the budgets count.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class PriceGuard:
         *,
         watches: Mapping[str, Watch],
         budget: Budget,
-        others: Callable[[datetime], Sequence[Launch]],
+        counted_launches: Callable[[datetime], Sequence[Launch]],
     ) -> None:
         self._launcher = launcher
         self._alerts = alerts
         self._watches = watches
         self._budget = budget
-        self._others = others
+        self._counted_launches = counted_launches
         self._polled_at: datetime | None = None
         self._answered: set[str] = set()
         self._refused: dict[str, RefusedIncrease] = {}  # by launch id; kept when the proposal leaves the list
@@ -148,7 +148,7 @@ class PriceGuard:
     def _refusal(self, launch: Launch, raised: int, of_watch: Budget, now: datetime) -> LaunchRefusal | None:
         """Return why a budget forbids the launch at this price, which is higher than it was admitted with, or None."""
         dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
-        others = [one for one in self._others(now) if one.launch_id != launch.launch_id]
+        others = [one for one in self._counted_launches(now) if one.launch_id != launch.launch_id]
         return all_budgets_refusal(dearer, others, self._budget, of_watch, now)
 
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:

@@ -40,7 +40,7 @@ class UtilisationGuard:
         self._alerts = alerts
         self._reported_at: dict[str, datetime] = {}  # time of the last alert about waste
         self._recovered_at: dict[str, datetime] = {}
-        self._forgot_at: datetime | None = None
+        self._pruned_at: datetime | None = None
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
         """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
@@ -61,8 +61,8 @@ class UtilisationGuard:
         """Forget all other launches; once a day delete old samples. Raises StoreError."""
         self._reported_at = {key: at for key, at in self._reported_at.items() if key in launch_ids}
         self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
-        if self._forgot_at is None or not timedelta(0) <= now - self._forgot_at < _DAY:
-            self._forgot_at = now
+        if self._pruned_at is None or not timedelta(0) <= now - self._pruned_at < _DAY:
+            self._pruned_at = now
             self._uses.forget(now - SAMPLES_KEPT_FOR)
 
     def _idle(self, launch: Launch, spec: LaunchSpec, now: datetime) -> EndCause | None:

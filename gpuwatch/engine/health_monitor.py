@@ -29,24 +29,24 @@ class _Lane:
 
     def __init__(self, health: ProviderHealth) -> None:
         self.health = health
-        self.puzzling: dict[str, datetime] = {}  # query → time
+        self.without_rows: dict[str, datetime] = {}  # query → time
         self.understood_at: datetime | None = None  # time of the last usable rows
 
     @property
     def is_blind(self) -> bool:
         return self.health.blind_since is not None
 
-    def take(self, question: str, has_rows: bool, now: datetime) -> None:
+    def take(self, query: str, has_rows: bool, now: datetime) -> None:
         """Note a complete answer. One without rows clears its query once other queries return usable rows again."""
         if has_rows:
             self.understood_at = now
-            self.puzzling.pop(question, None)
-        elif self.understood_at is not None and self.understood_at >= self.puzzling.get(question, now):
-            self.puzzling.pop(question, None)
+            self.without_rows.pop(query, None)
+        elif self.understood_at is not None and self.understood_at >= self.without_rows.get(query, now):
+            self.without_rows.pop(query, None)
 
-    def sees_again(self) -> bool:
+    def has_recovered(self) -> bool:
         """Whether the last answer ends the blindness. After a restart, only usable rows do."""
-        return not self.puzzling and (self.understood_at is not None or not self.health.not_understood)
+        return not self.without_rows and (self.understood_at is not None or not self.health.not_understood)
 
 
 class HealthMonitor:
@@ -78,21 +78,21 @@ class HealthMonitor:
         """The current state of each lane."""
         return {name: lane.health for name, lane in self._lanes.items()}
 
-    def answered(self, lane: str, question: str, has_rows: bool, now: datetime) -> bool:
+    def answered(self, lane: str, query: str, has_rows: bool, now: datetime) -> bool:
         """Note a complete answer; return whether all answers are usable again after some were not. Raises StoreError.
 
         Args:
-            question: the query as text, the same text each time.
+            query: the query as text, the same text each time.
             has_rows: whether the answer has usable rows.
         """
         with self._lock:
             one = self._lanes[lane]
-            one.take(question, has_rows, now)
+            one.take(query, has_rows, now)
             if not one.is_blind:
                 one.health = ProviderHealth(complete_at=now)
                 self._failures.answered(lane)
                 return False
-            if not one.sees_again():
+            if not one.has_recovered():
                 one.health = msgspec.structs.replace(one.health, complete_at=now)
                 return False
             was_puzzled = one.health.not_understood
@@ -105,7 +105,7 @@ class HealthMonitor:
             one = self._lanes[lane]
             one.health = msgspec.structs.replace(one.health, last_error=why)
 
-    def failed(self, lane: str, question: str, error: ProviderError, now: datetime) -> None:
+    def failed(self, lane: str, query: str, error: ProviderError, now: datetime) -> None:
         """Note a failed query. A used-up quota and an answer without usable rows make the lane blind at once.
 
         Raises StoreError.
@@ -115,7 +115,7 @@ class HealthMonitor:
             one.health = msgspec.structs.replace(one.health, last_error=str(error))
             self._failures.failed(lane, error, now)
             if isinstance(error, NoRowUnderstood):
-                one.puzzling[question] = now
+                one.without_rows[query] = now
                 self._not_understood(lane, now)
             elif isinstance(error, QuotaSpent) and not one.is_blind:
                 alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)

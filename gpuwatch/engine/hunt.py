@@ -20,12 +20,12 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.choice import is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.match import without_country
-from gpuwatch.domain.watches.query_plan import HEAT_LEAST, HEAT_MOST, Demand, PollingLimits, SharedQuery, split
+from gpuwatch.domain.watches.query_plan import MAX_PRIORITY, MIN_PRIORITY, Demand, PollingLimits, SharedQuery, split
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
-from gpuwatch.engine.gather import about_a_part
+from gpuwatch.engine.gather import with_earlier_matches
 from gpuwatch.engine.query_planner import QueryPlanner
-from gpuwatch.engine.search import dearest, queries_for, search_cheapest
+from gpuwatch.engine.search import highest_priced, queries_for, search_cheapest
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
@@ -83,13 +83,13 @@ class Hunter:
         """Whether gpuwatch is stopping, so that no other round begins."""
         return self._stopping.is_set()
 
-    def ask_soon(self, watch: str) -> None:
+    def poll_soon(self, watch: str) -> None:
         """Make its queries due at once, because quotes of several providers are being compared. Thread-safe."""
         for query, watches in list(self._watches_of.items()):
             if any(one.name == watch for one in watches):
                 self._polled_at.pop(query, None)
 
-    def ask_for_best(self, name: str, gather_s: float, clock: Callable[[], datetime]) -> bool:
+    def poll_best_offer(self, name: str, gather_s: float, clock: Callable[[], datetime]) -> bool:
         """Query only a watch's best known offer, if its full query takes too long to wait for.
 
         Thread-safe, also during a round.
@@ -103,16 +103,16 @@ class Hunter:
             for watch in watches
             if watch.name == name and self._took_s.get(query, 0.0) > gather_s / 2
         ]
-        asked = False
+        polled = False
         for query, watch in slow:
             before = self._evaluator.observations.newest(name, self.market.name, query.spot)
             best = next(iter(before.matches), None) if before is not None else None
             if best is not None:
-                self._ask_for(query, watch, best, clock)
-                asked = True
-        return asked
+                self._poll_best_offer(query, watch, best, clock)
+                polled = True
+        return polled
 
-    def _ask_for(self, query: Query, watch: Watch, best: Match, clock: Callable[[], datetime]) -> None:
+    def _poll_best_offer(self, query: Query, watch: Watch, best: Match, clock: Callable[[], datetime]) -> None:
         offer, name = best.offer, self.market.name
         part = msgspec.structs.replace(query, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
         try:
@@ -122,7 +122,7 @@ class Hunter:
             return
         shown = self._evaluator.observe([watch], answer, query.spot, clock())[watch.name]
         before = self._evaluator.observations.newest(watch.name, name, query.spot)
-        observed = {watch.name: about_a_part(shown, before, offer)}
+        observed = {watch.name: with_earlier_matches(shown, before, offer)}
         with _store_errors_logged(name):
             self._evaluator.evaluate([watch], name, query.spot, observed, clock())
 
@@ -163,14 +163,14 @@ class Hunter:
         for query, watches in sorted(self._watches_of.items(), key=lambda one: self._asked.get(one[0], 0)):
             if self._stopping.is_set():
                 return
-            slow = self._rows.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
+            slow = self._rows.get(query) and not any(map(self._evaluator.may_rent_more, watches))
             every_s = matched_every_s if slow else poll_every_s
-            if self._unasked_s(query, clock()) < every_s * 0.9:
+            if self._since_poll_s(query, clock()) < every_s * 0.9:
                 continue
             if _is_refusal(self._poll(query, watches, clock)):
                 return
 
-    def _unasked_s(self, query: Query, now: datetime) -> float:
+    def _since_poll_s(self, query: Query, now: datetime) -> float:
         """Return the seconds since its last poll; infinity if never, or if the clock stepped back."""
         polled_at = self._polled_at.get(query)
         # a poll in the future does not count as recent
@@ -185,12 +185,12 @@ class Hunter:
         while left > 0 and not self._stopping.is_set():
             now = clock()
             plan = planner.plan(self._demands(planner, now), limits, now)
-            left = min(left, len(plan.questions)) - 1
-            waited = {one: self._question_unasked_s(one, now) for one in plan.questions}
+            left = min(left, len(plan.queries)) - 1
+            waited = {one: self._wait_of_shared_s(one, now) for one in plan.queries}
             due = [one for one, unasked_s in waited.items() if unasked_s >= max(one.every_s - early_s, 0.0)]
             if not due:
                 return
-            if not self._ask(planner, max(due, key=lambda one: waited[one] / max(one.every_s, 1e-9)), clock):
+            if not self._poll_shared(planner, max(due, key=lambda one: waited[one] / max(one.every_s, 1e-9)), clock):
                 return
 
     def _demands(self, planner: QueryPlanner, now: datetime) -> list[Demand]:
@@ -200,54 +200,54 @@ class Hunter:
         """Return a query's demand: low after a match, which is known; highest while a machine is still wanted."""
         names = tuple(watch.name for watch in watches)
         if not self._rows.get(query):
-            return Demand(query=query, watches=names, heat=planner.heat(query, watches, now))
-        if any(map(self._evaluator.wants_more_launches, watches)):
-            return Demand(query=query, watches=names, heat=HEAT_MOST, spares_rows=False)
-        return Demand(query=query, watches=names, heat=HEAT_LEAST)
+            return Demand(query=query, watches=names, priority=planner.priority(query, watches, now))
+        if any(map(self._evaluator.may_rent_more, watches)):
+            return Demand(query=query, watches=names, priority=MAX_PRIORITY, respects_row_budget=False)
+        return Demand(query=query, watches=names, priority=MIN_PRIORITY)
 
-    def _question_unasked_s(self, question: SharedQuery, now: datetime) -> float:
-        return max(self._unasked_s(one.query, now) for one in question.demands)
+    def _wait_of_shared_s(self, shared: SharedQuery, now: datetime) -> float:
+        return max(self._since_poll_s(one.query, now) for one in shared.demands)
 
-    def _ask(self, planner: QueryPlanner, question: SharedQuery, clock: Callable[[], datetime]) -> bool:
+    def _poll_shared(self, planner: QueryPlanner, shared: SharedQuery, clock: Callable[[], datetime]) -> bool:
         """Query for several watches at once, then in parts if the answer is incomplete; False: the provider refused."""
-        queries = [one.query for one in question.demands]
+        queries = [one.query for one in shared.demands]
         if len(queries) == 1:
             answer = self._poll(queries[0], self._watches_of[queries[0]], clock)
             return not _is_refusal(answer)
-        found = self._search_joined(question, clock)
+        found = self._search_joined(shared, clock)
         if isinstance(found, Answer) and found.completeness is not Completeness.COMPLETE:
             planner.forget_plan()
-            return all(self._ask(planner, part, clock) for part in split(question))
+            return all(self._poll_shared(planner, part, clock) for part in split(shared))
         return not _is_refusal(found)
 
-    def _search_joined(self, question: SharedQuery, clock: Callable[[], datetime]) -> Answer | ProviderError:
+    def _search_joined(self, shared: SharedQuery, clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Send one search for all; a truncated answer is recorded, but leads to no decision."""
-        queries = [one.query for one in question.demands]
+        queries = [one.query for one in shared.demands]
         watches = list({watch.name: watch for query in queries for watch in self._watches_of[query]}.values())
         number, asked_at = next(self._numbers), clock()
         try:
-            answer: Answer | ProviderError = self.market.search(question.query)
+            answer: Answer | ProviderError = self.market.search(shared.query)
         except ProviderError as error:
             answer = error
         if isinstance(answer, ProviderError) or answer.completeness is Completeness.COMPLETE:
             if isinstance(answer, Answer) or answer.was_sent:
                 self._asked.update(dict.fromkeys(queries, number))
                 self._polled_at.update(dict.fromkeys(queries, asked_at))
-            self._decide_joined(question, watches, answer, clock)
-        self._record(question.query, answer, clock())
+            self._decide_joined(shared, watches, answer, clock)
+        self._record(shared.query, answer, clock())
         return answer
 
     def _decide_joined(
         self,
-        question: SharedQuery,
+        shared: SharedQuery,
         watches: Sequence[Watch],
         answer: Answer | ProviderError,
         clock: Callable[[], datetime],
     ) -> None:
-        spot = question.query.spot
+        spot = shared.query.spot
         if isinstance(answer, Answer):
             observed = self._evaluator.observe(watches, answer, spot, clock())
-            for one in question.demands:
+            for one in shared.demands:
                 self._took_s[one.query] = answer.elapsed_s
                 self._rows[one.query] = sum(bool(observed[name].matches) for name in one.watches)
         else:
@@ -302,20 +302,20 @@ class Hunter:
     ) -> tuple[Answer, Observations]:
         """Return the answer and each watch's observation, with its cheapest offer even if the answer was truncated."""
 
-        def dearest_kept(observed: Observations) -> Match | None:
+        def highest_kept(observed: Observations) -> Match | None:
             # the cheapest job or the fastest offer per dollar may be anywhere in the list; watches that only alert go
             # by GPU price
             by_price = [watch for watch in watches if is_by_gpu_price(watch)]
             if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):
                 return None
-            return dearest(next(iter(observed[watch.name].matches), None) for watch in by_price or watches)
+            return highest_priced(next(iter(observed[watch.name].matches), None) for watch in by_price or watches)
 
         answer, observed = search_cheapest(
             self.market.search,
             query,
             self._commission,
             lambda answer: self._evaluator.observe(watches, answer, query.spot, clock()),
-            dearest_kept,
+            highest_kept,
         )
         self._log_unproven(query, answer)
         return answer, observed

@@ -20,7 +20,7 @@ from gpuwatch.ports import Answer, Launcher, Market, Query
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY_S = 60.0
+QUERY_EVERY_S = 60.0
 _PAID_FOR = "the balance falls as if the instance was paid for"
 _CEILING = 1.1  # × the listed price: a renewed offer is expected at or under this
 
@@ -45,17 +45,17 @@ class IndependentEvidence:
         self._market = market
         self._monotonic = monotonic
         self._first: dict[str, BalanceReading] = {}
-        self._began_s: dict[str, float] = {}
-        self._asked_s: dict[str, float] = {}
+        self._baseline_s: dict[str, float] = {}
+        self._collected_s: dict[str, float] = {}
 
     def is_due(self, launch: Launch) -> bool:
         """Whether evidence about this launch may be collected again."""
-        return self._is_due(self._asked_s, launch)
+        return self._is_due(self._collected_s, launch)
 
     def begin(self, launch: Launch, listing: InstanceListing) -> None:
         """Read the balance as a baseline, unless there is one."""
-        if launch.launch_id not in self._first and self._is_due(self._began_s, launch):
-            self._began_s[launch.launch_id] = self._monotonic()
+        if launch.launch_id not in self._first and self._is_due(self._baseline_s, launch):
+            self._baseline_s[launch.launch_id] = self._monotonic()
             reading = self._balance(listing)
             if reading is not None:
                 self._first[launch.launch_id] = reading
@@ -65,9 +65,9 @@ class IndependentEvidence:
         kinds = {EvidenceKind.OFFER} if self._market is not None and not launch.spot else set()
         return kinds | ({EvidenceKind.BALANCE} if launch.launch_id in self._first else set())
 
-    def ask(self, launch: Launch, listing: InstanceListing) -> IndependentFindings:
+    def collect(self, launch: Launch, listing: InstanceListing) -> IndependentFindings:
         """Collect all evidence. A query that fails is no evidence."""
-        self._asked_s[launch.launch_id] = self._monotonic()
+        self._collected_s[launch.launch_id] = self._monotonic()
         kinds, doubts = set(), []
         with suppress(ProviderError):
             if self._is_for_rent(launch):
@@ -81,12 +81,12 @@ class IndependentEvidence:
 
     def forget(self, launch: Launch) -> None:
         """Forget a launch that was found or is over."""
-        for known in (self._first, self._began_s, self._asked_s):
+        for known in (self._first, self._baseline_s, self._collected_s):
             known.pop(launch.launch_id, None)
 
     def _is_due(self, asked_s: Mapping[str, float], launch: Launch) -> bool:
         last_s = asked_s.get(launch.launch_id)
-        return last_s is None or self._monotonic() - last_s >= ASK_EVERY_S
+        return last_s is None or self._monotonic() - last_s >= QUERY_EVERY_S
 
     def _is_for_rent(self, launch: Launch) -> bool:
         """Whether exactly this offer is for rent: other GPUs of that machine prove nothing.

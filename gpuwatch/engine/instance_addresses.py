@@ -14,7 +14,7 @@ from gpuwatch.ports.remote import SshAddress
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY_S = 5.0
+QUERY_EVERY_S = 5.0
 
 
 class InstanceAddresses:
@@ -43,8 +43,8 @@ class InstanceAddresses:
         if launcher is None:
             return ()
         with self._lock:
-            at_s, found = self._listed.get(provider, (-ASK_EVERY_S, ()))
-            if self._monotonic() - at_s >= ASK_EVERY_S:
+            at_s, found = self._listed.get(provider, (-QUERY_EVERY_S, ()))
+            if self._monotonic() - at_s >= QUERY_EVERY_S:
                 try:
                     found = launcher.list_instances()
                 except ProviderError as error:

@@ -54,7 +54,7 @@ class InstanceListMonitor:
         elif not alive and is_blocked and missing_s > BLOCKED_AFTER_S:
             self._reported = self._enqueue(alerts.nothing_rented(self._provider, str(error), now))
 
-    def saw(self, now: datetime) -> None:
+    def list_succeeded(self, now: datetime) -> None:
         """Note a complete list."""
         self._since_s = None
         if self._reported:

@@ -14,7 +14,7 @@ from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, hours_left, price_cap, watch_of
 from gpuwatch.domain.jobs.merge import SharedInstances, holders_of, launches_of
-from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, looking_now
+from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, searching_jobs
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
@@ -79,8 +79,8 @@ class JobQueue:
         if queued != self._waiting:  # unchanged jobs compare equal at once
             self._waiting, self._in_order = queued, in_order(queued)
         shared = SharedInstances(holders_of(moved, alive), now, self._min_billing_h)
-        looking = looking_now(self._in_order, now, states, self._price_of, shared=shared)
-        self.watches = tuple(self._watch(job, now) for job in looking)
+        searching = searching_jobs(self._in_order, now, states, self._price_of, shared=shared)
+        self.watches = tuple(self._watch(job, now) for job in searching)
 
     def _watch(self, job: Job, now: datetime) -> Watch:
         watch = watch_of(job, price_cap(job), now)

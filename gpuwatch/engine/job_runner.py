@@ -138,8 +138,8 @@ class JobRunner:
     # --- a run ends ---------------------------------------------------------------------------------------------------
 
     def _observed(self, seen: RunObservation, launch: Launch) -> None:
-        if seen.asks is not None:
-            self._running.stop(seen.run, seen.asks)
+        if seen.needs_decision is not None:
+            self._running.stop(seen.run, seen.needs_decision)
         if seen.status.phase is not RunPhase.ENDED:
             return
         job, status = seen.job, seen.status
@@ -153,7 +153,7 @@ class JobRunner:
             return
         self._last_checkpoint(job, run)
         if status.reason.startswith((OVER_LIMIT, UNFIT)):
-            self._ask(job, run, launch, status.reason)
+            self._handle_over_limit(job, run, launch, status.reason)
         elif status.reason in _INTERRUPTED:
             self._interrupt(job, run, launch, EndReason.GONE, status.reason, seen_end=True)
         else:
@@ -178,7 +178,7 @@ class JobRunner:
         self._parts.files.save_checkpoint(job.job_id, msgspec.structs.replace(stored[0], failed=True))
         return True
 
-    def _ask(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
+    def _handle_over_limit(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
         """Handle a forecast over a limit: move to a faster GPU if one fits, else pause the job for its owner."""
         if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
             can_do = f"To run it anyway: gpuwatch checklist tick job:{job.name} ITEM; gpuwatch job retry {job.name}"

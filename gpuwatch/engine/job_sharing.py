@@ -45,7 +45,7 @@ class InstanceSharing:
         for one in in_order(self._parts.jobs.open_jobs()):
             if not (one.job_id != job.job_id and may_share(one) and is_small(one) and have_same_needs(one, job)):
                 continue
-            if waits_for(one, states) is not None or not self._suits(one, launch, now):
+            if waits_for(one, states) is not None or not self._is_compatible(one, launch, now):
                 continue
             try:
                 given = self._give(one, job, run, launch, now)
@@ -66,7 +66,7 @@ class InstanceSharing:
         ended = sorted(self._parts.jobs.ended_jobs(awaited), key=lambda one: one.submitted_at) if awaited else []
         return group_states([*ended, *jobs])
 
-    def _suits(self, job: Job, launch: Launch, now: datetime) -> bool:
+    def _is_compatible(self, job: Job, launch: Launch, now: datetime) -> bool:
         """Whether the job may and should continue there now: windows, deadline, price."""
         if not is_open(job.definition.active, now, self._parts.zone):
             return False

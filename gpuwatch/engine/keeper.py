@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 AFTER_S = 75.0  # past its end: the reconciler has had its chance, and less than two minutes have passed
 AGAIN_S = 15.0
-LOOK_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
+LOOKUP_EVERY_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
 GONE_AFTER = 3  # consecutive lookups that do not find it
 FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
 REPEAT_S = 3600.0
@@ -58,7 +58,7 @@ class Keeper:
         obligations: a separate reader of the file.
         launcher_for: returns a separate launcher with the key of the obligation's account. Raises GpuwatchError: none.
         report: sends an alert past the outbox, without waiting.
-        why_alone: returns why the daemon cannot end or report it, in one line; None: the daemon works.
+        daemon_fault: returns why the daemon cannot end or report it, in one line; None: the daemon works.
         run: runs work on a named thread of its own.
         new_id: returns alert ids.
         after_s: seconds past the end before the keeper acts.
@@ -72,7 +72,7 @@ class Keeper:
         launcher_for: Callable[[Obligation], Launcher],
         report: Callable[[Alert], None],
         *,
-        why_alone: Callable[[], str | None],
+        daemon_fault: Callable[[], str | None],
         run: Runner,
         new_id: Callable[[], str],
         monotonic: Callable[[], float],
@@ -83,7 +83,7 @@ class Keeper:
         self._obligations = obligations
         self._launcher_for = launcher_for
         self._report = report
-        self._why_alone = why_alone
+        self._daemon_fault = daemon_fault
         self._run = run
         self._new_id = new_id
         self._monotonic = monotonic
@@ -110,14 +110,14 @@ class Keeper:
         self._work = {one: work for one, work in self._work.items() if one in known}
         closed = self._obligations.watched_obligations(now - self._watch_ended)
         watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
-        first_s = tick_s + LOOK_S / 2  # a starting daemon needs some time to follow
+        first_s = tick_s + LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
         before = self._watched
         self._watched = {one.launch_id: before.get(one.launch_id) or _Work(one.provider, first_s) for one in watched}
         for one in self._overdue(now, tick_s):
             work = self._work.setdefault(one.launch_id, _Work(one.provider, tick_s))
             self._start(one, work, now, self._end)
         for one in watched:
-            self._start(one, self._watched[one.launch_id], now, self._look)
+            self._start(one, self._watched[one.launch_id], now, self._check_reappeared)
 
     def _read(self) -> None:
         """Read the open obligations; if that fails, the last known ones stay."""
@@ -175,7 +175,7 @@ class Keeper:
     def _end(self, one: Obligation, work: _Work, now: datetime) -> None:
         """Destroy it, or check whether it is gone. Raises GpuwatchError."""
         launcher = self._launcher_for(one)
-        left = self._left(one, work, launcher)
+        left = self._to_destroy(one, work, launcher)
         if left:
             work.not_found = 0
             self._destroy(one, work, launcher, left, now)
@@ -185,18 +185,18 @@ class Keeper:
                 log.info("keeper: the instance of launch %s is gone", one.launch_id)
                 self._obligations.close(one)
         work.failing_since_s = None
-        work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOK_S)
+        work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOKUP_EVERY_S)
 
-    def _look(self, one: Obligation, work: _Work, now: datetime) -> None:
+    def _check_reappeared(self, one: Obligation, work: _Work, now: datetime) -> None:
         """Reopen a closed obligation whose instance exists after a provider denied it. Raises GpuwatchError."""
-        work.next_s = self._monotonic() + LOOK_S
+        work.next_s = self._monotonic() + LOOKUP_EVERY_S
         launcher = self._launcher_for(one)
-        is_there = self._labelled(one, launcher) if one.instance_id is None else _is_shown(one.instance_id, launcher)
+        is_there = self._labelled(one, launcher) if one.instance_id is None else _exists(one.instance_id, launcher)
         if is_there:
             log.error("keeper: the instance of launch %s is listed again", one.launch_id)
             self._obligations.reopen(one)
 
-    def _left(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
+    def _to_destroy(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
         """Return the ids to destroy. A known id is destroyed without a query first: a list may be down or wrong.
 
         If no answer ever gave an id, every instance whose label carries the launch's id counts as its own.
@@ -213,9 +213,9 @@ class Keeper:
         for instance_id in ids:
             launcher.destroy(instance_id)
             log.warning("keeper: destroyed instance %s of launch %s, overdue", instance_id, one.launch_id)
-        alone = self._why_alone()
-        if not work.is_acknowledged and not (one.is_ending and alone is None):
-            self._report(ended_alert(one, ids, alone, alert_id=self._new_id(), now=now))
+        fault = self._daemon_fault()
+        if not work.is_acknowledged and not (one.is_ending and fault is None):
+            self._report(ended_alert(one, ids, fault, alert_id=self._new_id(), now=now))
         work.is_acknowledged = True
 
     def _failed(self, one: Obligation, work: _Work, error: GpuwatchError, now: datetime) -> None:
@@ -224,16 +224,16 @@ class Keeper:
         work.next_s = tick_s + AGAIN_S
         work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
         log.warning("keeper: cannot %s launch %s: %s", "look up" if one.is_over else "end", one.launch_id, error)
-        alone = self._why_alone()
-        if one.is_over or (one.is_ending and alone is None):
+        fault = self._daemon_fault()
+        if one.is_over or (one.is_ending and fault is None):
             return
         is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
         if is_lasting and (work.reported_failing_s is None or tick_s - work.reported_failing_s >= REPEAT_S):
             work.reported_failing_s = tick_s
-            self._report(not_ended_alert(one, str(error), alone, alert_id=self._new_id(), now=now))
+            self._report(not_ended_alert(one, str(error), fault, alert_id=self._new_id(), now=now))
 
 
-def _is_shown(instance_id: str, launcher: Launcher) -> bool:
+def _exists(instance_id: str, launcher: Launcher) -> bool:
     """Whether the provider shows it. Raises ProviderError: no answer."""
     answer = look_up(launcher, instance_id)
     if answer.is_known:
@@ -244,7 +244,7 @@ def _is_shown(instance_id: str, launcher: Launcher) -> bool:
 def _is_gone(instance_id: str, launcher: Launcher) -> bool:
     """Whether the provider no longer shows it; False: it does, or does not answer."""
     try:
-        return not _is_shown(instance_id, launcher)
+        return not _exists(instance_id, launcher)
     except ProviderError as error:
         log.warning("keeper: destroying instance %s again: %s", instance_id, error)
         return False

@@ -56,7 +56,7 @@ class LaunchAlerts:
         self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
     ) -> OutboxAlert:
         """Alert that a launch changed state."""
-        return self._news(_kind(launch), launch, headline, why, now, can_do or _FOLLOW_IT)
+        return self._launch_alert(_kind(launch), launch, headline, why, now, can_do or _FOLLOW_IT)
 
     def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """Report a flapping condition at most once in ten minutes, and a price when it differs by a few percent.
@@ -66,7 +66,7 @@ class LaunchAlerts:
         price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
         ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
         key = f"befallen:{launch.launch_id}:{headline}:{price_step}:{ten_minutes}"
-        return self._news(_kind(launch), launch, headline, why, now, _FOLLOW_IT, key)
+        return self._launch_alert(_kind(launch), launch, headline, why, now, _FOLLOW_IT, key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
         """Alert that nothing was created, once an hour for each cause: a flapping offer must not flood the owner."""
@@ -74,7 +74,7 @@ class LaunchAlerts:
         can_do = ("Check key, credit and order: gpuwatch doctor",) if end in _MEND else _FOLLOW_IT
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
         key = f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}"
-        return self._news(_refusal_kind(end), failed, f"not rented: {end.value}", reason, now, can_do, key)
+        return self._launch_alert(_refusal_kind(end), failed, f"not rented: {end.value}", reason, now, can_do, key)
 
     def held(self, launch: Launch, why: str, now: datetime, candidate: str | None = None) -> OutboxAlert:
         """Alert that the owner must decide. `candidate`: an instance that may belong to the launch."""
@@ -90,7 +90,7 @@ class LaunchAlerts:
             f"If it does not: gpuwatch launches resolve {launch.launch_id} --absent",
         )
         key = f"held:{launch.launch_id}:{now:%Y-%m-%d}"
-        return self._news(AlertKind.HELD, launch, f"held: {headline}", why, now, can_do, key)
+        return self._launch_alert(AlertKind.HELD, launch, f"held: {headline}", why, now, can_do, key)
 
     def unlisted(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """Alert that the list omits a rented instance, without proof that it is gone."""
@@ -99,14 +99,14 @@ class LaunchAlerts:
             f"If it is gone or you do not need it: gpuwatch stop {launch.launch_id}",
         )
         headline, key = "the provider no longer lists it", f"unlisted:{launch.launch_id}"
-        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+        return self._launch_alert(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def contradiction(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """Alert that two answers of the provider about an instance contradict each other; once a day."""
         headline = f"{launch.provider} gives contradictory answers about instance {launch.instance_id}"
         key = f"contradiction:{launch.launch_id}:{now:%Y-%m-%d}"
         can_do = (f"Check your instances at {launch.provider}", *_FOLLOW_IT)
-        return self._news(AlertKind.BLIND, launch, headline, why, now, can_do, key)
+        return self._launch_alert(AlertKind.BLIND, launch, headline, why, now, can_do, key)
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Alert that its provider or the provider's key was removed from the settings, so nothing can end it."""
@@ -117,7 +117,7 @@ class LaunchAlerts:
             f"Or end instance {launch.instance_id or launch.label} at {launch.provider} manually",
         )
         headline, key = "gpuwatch can no longer manage it", f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}"
-        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+        return self._launch_alert(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def other_account(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Alert that the configured key belongs to another account and can neither see nor end the instance."""
@@ -132,7 +132,7 @@ class LaunchAlerts:
             f"Or end instance {launch.instance_id or launch.label} at {provider} manually",
         )
         headline, key = "gpuwatch can no longer reach it", f"other-account:{launch.launch_id}:{now:%Y-%m-%d}"
-        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+        return self._launch_alert(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def instance_list_missing(self, provider: str, alive: int, error: str, now: datetime) -> OutboxAlert:
         """Alert that the provider's instance list is unavailable."""
@@ -195,13 +195,13 @@ class LaunchAlerts:
         """Limit the alert to once an hour, for all causes together."""
         can_do = (f"End it at {launch.provider} manually", "See what is wrong: gpuwatch doctor", *_FOLLOW_IT)
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
-        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+        return self._launch_alert(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def returned(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """Alert that an ended instance is listed again; daily until it is over."""
         can_do = (f"If you do not need it: gpuwatch stop {launch.launch_id}", *_FOLLOW_IT)
         key = f"returned:{launch.launch_id}:{now:%Y-%m-%d}"
-        return self._news(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
+        return self._launch_alert(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
         """Alert about an instance with our label but no launch, or a long-ended one; daily."""
@@ -228,7 +228,7 @@ class LaunchAlerts:
         )
         return outbox_alert(alert, f"orphan:{provider}:{instance.instance_id}:{now:%Y-%m-%d}")
 
-    def _news(  # noqa: PLR0913, PLR0917 each is a part of the alert
+    def _launch_alert(  # noqa: PLR0913, PLR0917 each is a part of the alert
         self,
         kind: AlertKind,
         launch: Launch,

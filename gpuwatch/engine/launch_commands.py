@@ -44,7 +44,7 @@ class LaunchCommands:
 
     Args:
         is_alone: whether no other process can be running these commands (SQLite allows one daemon).
-        why_nothing: why nothing can be rented at all, in one line; empty: renting is possible.
+        renting_fault: why nothing can be rented at all, in one line; empty: renting is possible.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -57,7 +57,7 @@ class LaunchCommands:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         is_alone: bool,
-        why_nothing: str = "",
+        renting_fault: str = "",
     ) -> None:
         self._repository = repository
         self._transitions = TransitionExecutor(repository, launch_alerts, command_transition)
@@ -65,14 +65,14 @@ class LaunchCommands:
         self._slots = slots
         self._clock = clock
         self._launch_clock = LaunchClock(monotonic)
-        self._began_at = clock()
+        self._started_at = clock()
         self._is_alone = is_alone
-        self._why_nothing = why_nothing
+        self._renting_fault = renting_fault
         self._running: dict[str, threading.Thread] = {}  # by launch
 
     def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
         """Return why nothing can be rented now, or None. gpuwatch cannot know what the command's tool can rent."""
-        return self._why_nothing or None
+        return self._renting_fault or None
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         """Run the command of a newly reserved launch on its own thread."""
@@ -108,7 +108,7 @@ class LaunchCommands:
             thread.join(within_s)
 
     def _is_lost(self, launch: Launch, now: datetime) -> bool:
-        if self._is_alone and launch.intended_at < self._began_at:
+        if self._is_alone and launch.intended_at < self._started_at:
             return True
         longest = timedelta(seconds=launch.ready_within_s or 0.0) + _MARGIN
         return self._launch_clock.since_order(launch, now) > longest

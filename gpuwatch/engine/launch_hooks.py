@@ -207,15 +207,15 @@ class LaunchHooks:
         return error
 
     def _fail(self, run: HookRun, error: str) -> None:
-        news = self._news(run.launch_id, run.watch, run.event, error, run.attempts)
+        news = self._hook_alert(run.launch_id, run.watch, run.event, error, run.attempts)
         self._book.failed(run.launch_id, run.event, error, news)
 
     def _give_up(self, launch: Launch, error: str) -> None:
         """Report a hook whose end was never recorded; otherwise it is already over."""
-        news = self._news(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
+        news = self._hook_alert(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
         self._book.failed(launch.launch_id, BEFORE_STOP, error, news)
 
-    def _news(self, launch_id: str, watch: str, event: str, error: str, tries: int) -> OutboxAlert:
+    def _hook_alert(self, launch_id: str, watch: str, event: str, error: str, tries: int) -> OutboxAlert:
         now = self._clock()
         alert = Alert(
             alert_id=self._new_id(),

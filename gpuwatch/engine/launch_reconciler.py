@@ -102,7 +102,7 @@ class LaunchReconciler:
         self._clock = LaunchClock(monotonic)
         self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
         self._owner: LaunchOwner = owner or AnyAccount()
-        self._others = OtherAccounts(repository, launch_alerts, launcher.name)
+        self._other_accounts = OtherAccounts(repository, launch_alerts, launcher.name)
         contradictions = Contradictions(repository, launch_alerts, monotonic)
         lost = LostLaunches(repository, launcher.name, obligations)
         self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, lost, watch_ended)
@@ -118,7 +118,7 @@ class LaunchReconciler:
             wait_s=wait_s,
         )
         self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
-        self._began_at: datetime | None = None
+        self._started_at: datetime | None = None
         self._next_at: datetime | None = None
         self._last_read: Sequence[Launch] = ()
         self._listed_last: Mapping[str, Instance] = {}
@@ -150,7 +150,7 @@ class LaunchReconciler:
         """Return why nothing new can be rented here, in one line, or None."""
         if not self.reconciled:
             return f"gpuwatch is still looking up its earlier launches at {self._launcher.name}"
-        return self._others.reason() or self._unknown.reason()
+        return self._other_accounts.reason() or self._unknown.reason()
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
         """Whether the latest list shows this instance under another label.
@@ -170,7 +170,7 @@ class LaunchReconciler:
         Args:
             only: update only these launches (a command beside a daemon); None: all.
         """
-        self._began_at = self._began_at or now
+        self._started_at = self._started_at or now
         busy = self._in_flight()  # read before the rows: a request that finishes in between still counts as in flight
         alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
         try:
@@ -187,9 +187,9 @@ class LaunchReconciler:
         if only is None:
             own = {launch.launch_id for launch in alive}
             others = [launch for launch in everyone if launch.launch_id not in own]
-            self._others.saw([launch for launch in others if not self._owner.is_reached(launch)], now)
+            self._other_accounts.update([launch for launch in others if not self._owner.is_reached(launch)], now)
         self._listed_last = listing.by_id
-        self._list_monitor.saw(now)
+        self._list_monitor.list_succeeded(now)
         failpoint("reconcile.listed")
         for launch in mine:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))
@@ -241,7 +241,7 @@ class LaunchReconciler:
     def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
         try:
             listed = listing.of(launch)
-            instance = listed or self._missing.looked_up(launch, now)
+            instance = listed or self._missing.look_up_unlisted(launch, now)
         except ProviderError as error:
             log.warning("launch %s: not in the list, and its id could not be checked: %s", launch.launch_id, error)
             self._without_list([launch], now)
@@ -249,7 +249,7 @@ class LaunchReconciler:
         if instance is not None:
             self._missing.listed(launch) if listed else self._missing.found(launch)
             self._apply_events(launch, lambda each: listed_event(self._guard, each, instance, now), now)
-        elif launch.state is not LaunchState.REQUESTED or self._clock.is_lost(launch, self._began_at, now):
+        elif launch.state is not LaunchState.REQUESTED or self._clock.is_lost(launch, self._started_at, now):
             found = self._missing.findings(launch, listing, alive, now)
             self._apply_events(
                 launch,

@@ -31,7 +31,7 @@ class LaunchSlots:
         self.run_now = run_now
         self._when_freed = tuple(when_freed)
         self._full: set[str] = set()  # watches that could start no further launch at the last attempt
-        self._held: set[str] = set()  # watches that could start none at all, whatever was on offer
+        self._blocked: set[str] = set()  # watches that could start none at all, whatever was on offer
         self._in_flight: set[str] = set()
         self._lock = threading.Lock()
 
@@ -39,13 +39,13 @@ class LaunchSlots:
         """Whether its last reservation found no free slot or no money."""
         return watch in self._full
 
-    def is_held(self, watch: str) -> bool:
+    def is_blocked(self, watch: str) -> bool:
         """Whether anything, such as a pause or an empty balance, blocked its last reservation."""
-        return watch in self._held
+        return watch in self._blocked
 
     def note_reservation(self, watch: str, refusal: LaunchRefusal | None) -> None:
         """Store the result of the newest reservation; None: every candidate was reserved."""
-        self._held.discard(watch) if refusal is None else self._held.add(watch)
+        self._blocked.discard(watch) if refusal is None else self._blocked.add(watch)
         if refusal is None:
             self._full.discard(watch)
         elif refusal.reason not in _MAY_END_ANY_MOMENT:
@@ -53,16 +53,16 @@ class LaunchSlots:
 
     def hold(self, watch: str) -> None:
         """Note that there were matches, but none can be rented now."""
-        self._held.add(watch)
+        self._blocked.add(watch)
 
-    def forget_held(self, watches: Iterable[str]) -> None:
+    def unblock(self, watches: Iterable[str]) -> None:
         """Note that there was no match, so that it is unknown whether a launch would be blocked."""
-        self._held.difference_update(watches)
+        self._blocked.difference_update(watches)
 
     def free(self, watch: str) -> None:
         """Note that a launch of this watch failed or ended, so that its slot is free."""
         self._full.discard(watch)
-        self._held.discard(watch)
+        self._blocked.discard(watch)
 
     def launch_over(self, launch: Launch) -> None:
         """Free the slot and poll at once, because the watch may take the next offer."""

@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.absence_proof import (
     EvidenceKind,
     MissedListing,
     has_canary,
-    omits_the_living,
+    omits_live_instances,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.engine.contradictions import Contradictions
@@ -45,7 +45,7 @@ class MissingFindings(msgspec.Struct, frozen=True):
     candidate: str | None = None
 
 
-LOOKING = MissingFindings(AbsenceVerdict.LOOKING)
+UNPROVEN = MissingFindings(AbsenceVerdict.UNPROVEN)
 
 
 class MissingInstances:
@@ -79,11 +79,11 @@ class MissingInstances:
         self._wait_s = wait_s
         self._evidence: dict[str, AbsenceEvidence] = {}
         self._after_destroy: dict[str, int] = {}  # consecutive listings without it, after its destroy
-        self._shown: set[str] = set()  # launches that a list or a lookup has shown
-        self._gone: set[str] = set()  # launches whose id the provider last reported as gone
+        self._found: set[str] = set()  # launches that a list or a lookup has shown
+        self._not_found: set[str] = set()  # launches whose id the provider last reported as gone
         self._foreign: set[str] = set()
 
-    def looked_up(self, launch: Launch, now: datetime) -> Instance | None:
+    def look_up_unlisted(self, launch: Launch, now: datetime) -> Instance | None:
         """Look up an unlisted instance by its id, because a list may omit an active instance.
 
         Raises:
@@ -91,11 +91,11 @@ class MissingInstances:
         """
         if launch.instance_id is None:
             return None
-        self._gone.discard(launch.launch_id)
+        self._not_found.discard(launch.launch_id)
         answer = look_up(self._launcher, launch.instance_id)
         found = answer.instance
         if answer.is_gone:
-            self._gone.add(launch.launch_id)
+            self._not_found.add(launch.launch_id)
         elif found is not None and not self._is_too_new(launch, now):
             log.warning("launch %s: instance %s exists, but the list omits it", launch.launch_id, launch.instance_id)
             self._contradictions.note(launch, "The list omits it, but a lookup by id finds it.", QUICK_SPAN_S, now)
@@ -108,7 +108,7 @@ class MissingInstances:
 
     def found(self, launch: Launch) -> None:
         """Note that a list or a lookup shows it."""
-        self._shown.add(launch.launch_id)
+        self._found.add(launch.launch_id)
         self._start_again(launch)
 
     def findings(
@@ -116,12 +116,12 @@ class MissingInstances:
     ) -> MissingFindings:
         """Return what is proven after one more listing without it. Raises StoreError."""
         if launch.state is LaunchState.HELD:
-            return LOOKING
+            return UNPROVEN
         if launch.state is LaunchState.STOPPING and self._is_destroyed(launch, now):
-            return LOOKING if self._is_too_new(launch, now) else self._after_its_destroy(launch)
+            return UNPROVEN if self._is_too_new(launch, now) else self._after_its_destroy(launch)
         believed = self._believed_alive(launch, alive)
         evidence = self._evidence_of(launch)
-        if omits_the_living(listing.by_id, believed):
+        if omits_live_instances(listing.by_id, believed):
             return self._noted(launch, evidence.without_listing(self._monotonic()))
         seen = self._observation(launch, listing, has_canary(listing.by_id, believed, self._foreign), now)
         return self._noted(launch, evidence.with_listing(seen, self._wait_s), seen)
@@ -140,30 +140,30 @@ class MissingInstances:
         """Forget a launch that is over."""
         self._start_again(launch)
         self._contradictions.clear(launch)
-        self._shown.discard(launch.launch_id)
+        self._found.discard(launch.launch_id)
 
     # --- evidence -----------------------------------------------------------------------------------------------------
 
     def _believed_alive(self, launch: Launch, alive: Sequence[Launch]) -> set[str]:
         """Return the ids of other instances that should be running, except those that a lookup reported as gone."""
         others = [one for one in alive if one.launch_id != launch.launch_id and one.state is LaunchState.RUNNING]
-        return {one.instance_id for one in others if one.instance_id and one.launch_id not in self._gone}
+        return {one.instance_id for one in others if one.instance_id and one.launch_id not in self._not_found}
 
     def _observation(self, launch: Launch, listing: InstanceListing, canary: bool, now: datetime) -> MissedListing:
         kinds = {EvidenceKind.LISTS} if canary else set()
-        if launch.launch_id in self._gone:
+        if launch.launch_id in self._not_found:
             kinds.add(EvidenceKind.LOOKUP)
         else:
             self._independent.begin(launch, listing)
-        asks = self._is_time(launch) and self._independent.is_due(launch)
-        found = self._independent.ask(launch, listing) if asks else IndependentFindings()
+        is_due = self._is_time(launch) and self._independent.is_due(launch)
+        found = self._independent.collect(launch, listing) if is_due else IndependentFindings()
         is_lost = launch.instance_id is None
         return MissedListing(
             tick_s=self._monotonic(),
             kinds=frozenset(kinds | found.kinds),
-            seen_before=not is_lost and (launch.running_at is not None or launch.launch_id in self._shown),
-            queried_all=asks,
-            provable=len(kinds | self._independent.possible(launch)),
+            seen_before=not is_lost and (launch.running_at is not None or launch.launch_id in self._found),
+            queried_all=is_due,
+            possible_kinds=len(kinds | self._independent.possible(launch)),
             doubts=found.doubts,
             candidates=self._unaccounted.candidates(launch, listing, now) if is_lost else (),
         )
@@ -186,18 +186,18 @@ class MissingInstances:
         self._evidence.pop(launch.launch_id, None)
         self._after_destroy.pop(launch.launch_id, None)
         self._independent.forget(launch)
-        self._gone.discard(launch.launch_id)
+        self._not_found.discard(launch.launch_id)
 
     # --- instances that are to end ------------------------------------------------------------------------------------
 
     def _after_its_destroy(self, launch: Launch) -> MissingFindings:
         """Return the findings after an accepted destroy, which replaces canary and wait."""
         times = self._after_destroy[launch.launch_id] = self._after_destroy.get(launch.launch_id, 0) + 1
-        return MissingFindings(AbsenceVerdict.ABSENT if times >= AGREEING_NEEDED else AbsenceVerdict.LOOKING)
+        return MissingFindings(AbsenceVerdict.ABSENT if times >= AGREEING_NEEDED else AbsenceVerdict.UNPROVEN)
 
     def _is_too_new(self, launch: Launch, now: datetime) -> bool:
         """Whether its absence proves nothing yet: it was just ordered, and no list has shown it."""
-        if launch.running_at is not None or launch.launch_id in self._shown:
+        if launch.running_at is not None or launch.launch_id in self._found:
             return False
         return self._clock.since_order(launch, now) < LISTED_WITHIN
 

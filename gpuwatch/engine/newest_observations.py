@@ -29,10 +29,10 @@ class NewestObservations:
         """Return a watch's newest observation at a provider; None: it has not answered yet."""
         return self.of(watch).get((provider, spot))
 
-    def shown(self, watch: str) -> list[Match]:
+    def latest_matches(self, watch: str) -> list[Match]:
         """Return the matches in a watch's newest observations."""
         return [match for one in list(self.of(watch).values()) for match in one.matches]
 
     def best_usd_gpu_hour(self, watch: str) -> float | None:
         """Return the lowest GPU price in a watch's newest observations; None: no offers, or not polled."""
-        return min((match.price_microusd_gpu_hour for match in self.shown(watch)), default=0.0) / MICRO or None
+        return min((match.price_microusd_gpu_hour for match in self.latest_matches(watch)), default=0.0) / MICRO or None

@@ -53,7 +53,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         rank_of: returns the rank of an offer's price in its history; None: unknown.
     """
     folded = _shown(watch, decision)
-    decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
+    decision = msgspec.structs.replace(decision, matches=tuple(one.primary for one in folded))
     best = decision.matches[0]
     by_hand = approval is None and not can_do  # gpuwatch does not rent it
     lines = _lines(watch, folded, links if by_hand else None)
@@ -79,11 +79,11 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         offers=tuple(lines),
         why=decision_text(watch, decision),
         did=did or "Nothing: the decision is yours.",
-        can_do=(*(can_do or _can_do(best.offer, approval)), _look_again(watch)),
+        can_do=(*(can_do or _can_do(best.offer, approval)), _check_command(watch)),
     )
 
 
-def _look_again(watch: Watch) -> str:
+def _check_command(watch: Watch) -> str:
     """Whether the alert is about a job: it looks for offers as a watch does, but `check` does not list it."""
     if watch.name.startswith(WATCH_PREFIX):
         return f"Follow the job: gpuwatch job show {shlex.quote(watch.name.removeprefix(WATCH_PREFIX))}"
@@ -162,12 +162,12 @@ def offer_line(
 
 def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
     """Return the shown offers. Compared prices get enough digits that only equal ones look equal."""
-    shown = [one.shown for one in folded[:_OFFERS_SHOWN]]
+    shown = [one.primary for one in folded[:_OFFERS_SHOWN]]
     prices = [one.price.gpu_price_usd_hour(one.offer.gpu_count) for one in shown]
     listed = [usd(one.price.listed_microusd_hour) / one.offer.gpu_count for one in shown]
     texts = distinct_prices([*prices, *listed, watch.max_price_usd_gpu_hour])
     return [
-        offer_line(one.shown, price, its_listed, links, (*job_mark(one.shown), *line_marks(one)))
+        offer_line(one.primary, price, its_listed, links, (*job_mark(one.primary), *line_marks(one)))
         for one, price, its_listed in zip(folded, texts, texts[len(shown) :], strict=False)
     ][: len(shown)]
 

@@ -68,7 +68,7 @@ def machine_facts(offer: Offer, zone: tzinfo) -> list[tuple[str, str]]:
 
 def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
     """Return label and value of unusual properties; empty for a plain offer."""
-    offer, terms = folded.shown.offer, folded.shown.offer.terms
+    offer, terms = folded.primary.offer, folded.primary.offer.terms
     facts = [("Kind", _KINDS[offer.kind])] if offer.kind in _KINDS else []
     if terms.seller and terms.seller != offer.provider:
         facts.append(("Sold by", f"{terms.seller}, through {offer.provider}"))
@@ -85,7 +85,7 @@ def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
 
 def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
     """Return the short marks for one line, and other offers of the same stock."""
-    return (*marks(folded.shown.offer), *([folded.also_text] if folded.also else []))
+    return (*marks(folded.primary.offer), *([folded.also_text] if folded.also else []))
 
 
 def _rental(offer: Offer) -> str:

@@ -57,10 +57,10 @@ def group_offers(found: Iterable[Match], group_by: str) -> list[OfferGroup]:
     name_of = GROUPS[group_by]
     groups: dict[tuple[bool, str, OfferKind], list[FoldedOffer[Match]]] = {}
     for one in sorted_offers(found, "gpu-price"):
-        offer = one.shown.offer
+        offer = one.primary.offer
         groups.setdefault((is_slice(offer), name_of(offer), offer.kind), []).append(one)
     made = [_group(name, kind, sliced, mine) for (sliced, name, kind), mine in groups.items()]
-    return sorted(made, key=lambda one: (one.is_slice, one.cheapest.shown.price_microusd_gpu_hour, one.name))
+    return sorted(made, key=lambda one: (one.is_slice, one.cheapest.primary.price_microusd_gpu_hour, one.name))
 
 
 def _group(name: str, kind: OfferKind, sliced: bool, mine: Sequence[FoldedOffer[Match]]) -> OfferGroup:
@@ -70,5 +70,5 @@ def _group(name: str, kind: OfferKind, sliced: bool, mine: Sequence[FoldedOffer[
         is_slice=sliced,
         offers=len(mine),
         cheapest=mine[0],
-        median_microusd_gpu_hour=median(one.shown.price_microusd_gpu_hour for one in mine),
+        median_microusd_gpu_hour=median(one.primary.price_microusd_gpu_hour for one in mine),
     )

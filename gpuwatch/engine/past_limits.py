@@ -58,7 +58,7 @@ class PastLimits:
             parts = [(gpu, spot) for gpu in watch.gpu_names for spot in _TYPES[watch.spot]]
             limits = tuple(limit for gpu, spot in parts for limit in self._limits(watch, gpu, spot, now))
         for limit in limits if self._logs else ():
-            self._tell(watch, limit)
+            self._log_limit(watch, limit)
         past = PastComparison(limits=limits, disk_gb=self._disk_gb if watch.disk_gb is None else watch.disk_gb)
         return msgspec.structs.replace(watch, past=past)
 
@@ -66,7 +66,7 @@ class PastLimits:
         found = []
         if watch.new_low_s is not None:
             part = (watch.name, NEW_LOW, gpu, spot)
-            series = self._series(part, _everything(watch, gpu, spot), watch.new_low_s, now)
+            series = self._series(part, _any_offer_of(watch, gpu, spot), watch.new_low_s, now)
             found.append(new_low_limit(gpu, spot, series, watch.new_low_s, now))
         if watch.drop_by is not None:
             part = (watch.name, DROP_BY, gpu, spot)
@@ -88,7 +88,7 @@ class PastLimits:
             return with_newer(known[0], self._prices.series(wanted, known[1] - _OVERLAP, now))
         return known[0]
 
-    def _tell(self, watch: Watch, limit: PastLimit) -> None:
+    def _log_limit(self, watch: Watch, limit: PastLimit) -> None:
         """Log, once and at each change, whether there are prices to compare with: without them it does not fire."""
         key, is_known = (watch.name, limit.clause, limit.gpu, limit.spot), limit.microusd_gpu_hour is not None
         if self._logged.get(key, True) == is_known:
@@ -99,7 +99,7 @@ class PastLimits:
         say(text, watch.name, limit.clause, limit.of, limit.basis, extra={"watch": watch.name})
 
 
-def _everything(watch: Watch, gpu: str, spot: bool) -> Watch:
+def _any_offer_of(watch: Watch, gpu: str, spot: bool) -> Watch:
     """Return a watch for all stored prices of a GPU and rental type: any count, host and place, with its disk."""
     return Watch(
         name="",

@@ -30,7 +30,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     poll_every_s: float
     search_interval_s: float
     queries: int  # number of distinct queries of all watches
-    questions: tuple[SharedQuery, ...]  # the queries that are sent; fewer if some are joined
+    shared_queries: tuple[SharedQuery, ...]  # the queries that are sent; fewer if some are joined
     hunts_a_minute: float  # needed for one round every `poll_every`
     sweeps_a_minute: float  # needed for the history; a GPU with several pages counts once
     round_s: float  # duration of a round; 0: no watch is polled here
@@ -39,7 +39,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_joined(self) -> bool:
         """Whether some watches share a joined query."""
-        return len(self.questions) < self.queries
+        return len(self.shared_queries) < self.queries
 
     @property
     def available_a_minute(self) -> float | None:
@@ -49,16 +49,16 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seen_within_s(self) -> Mapping[str, float]:
         """By watch: the longest time from the listing of a machine to its discovery, if the provider answers."""
-        asked = {name: one.every_s for one in self.questions for name in one.watches}
+        asked = {name: one.every_s for one in self.shared_queries for name in one.watches}
         return {name: asked.get(name, self.round_s) for name in self.watches}
 
     @property
     def warning(self) -> str | None:
         """A warning in one line if the hunts alone take longer than `poll_every`, or None."""
-        alone_s = len(self.questions) * self.search_interval_s
+        alone_s = len(self.shared_queries) * self.search_interval_s
         if alone_s <= self.poll_every_s:
             return None
-        searches = f"{len(self.questions)} queries, {self.search_interval_s:g} s apart"
+        searches = f"{len(self.shared_queries)} queries, {self.search_interval_s:g} s apart"
         advice = "" if self.is_joined else "Give several GPUs to one watch, or "
         return (
             f"{self.provider}: poll_every = {self.poll_every_s:g} s is too short: its watches need {searches}, "
@@ -89,21 +89,21 @@ def plan_polling(
             by_query.setdefault(query, []).append(watch.name)
     share = sweep_share(targets, sweep_every_s, provider.search_interval_s)
     demands = [Demand(query=query, watches=tuple(names)) for query, names in by_query.items()]
-    questions = _questions(provider, demands, 1.0 - share, rows_of)
+    shared_queries = _shared_queries(provider, demands, 1.0 - share, rows_of)
     return PollingPlan(
         provider=provider.name,
         poll_every_s=provider.poll_every_s,
         search_interval_s=provider.search_interval_s,
         queries=len(demands),
-        questions=questions,
-        hunts_a_minute=60.0 * len(questions) / provider.poll_every_s,
+        shared_queries=shared_queries,
+        hunts_a_minute=60.0 * len(shared_queries) / provider.poll_every_s,
         sweeps_a_minute=60.0 * targets / sweep_every_s,
-        round_s=max((one.every_s for one in questions), default=0.0),
+        round_s=max((one.every_s for one in shared_queries), default=0.0),
         watches=tuple(watch.name for watch in watches),
     )
 
 
-def _questions(
+def _shared_queries(
     provider: ProviderSettings, demands: Sequence[Demand], turns_share: float, rows_of: Rows | None
 ) -> tuple[SharedQuery, ...]:
     """Return the queries that answer all demands: joined, or one for each.
@@ -120,7 +120,7 @@ def _questions(
         turns_share=turns_share,
         rows_per_s=provider.rows_per_day * HUNT_SHARE / DAY_S if provider.rows_per_day else None,
     )
-    return plan_queries(demands, rows_of, limits).questions
+    return plan_queries(demands, rows_of, limits).queries
 
 
 def sweep_share(targets: int, sweep_every_s: float | None, search_interval_s: float) -> float:

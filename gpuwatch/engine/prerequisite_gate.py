@@ -19,19 +19,19 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, is_bloc
 log = logging.getLogger(__name__)
 
 RENTING, RENTING_JOBS = "renting", "renting jobs"  # kinds of its holds
-LOOK_EVERY_S = 3600.0
-LOOK_AGAIN_S = 60.0  # while something is missing or unknown: the owner fixes it and wants to see the result
+CHECK_EVERY_S = 3600.0
+RECHECK_S = 60.0  # while something is missing or unknown: the owner fixes it and wants to see the result
 _KEPT_FOR = timedelta(days=365)
 _REASON_LENGTH = 400
 
-Look = Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]  # → findings, the ids of the examined offers
+Probe = Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]  # → findings, the ids of the examined offers
 
 
 class PrerequisiteGate:
     """Checks the prerequisites of one provider.
 
     Args:
-        look: checks the prerequisites for some offers; rents nothing.
+        probe: checks the prerequisites for some offers; rents nothing.
         enqueue: puts an alert into the outbox; may raise StoreError.
         pace: factor by which waiting times are shortened.
     """
@@ -39,21 +39,21 @@ class PrerequisiteGate:
     def __init__(
         self,
         provider: str,
-        look: Look,
+        probe: Probe,
         holds: HoldStore,
         enqueue: Callable[[OutboxAlert], object],
         new_id: Callable[[], str],
         pace: float = 1.0,
     ) -> None:
         self._provider = provider
-        self._look = look
+        self._probe = probe
         self._holds = holds
         self._enqueue = enqueue
         self._new_id = new_id
         self._pace = pace
         self._next_at: datetime | None = None
         self._reason = self._job_reason = "its prerequisites are being checked"
-        self.has_looked = False
+        self.has_checked = False
 
     def why_not(self, *, is_job: bool = False) -> str | None:
         """Return why nothing can be rented there, in one line; None: nothing is known to be missing."""
@@ -65,7 +65,7 @@ class PrerequisiteGate:
         if self._next_at is not None and now < self._next_at:
             return False
         try:
-            found, offer_ids = self._look()
+            found, offer_ids = self._probe()
         except GpuwatchError as error:  # an unknown prerequisite blocks nothing: the order itself would fail
             log.info("prerequisites: cannot tell: %s", error, extra={"provider": self._provider})
             found, offer_ids = (), ()
@@ -76,11 +76,11 @@ class PrerequisiteGate:
             found, offer_ids = (), ()
         blocked = is_blocked(found, offer_ids)
         settled = bool(found) and all(one.met for one in found)
-        self._next_at = now + timedelta(seconds=(LOOK_EVERY_S if settled else LOOK_AGAIN_S) / self._pace)
+        self._next_at = now + timedelta(seconds=(CHECK_EVERY_S if settled else RECHECK_S) / self._pace)
         missing = [one for one in found if one.met is False and one.is_blocking]
-        if found or not self.has_looked:
+        if found or not self.has_checked:
             self._take(missing if blocked else [], known=blocked or self._is_answered(found, now), now=now)
-        self.has_looked = True
+        self.has_checked = True
         return True
 
     def _is_answered(self, found: Sequence[Prerequisite], now: datetime) -> bool:

@@ -86,7 +86,7 @@ class ProviderAccount:
         self._key = key
         self._takes_older = takes_older
         self._account_id: str | None = None  # None: unknown so far
-        self.beside: ProviderAccount | None = None  # the account of the provider's other key
+        self.other_key: ProviderAccount | None = None  # the account of the provider's other key
 
     @property
     def account_id(self) -> str | None:
@@ -102,10 +102,10 @@ class ProviderAccount:
     def identify(self, now: datetime) -> str:
         """Return the account's id; queries the provider if the key is new. Raises ProviderError, StoreError."""
         if self._account_id is None:
-            self._account_id = self._looked_up(now)
+            self._account_id = self._look_up(now)
         return self._account_id
 
-    def _looked_up(self, now: datetime) -> str:
+    def _look_up(self, now: datetime) -> str:
         name = self._launcher.name
         of_key = self._accounts.key_account(name, self._key or "", now)
         known = self._accounts.known(name, of_key) if self._key is not None else None
@@ -131,8 +131,8 @@ class ProviderAccount:
 
     def is_reached(self, launch: Launch) -> bool:
         """Whether one of the provider's keys can manage it; assumed while the account of a key is unknown."""
-        beside = self.beside
-        return self.owns(launch) or (beside is not None and (beside.account_id is None or beside.owns(launch)))
+        other_key = self.other_key
+        return self.owns(launch) or (other_key is not None and (other_key.account_id is None or other_key.owns(launch)))
 
     def _same(self, account_id: str) -> str:
         """Return the canonical id; read each time, because the owner may have confirmed that two accounts are one."""
@@ -153,7 +153,7 @@ class ProviderAccount:
         shown = [launch for launch in older if is_listed(launch)]
         if account_id is None or not shown:
             return self.own(launches)
-        joined = {launch.launch_id for launch in (older if self.beside is None else shown)}
+        joined = {launch.launch_id for launch in (older if self.other_key is None else shown)}
         for launch_id in joined:
             self._accounts.claim(launch_id, account_id)
         return self.own([_with_account(one, account_id) if one.launch_id in joined else one for one in launches])
@@ -169,7 +169,7 @@ class OtherAccounts:
         self._reported: set[tuple[str, date]] = set()
         self._launches: Sequence[Launch] = ()
 
-    def saw(self, unreached: Sequence[Launch], now: datetime) -> None:
+    def update(self, unreached: Sequence[Launch], now: datetime) -> None:
         """Store and report active launches that no key can manage. Raises StoreError."""
         self._launches = unreached
         for launch in self._launches:

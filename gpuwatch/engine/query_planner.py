@@ -9,15 +9,15 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.domain.market.query import Query
-from gpuwatch.domain.watches.heat import heat_of
 from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan, plan_queries
+from gpuwatch.domain.watches.query_priority import query_priority
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.errors import StoreError
 
 PLAN_EVERY = timedelta(minutes=1)  # if offers or limits have changed by then
 _AS_ALLOWED = 0.02  # the rest of the day's rows changes every second: a change below this share is ignored
-_HEAT_EVERY = timedelta(seconds=15)  # a query's heat changes with every match
+_PRIORITY_EVERY = timedelta(seconds=15)  # a query's priority changes with every match
 
 
 class QueryPlanner:
@@ -38,9 +38,9 @@ class QueryPlanner:
         self._prices = prices
         self._arrivals = arrivals
         self._deadline = deadline
-        self._heats: dict[Query, float] = {}
-        self._heated_at: datetime | None = None
-        self._plan = QueryPlan(questions=())
+        self._priorities: dict[Query, float] = {}
+        self._priorities_at: datetime | None = None
+        self._plan = QueryPlan(queries=())
         self._planned_for: tuple[Demand, ...] = ()
         self._planned_at: datetime | None = None
         self._known_gpus = self._seen_changes = 0
@@ -62,20 +62,20 @@ class QueryPlanner:
         if self._known_gpus != self._prices.known_gpus or not _ask_the_same(self._planned_for, wanted):
             return False
         if self._planned_for != wanted:
-            return now - self._planned_at < _HEAT_EVERY
+            return now - self._planned_at < _PRIORITY_EVERY
         if now - self._planned_at < PLAN_EVERY:
             return True
         return self._seen_changes == self._prices.changes and _allow_the_same(self._limits, limits)
 
-    def heat(self, query: Query, watches: Sequence[Watch], now: datetime) -> float:
+    def priority(self, query: Query, watches: Sequence[Watch], now: datetime) -> float:
         """Return how urgent a query is compared with others; computed once a minute."""
-        if self._heated_at is None or not timedelta(0) <= now - self._heated_at < PLAN_EVERY:
-            self._heats, self._heated_at = {}, now
-        found = self._heats.get(query)
+        if self._priorities_at is None or not timedelta(0) <= now - self._priorities_at < PLAN_EVERY:
+            self._priorities, self._priorities_at = {}, now
+        found = self._priorities.get(query)
         if found is None:
             cheapest, arrivals = self._prices.cheapest_usd_hour(query), self._arrivals(query, now)
             left_s = self._least_left_s(watches, now)
-            found = self._heats[query] = heat_of(query.max_listed_usd_hour, cheapest, left_s, arrivals)
+            found = self._priorities[query] = query_priority(query.max_listed_usd_hour, cheapest, left_s, arrivals)
         return found
 
     def _least_left_s(self, watches: Sequence[Watch], now: datetime) -> float | None:

@@ -56,7 +56,7 @@ class QuoteCollector:
                 return
             if requests:
                 for one in requests:
-                    self._ask(one)
+                    self._collect(one)
                 decide_at_s = min(decide_at_s, self._monotonic() + self._gathering.longest_s)
             elif self._monotonic() >= decide_at_s:
                 decide_at_s = self._monotonic() + self.decide()
@@ -75,15 +75,15 @@ class QuoteCollector:
             log.exception("cannot decide on the quotes that were gathered; the next poll decides")
         return self._gathering.longest_s
 
-    def _ask(self, request: QuoteRequest) -> None:
+    def _collect(self, request: QuoteRequest) -> None:
         """Query a provider on a separate thread: a slow one may be in the middle of a long request."""
         hunter = self._hunters.get(request.provider)
         if hunter is not None and not self._gathering.is_starting(request.provider):
-            asking = threading.Thread(target=self._ask_for_quotes, args=(hunter, request), name="quotes", daemon=True)
-            asking.start()
+            polling = threading.Thread(target=self._poll_providers, args=(hunter, request), name="quotes", daemon=True)
+            polling.start()
 
-    def _ask_for_quotes(self, hunter: Hunter, request: QuoteRequest) -> None:
+    def _poll_providers(self, hunter: Hunter, request: QuoteRequest) -> None:
         """Query the best offer alone if the whole query takes too long, else make the whole query due now."""
-        if not hunter.ask_for_best(request.watch, self._gathering.longest_s, self._clock):
-            hunter.ask_soon(request.watch)
+        if not hunter.poll_best_offer(request.watch, self._gathering.longest_s, self._clock):
+            hunter.poll_soon(request.watch)
             self._run_now(f"hunt {request.provider}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, machine_checkpoints, newest_whole, superseded
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, machine_checkpoints, newest_complete, superseded
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.pilot_checks import (
     PILOT_EVENT,
@@ -33,7 +33,7 @@ from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 log = logging.getLogger(__name__)
 
 LOG_PART = 256 << 10
-_SAID_MAX = LOG_PART + (64 << 10)
+_MAX_OUTPUT = LOG_PART + (64 << 10)
 _LINES = 200
 
 
@@ -41,14 +41,14 @@ class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
     """One observation of a run, and its consequence.
 
     Attributes:
-        asks: why the run must stop until its owner decides: its pilot's forecast exceeds a limit, or requirements are
-            not met; None: it goes on.
+        needs_decision: why the run must stop until its owner decides: its pilot's forecast exceeds a limit, or
+            requirements are not met; None: it continues.
     """
 
     job: Job
     run: JobRun
     status: RunnerStatus
-    asks: str | None = None
+    needs_decision: str | None = None
 
 
 class RunMonitor:
@@ -72,11 +72,11 @@ class RunMonitor:
             run = self.fetch_checkpoint(shell, job, run, running=True)
         job, breaks, sample = self._note(job, run, launch, status)
         if breaks is not None:
-            return RunObservation(job=job, run=run, status=status, asks=OVER_LIMIT + breaks)
+            return RunObservation(job=job, run=run, status=status, needs_decision=OVER_LIMIT + breaks)
         if status.phase is RunPhase.STOPPING:
             return RunObservation(job=job, run=run, status=status)
         run, unfit = self._judge_pilot(shell, job, run, sample, status)
-        return RunObservation(job=job, run=run, status=status, asks=None if unfit is None else UNFIT + unfit)
+        return RunObservation(job=job, run=run, status=status, needs_decision=None if unfit is None else UNFIT + unfit)
 
     def _judge_pilot(
         self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus
@@ -125,7 +125,7 @@ class RunMonitor:
         known = self._parts.files.log_size(run.job_id, run.run_number)
         folder, work = run_folder(run.job_id, run.run_number), work_folder(run.job_id)
         command = runner(run.job_id, "observe", folder, work, until_s, known, LOG_PART)
-        said = shell.run(command, timeout_s=self._parts.bounds.call_s, max_bytes=_SAID_MAX)
+        said = shell.run(command, timeout_s=self._parts.bounds.call_s, max_bytes=_MAX_OUTPUT)
         status = parse_status(said.stdout)
         if status is None:
             raise RemoteUnreachable(f"the runner does not answer: {said.stderr or said.exit_code}")
@@ -164,7 +164,7 @@ class RunMonitor:
         assert spec is not None
         pattern = checkpoint_pattern(spec.path)
         listed = machine_checkpoints(pattern, self._parts.listed(shell, run, [pattern]))
-        newest = newest_whole(listed, running=running)
+        newest = newest_complete(listed, running=running)
         stored = files.checkpoints(job.job_id)
         if newest is None or any(_is_same(one, newest.files) for one in stored):
             return run
@@ -213,7 +213,7 @@ class RunMonitor:
         changes: dict[str, Any] = {"progress": progress.fraction} if progress.fraction is not None else {}
         if ahead is not None:
             changes["predicted_microusd"] = round((ahead.usd.low + ahead.usd.high) / 2 * MICRO)
-        if not sample.says_anything:
+        if not sample.has_measurements:
             self._parts.save(run)  # only the time of the observation
             return job, breaks, sample
         line = state_line(progress, status, ahead, waits_for)

@@ -94,9 +94,9 @@ class RunPreparer:
                 self._send_from_store(shell, job, number, one)
             elif is_pulled(one.source):
                 script = f"{variables}cd {shlex.quote(work_folder(job.job_id))} && {pull_script(one)}\n"
-                said = shell.run("sh -s", timeout_s=self._parts.bounds.send_s, stdin=script.encode())
-                if said.exit_code != 0:
-                    raise InputMissing(f"cannot copy input {one.source}: {said.stderr or said.exit_code}")
+                result = shell.run("sh -s", timeout_s=self._parts.bounds.send_s, stdin=script.encode())
+                if result.exit_code != 0:
+                    raise InputMissing(f"cannot copy input {one.source}: {result.stderr or result.exit_code}")
             else:
                 self._send(shell, job, one)
 
@@ -142,13 +142,13 @@ class RunPreparer:
         begins_with = None if chosen is None else chosen.name
         run = self._parts.save(run, lease_until=self._parts.lease_end(), checkpoint=begins_with)
         words = (self._parts.bounds.lease_s, _seconds_left(self._parts, launch), 0)
-        said = shell.run(
+        result = shell.run(
             runner(job.job_id, "start", folder, work_folder(job.job_id), *words),
             timeout_s=self._parts.bounds.call_s,
             stdin=assignments(self._parts.variables(job)).encode(),
         )
-        if said.exit_code != 0:
-            raise RemoteRefused(f"cannot start the command: {said.stderr}")
+        if result.exit_code != 0:
+            raise RemoteRefused(f"cannot start the command: {result.stderr}")
         return msgspec.structs.replace(run, step="started", started_at=self._parts.clock())
 
     def _checkpoint(self, job: Job) -> StoredCheckpoint | None:
@@ -160,9 +160,9 @@ class RunPreparer:
         return intact or self._copies.restore(job)
 
     def _sh(self, shell: RemoteShell, command: str, stdin: bytes = b"") -> None:
-        said = shell.run(command, timeout_s=self._parts.bounds.call_s, stdin=stdin)
-        if said.exit_code != 0:
-            raise RemoteUnreachable(f"the machine is not ready: {said.stderr or said.exit_code}")
+        result = shell.run(command, timeout_s=self._parts.bounds.call_s, stdin=stdin)
+        if result.exit_code != 0:
+            raise RemoteUnreachable(f"the machine is not ready: {result.stderr or result.exit_code}")
 
 
 def _there(work: str, target: str) -> str:

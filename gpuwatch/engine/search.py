@@ -74,7 +74,7 @@ def search_cheapest(
     query: Query,
     commission: Commission,
     read: Callable[[Answer], F],
-    dearest_kept: Callable[[F], Match | None],
+    highest_kept: Callable[[F], Match | None],
 ) -> tuple[Answer, F]:
     """Search until no truncated offer can have a lower GPU price than those found.
 
@@ -85,7 +85,7 @@ def search_cheapest(
     Args:
         search: queries the market; may raise ProviderError.
         read: extracts a result; called once after each query, with everything found so far.
-        dearest_kept: returns the dearest per GPU of the offers that no hidden offer may undercut; None: too few were
+        highest_kept: returns the dearest per GPU of the offers that no hidden offer may undercut; None: too few were
             found, and every row is needed.
 
     Returns:
@@ -98,7 +98,7 @@ def search_cheapest(
     whole = search(query)
     found, asked, answer = read(whole), query, whole
     while answer.completeness is Completeness.TRUNCATED:
-        kept = dearest_kept(found)
+        kept = highest_kept(found)
         rest = _rest_that_may_be_cheaper(asked, answer.complete_to_usd_hour, kept, commission)
         if rest is None:
             return whole, found
@@ -160,7 +160,7 @@ def _joined(first: Answer, later: Answer, asked: Query, query: Query) -> Answer:
     )
 
 
-def dearest(matches: Iterable[Match | None]) -> Match | None:
+def highest_priced(matches: Iterable[Match | None]) -> Match | None:
     """Return the match with the highest GPU price, over several searchers; None: one of them found nothing."""
     found = tuple(matches)
     known = [match for match in found if match is not None]

@@ -119,8 +119,8 @@ class ButtonSigner:
     ) -> MessageButton:
         """Return a button that does nothing from `expires_at` on."""
         expiry = f"{int(expires_at.timestamp()):08x}"
-        said = f"{action.value}.{subject}.{expiry}.{self._new_nonce()}.{bound or '000000'}"
-        data = f"{said}.{self._signature(said)}"
+        payload = f"{action.value}.{subject}.{expiry}.{self._new_nonce()}.{bound or '000000'}"
+        data = f"{payload}.{self._signature(payload)}"
         assert len(data.encode()) <= DATA_BYTES, data
         return MessageButton(label, data)
 
@@ -129,14 +129,14 @@ class ButtonSigner:
         found = _SHAPE.fullmatch(data)
         if found is None or not data.isascii():
             return ButtonFault.FORGED
-        said, _, signature = data.rpartition(".")
-        if not hmac.compare_digest(signature, self._signature(said)) or found[1] not in set(ButtonAction):
+        payload, _, signature = data.rpartition(".")
+        if not hmac.compare_digest(signature, self._signature(payload)) or found[1] not in set(ButtonAction):
             return ButtonFault.FORGED
         if now >= datetime.fromtimestamp(int(found[3], 16), UTC):
             return ButtonFault.LATE
         bound = "" if found[5] == "000000" else found[5]
         return SignedButton(action=ButtonAction(found[1]), subject=found[2], bound=bound, data=data)
 
-    def _signature(self, said: str) -> str:
-        digest = hmac.digest(self._secret, f"{self._chat}\n{said}".encode(), "sha256")
+    def _signature(self, payload: str) -> str:
+        digest = hmac.digest(self._secret, f"{self._chat}\n{payload}".encode(), "sha256")
         return urlsafe_b64encode(digest[:12]).decode()  # 96 bits: too many to guess by pressing

@@ -42,37 +42,37 @@ class Sweeper:
         self.rows = rows
         self._record = record
         self._stopping = stopping
-        self._left: list[tuple[str, bool]] = []  # remaining targets of the current sweep, and its rows so far
-        self._rows_read, self._is_whole = 0, True
+        self._remaining: list[tuple[str, bool]] = []  # remaining targets of the current sweep, and its rows so far
+        self._rows_read, self._is_complete = 0, True
 
     @property
     def is_unfinished(self) -> bool:
         """Whether the last sweep was interrupted: the next call of `run` continues it."""
-        return bool(self._left)
+        return bool(self._remaining)
 
     def run(self, clock: Callable[[], datetime]) -> bool:
         """Read every target once, or the rest of an interrupted sweep; return whether every answer was complete.
 
         A rate limit or a used-up quota interrupts the sweep.
         """
-        if not self._left:
-            self._left, self._rows_read, self._is_whole = list(self.targets), 0, True
-        while self._left:
+        if not self._remaining:
+            self._remaining, self._rows_read, self._is_complete = list(self.targets), 0, True
+        while self._remaining:
             if self._stopping.is_set():
                 return False
-            gpu, spot = self._left[0]
+            gpu, spot = self._remaining[0]
             try:
                 answer = self.market.search(Query(gpus=(gpu,), count_max=None, spot=spot))
             except ProviderError as error:
                 self._record(gpu, spot, error, clock())
                 if isinstance(error, RateLimited | QuotaSpent):
                     return False
-                self._is_whole = False
+                self._is_complete = False
             else:
                 self._rows_read += answer.rows
-                self._is_whole = self._is_whole and answer.completeness is Completeness.COMPLETE
+                self._is_complete = self._is_complete and answer.completeness is Completeness.COMPLETE
                 self._record(gpu, spot, answer, clock())
-            self._left.pop(0)
-        if self._is_whole:
+            self._remaining.pop(0)
+        if self._is_complete:
             self.rows = self._rows_read
-        return self._is_whole
+        return self._is_complete

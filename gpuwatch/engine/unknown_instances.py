@@ -78,7 +78,7 @@ class UnknownInstances:
         self._watch_ended = watch_ended
         self._reported: set[tuple[str, date]] = set()
         self._missing: dict[str, _Missing] = {}
-        self._others_before: set[str] = set()
+        self._listed_before: set[str] = set()
         self._ids: Sequence[str] = ()
 
     def reason(self) -> str | None:
@@ -169,24 +169,24 @@ class UnknownInstances:
         self, left: Sequence[UnknownInstance], listing: InstanceListing, alive: Sequence[Launch]
     ) -> list[UnknownInstance]:
         """Return stored instances, not listed with a label, that still block renting. Raises StoreError."""
-        before, self._others_before = self._others_before, set(listing.by_id)
+        before, self._listed_before = self._listed_before, set(listing.by_id)
         if not left:
             return []
         ours = {launch.instance_id for launch in alive}
         disowned = self._repository.known_foreign_instances(self._provider)
         elsewhere = self._repository.foreign_installations()
         running = {one.instance_id for one in self._owner.own(alive) if one.state is LaunchState.RUNNING}
-        is_whole = has_canary(listing.by_id, {one for one in running if one is not None}, before)
+        is_trusted = has_canary(listing.by_id, {one for one in running if one is not None}, before)
         return [
             one
             for one in left
             if one.instance_id not in ours
             and one.instance_id not in disowned
             and _installation(one.label) not in elsewhere
-            and not self._is_gone(one, listing, is_whole)
+            and not self._is_gone(one, listing, is_trusted)
         ]
 
-    def _is_gone(self, unknown: UnknownInstance, listing: InstanceListing, is_whole: bool) -> bool:
+    def _is_gone(self, unknown: UnknownInstance, listing: InstanceListing, is_trusted: bool) -> bool:
         """Whether its end is proven; an instance with a removed label still exists."""
         if self._lost.is_ended(unknown.instance_id):
             return True
@@ -201,11 +201,11 @@ class UnknownInstances:
             log.warning("instance %s: its id could not be checked: %s", unknown.instance_id, error)
             return False
         if answer.is_gone:
-            is_whole, lasting_s = True, QUICK_SPAN_S
+            is_trusted, lasting_s = True, QUICK_SPAN_S
         elif answer.is_known:
             self._missing.pop(unknown.instance_id)
             return False
-        seen.times += is_whole
+        seen.times += is_trusted
         return seen.times >= AGREEING_NEEDED and self._monotonic() - seen.since_s >= lasting_s
 
     def _report(self, instance: Instance, why: str, now: datetime) -> None:

@@ -54,7 +54,7 @@ def create_approval(
     lock_reservations(connection)
     _expire_late(connection, intent.watch.name, now, rearmed)
     silent = _denied_identities(connection, intent.watch.name, now)
-    left = [match for match in (intent.match, *intent.others) if match.offer.identity not in silent]
+    left = [match for match in (intent.match, *intent.alternatives) if match.offer.identity not in silent]
     if not left:
         return None
     found = _first_rentable(connection, intent, left, budget, now)
@@ -93,7 +93,7 @@ def _first_rentable(
 ) -> Match | LaunchRefusal:
     first, *others = left
     savepoint = connection.begin_nested()
-    wanted = msgspec.structs.replace(intent, match=first, others=tuple(others))
+    wanted = msgspec.structs.replace(intent, match=first, alternatives=tuple(others))
     got = reserve(connection, wanted, budget, now)
     savepoint.rollback()
     if isinstance(got, LaunchRefusal):

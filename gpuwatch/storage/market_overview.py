@@ -142,9 +142,9 @@ def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: floa
     table = np.array(rows, np.int64)
     series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
     later = np.searchsorted(polls, to_s, side="right")
-    gone_s = np.where(later < len(polls), polls[np.minimum(later, len(polls) - 1)], to_s + COVER_LASTS_S)
+    delisted_s = np.where(later < len(polls), polls[np.minimum(later, len(polls) - 1)], to_s + COVER_LASTS_S)
     replaced = np.append(series[1:] == series[:-1], [False])
-    gone_s = np.where(replaced, np.minimum(gone_s, np.append(from_s[1:], [0])), gone_s)
+    delisted_s = np.where(replaced, np.minimum(delisted_s, np.append(from_s[1:], [0])), delisted_s)
     stands = ~replaced & ((to_s == NEVER) | (to_s >= polls[-1]))
     before = np.searchsorted(polls, from_s, side="left") - 1
     listed = machine + np.rint(disk * REFERENCE_DISK_GB / HOURS_A_MONTH)
@@ -153,7 +153,7 @@ def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: floa
         from_s=from_s,
         before_s=np.where(before >= 0, polls[np.maximum(before, 0)], NEVER),
         seen_s=np.where(to_s == NEVER, np.maximum(from_s, polls[-1]), to_s),
-        gone_s=np.where(stands, NEVER, gone_s),
+        delisted_s=np.where(stands, NEVER, delisted_s),
         polled_s=np.full(len(series), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
     )

@@ -195,10 +195,10 @@ def _intervals_of(
     start_s, end_s = span
     for at, (_, from_s, to_s, machine, disk) in enumerate(rows):
         next_s = rows[at + 1][1] if at + 1 < len(rows) else end_s
-        gone_s = min(next_s, end_s if to_s is None else _first_after(polls, to_s, end_s))
-        if gone_s > start_s:
+        delisted_s = min(next_s, end_s if to_s is None else _first_after(polls, to_s, end_s))
+        if delisted_s > start_s:
             seen_s = to_s if to_s is not None and to_s < end_s else _last_before(polls, end_s, from_s)
-            yield OfferInterval(listing, from_s, seen_s, gone_s if gone_s < end_s else None, machine, disk)
+            yield OfferInterval(listing, from_s, seen_s, delisted_s if delisted_s < end_s else None, machine, disk)
 
 
 def _first_after(polls: list[int], after_s: int, else_s: int) -> int:

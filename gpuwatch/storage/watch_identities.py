@@ -111,7 +111,7 @@ def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> 
     for name in changes.added:
         if name not in changes.renamed.values():
             identify(connection, name, now)
-    _retire(connection, changes.gone, in_use, now)
+    _retire(connection, changes.removed, in_use, now)
     gone = [launch for launch in alive if launch.watch in changes.abandoned]
     return WatchIdentityChanges(changes=changes, abandoned=gone)
 

@@ -107,7 +107,7 @@ class GuardWorld:
             budget=self.budget,
             zone=UTC,
             new_id=lambda: next(self.ids),
-            shown=lambda watch: self.shown,
+            latest_matches=lambda watch: self.shown,
             start=lambda work: work() if self.held is None else self.held.append(work),
         )
 

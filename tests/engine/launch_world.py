@@ -88,7 +88,9 @@ class World:
 
     def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | LaunchRefusal:
         first, *others = matches or (a_match(),)
-        intent = Intent(watch=self.watch, match=first, launch_id=next(self.ids), dry_run=dry_run, others=tuple(others))
+        intent = Intent(
+            watch=self.watch, match=first, launch_id=next(self.ids), dry_run=dry_run, alternatives=tuple(others)
+        )
         with self.store.write() as connection:
             return launch_or_refusal(connection, intent, budget or self.budget, self.now)
 

@@ -114,13 +114,13 @@ def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_
 
 def test_only_offers_are_put_together() -> None:
     kinds = (AlertKind.MATCH, AlertKind.MATCH, AlertKind.HELD, AlertKind.HELD, AlertKind.MATCH)
-    dues = [
+    deliveries = [
         DueDelivery(
             alert=Alert(alert_id=f"a{n}", kind=kind, created_at=NOON, headline=""), channel="telegram", attempts=0
         )
         for n, kind in enumerate(kinds)
     ]
-    assert [len(message.dues) for message in messages(dues)] == [2, 1, 1, 1]
+    assert [len(message.deliveries) for message in messages(deliveries)] == [2, 1, 1, 1]
 
 
 # --- a temporarily failing channel -----------------------------------------------------------------------------------

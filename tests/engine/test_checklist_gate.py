@@ -79,9 +79,7 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
         "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch checklist h100."
     )
     assert alert["can_do"][0] == "Tick completed items: gpuwatch checklist tick h100 ITEM"
-    assert not bench.evaluator.wants_more_launches(
-        RENTS
-    )  # for days, perhaps: at full pace the day's rows would be gone
+    assert not bench.evaluator.may_rent_more(RENTS)  # for days, perhaps: at full pace the day's rows would be gone
 
 
 def test_the_last_tick_lets_it_rent_at_the_next_look(database: Database) -> None:

@@ -335,7 +335,7 @@ class SlowRace(Race):
 
     def ask(self) -> bool:
         """Query missing providers, like the service."""
-        return self.hunter.ask_for_best(self.watch.name, 3.0, lambda: self.now)
+        return self.hunter.poll_best_offer(self.watch.name, 3.0, lambda: self.now)
 
 
 def test_a_slow_provider_is_asked_for_its_best_offer_alone() -> None:
@@ -371,14 +371,14 @@ def test_a_slow_provider_that_fails_is_not_waited_for_beyond_the_window() -> Non
 
 def test_a_quick_provider_is_asked_its_whole_question() -> None:
     race = SlowRace()
-    assert not race.hunter.ask_for_best(race.watch.name, 60.0, lambda: race.now)
-    assert not race.hunter.ask_for_best("another", 3.0, lambda: race.now)
+    assert not race.hunter.poll_best_offer(race.watch.name, 60.0, lambda: race.now)
+    assert not race.hunter.poll_best_offer("another", 3.0, lambda: race.now)
 
 
 def test_an_answer_that_took_long_is_as_young_as_its_arrival() -> None:
     race = SlowRace()
     race.sees("vastai", 2.669)
-    race.hunter.ask_soon(race.watch.name)
+    race.hunter.poll_soon(race.watch.name)
     race.hunter.run_round(lambda: race.now, 0.0, 0.0)
     assert race.rented()[0][0] == "runpod"
 

@@ -19,7 +19,7 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.planning.figures import exactly, parse_gpu_config
 from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.watches.decide import DecisionReason, Match
-from gpuwatch.domain.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
+from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour, job_microusd, max_job_microusd
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine import offer_alerts
@@ -205,10 +205,10 @@ def test_at_its_dearest_the_job_costs_its_limit(
     watch = a_job_watch("420", job=job, download_gb=download_gb)
     offer = a100(usd_hour, download_usd_gb=0.02, download_mbps=800.0)
     price = msgspec.structs.replace(price_for(watch, offer, VAST), min_billing_s=min_billing_s)
-    dearest = dearest_microusd(watch, offer, price)
-    assert dearest is not None
-    at_it = msgspec.structs.replace(price, price_microusd_hour=dearest)
-    above = msgspec.structs.replace(price, price_microusd_hour=dearest + 2)
+    highest_priced = max_job_microusd(watch, offer, price)
+    assert highest_priced is not None
+    at_it = msgspec.structs.replace(price, price_microusd_hour=highest_priced)
+    above = msgspec.structs.replace(price, price_microusd_hour=highest_priced + 2)
     assert (job_microusd(watch, offer, at_it) or 0) <= 420_000_000
     assert (job_microusd(watch, offer, above) or 0) > 420_000_000
 

@@ -46,7 +46,7 @@ class World:
         self.hangs = False
         self.is_followed = True
         self.keeper = Keeper(
-            self, self._launcher, self.reports.append, why_alone=lambda: self.alone, run=self._run,
+            self, self._launcher, self.reports.append, daemon_fault=lambda: self.alone, run=self._run,
             new_id=lambda: "alert", monotonic=lambda: self.tick_s, is_followed=lambda provider: self.is_followed,
         )  # fmt: skip
 

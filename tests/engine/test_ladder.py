@@ -80,7 +80,7 @@ class Clouds:
 
     def reserve(self, *matches: Match) -> Launch | LaunchRefusal:
         first, *others = matches
-        intent = Intent(watch=RENTS, match=first, launch_id=next(self.ids), dry_run=False, others=tuple(others))
+        intent = Intent(watch=RENTS, match=first, launch_id=next(self.ids), dry_run=False, alternatives=tuple(others))
         with self.store.write() as connection:
             return launch_or_refusal(connection, intent, Budget(), self.now)
 
@@ -237,6 +237,6 @@ def test_a_wrong_order_is_the_watchs_own(clouds: Clouds) -> None:
 
 def test_a_provider_held_meanwhile_is_passed_over(clouds: Clouds) -> None:
     clouds.places["aws"].on_create = [QUOTA]
-    clouds.contexts["runpod"] = msgspec.structs.replace(clouds.contexts["runpod"], why_nothing="rescue")
+    clouds.contexts["runpod"] = msgspec.structs.replace(clouds.contexts["runpod"], renting_fault="rescue")
     launch = clouds.rent(ec2("us-east-1a"), offer("runpod", "r1"), offer("vastai", "v1"))
     assert (launch.provider, clouds.asked("runpod")) == ("vastai", [])

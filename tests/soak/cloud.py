@@ -271,7 +271,7 @@ class Cloud:
         how = "works" if self.honest else str(drawn(self._rng, DESTROYS))
         how = "down" if self.is_down else how
         one = self.of_account(account).get(instance_id)
-        if one is not None and how != "down" and self._is_stubborn(instance_id):
+        if one is not None and how != "down" and self._keeps_running(instance_id):
             one.hidden, how = True, "answered 404, comes back"
         self.note(f"destroy: {how}", instance_id)
         if how in {"fails", "down"}:
@@ -290,7 +290,7 @@ class Cloud:
             raise OrderError("404")
         self.change(instance_id, bid_usd_hour=bid_usd_hour, state=InstanceState.RUNNING, status="running")
 
-    def _is_stubborn(self, instance_id: str) -> bool:
+    def _keeps_running(self, instance_id: str) -> bool:
         """One instance in forty answers its first destroy with 404 and is back some minutes later."""
         if self.honest or instance_id in self._back_at_s or self._world.random() > 1 / 40:
             return False

@@ -25,6 +25,6 @@ def build_keeper(
 
     return Keeper(
         obligation_file(settings, time.now), _Launchers(settings, lambda: http), alerts.append,
-        why_alone=lambda: None, run=at_once, new_id=new_id, monotonic=time.monotonic,
+        daemon_fault=lambda: None, run=at_once, new_id=new_id, monotonic=time.monotonic,
         is_followed=lambda provider: is_followed(),
     )  # fmt: skip

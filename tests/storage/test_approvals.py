@@ -46,7 +46,7 @@ def put(
     watch: Watch = WATCH,
 ) -> Approval | LaunchRefusal | None:
     first, *others = matches or (match(),)
-    intent = Intent(watch=watch, match=first, launch_id=ask_id, dry_run=False, others=tuple(others))
+    intent = Intent(watch=watch, match=first, launch_id=ask_id, dry_run=False, alternatives=tuple(others))
     now = NOON + after
     with SqlDecisionStore(store).open() as page:
         return page.request_approval(intent, budget, now + 15 * MINUTE, now, rearmed)

@@ -58,7 +58,7 @@ def reserve(
     others: tuple[Match, ...] = (),
 ) -> Any:
     match = match_of(launch_id, machine)
-    intent = Intent(watch=watch or renting(), match=match, launch_id=launch_id, dry_run=False, others=others)
+    intent = Intent(watch=watch or renting(), match=match, launch_id=launch_id, dry_run=False, alternatives=others)
     with store.write() as connection:
         return launch_or_refusal(connection, intent, Budget(), at)
 

@@ -58,7 +58,13 @@ def moved(source: Database, target: Database, path: Path, **how: Any) -> int:
 
 def plainly(market_history: MarketHistory) -> Counter[tuple[Any, ...]]:
     return Counter(
-        (market_history.listings[one.listing].identity, one.from_s, one.seen_s, one.gone_s, one.listed_microusd_hour(8))
+        (
+            market_history.listings[one.listing].identity,
+            one.from_s,
+            one.seen_s,
+            one.delisted_s,
+            one.listed_microusd_hour(8),
+        )
         for one in market_history.intervals
     )
 

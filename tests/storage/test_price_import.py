@@ -81,7 +81,13 @@ def kept(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 
 def plainly(market_history: MarketHistory) -> set[tuple[Any, ...]]:
     return {
-        (market_history.listings[one.listing].identity, one.from_s, one.seen_s, one.gone_s, one.machine_microusd_hour)
+        (
+            market_history.listings[one.listing].identity,
+            one.from_s,
+            one.seen_s,
+            one.delisted_s,
+            one.machine_microusd_hour,
+        )
         for one in market_history.intervals
     }
 

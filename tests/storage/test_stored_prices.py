@@ -46,7 +46,7 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
             market_history.listings[one.listing].identity.machine_id,
             one.from_s - NOON_S,
             one.seen_s - NOON_S,
-            None if one.gone_s is None else one.gone_s - NOON_S,
+            None if one.delisted_s is None else one.delisted_s - NOON_S,
         )
         for one in market_history.intervals
     ]
@@ -58,7 +58,7 @@ def standing(market_history: MarketHistory, second: int) -> dict[tuple[str, str]
     return {
         (who.machine_id, who.gpu): interval.listed_microusd_hour(8)
         for interval in market_history.intervals
-        if interval.from_s <= at_s and (interval.gone_s is None or at_s < interval.gone_s)
+        if interval.from_s <= at_s and (interval.delisted_s is None or at_s < interval.delisted_s)
         for who in [market_history.listings[interval.listing].identity]
     }
 
@@ -89,8 +89,9 @@ def test_a_history_that_is_cut_off_knows_nothing_of_later(
     ends = [second for second, _ in reported(sqlite_database, story)]
     until = 1 + int(ends[-1] * share)
     whole, part = history_until(sqlite_database, ends[-1] + 100), history_until(sqlite_database, until)
-    assert {(part.listings[one.listing].identity, one.from_s, one.gone_s) for one in part.intervals} == {
-        (whole.listings[one.listing].identity, one.from_s, one.gone_s) for one in whole.before(NOON_S + until).intervals
+    assert {(part.listings[one.listing].identity, one.from_s, one.delisted_s) for one in part.intervals} == {
+        (whole.listings[one.listing].identity, one.from_s, one.delisted_s)
+        for one in whole.before(NOON_S + until).intervals
     }
     assert list(part.polls) == list(whole.before(NOON_S + until).polls)
 

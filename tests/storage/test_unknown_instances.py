@@ -37,7 +37,7 @@ class World:
 
     def reserve(self, *others: Match, dry_run: bool = False) -> Launch | LaunchRefusal:
         watch = a_watch(launch=LaunchSpec(max_active=5))
-        intent = Intent(watch=watch, match=a_match(an_offer()), launch_id=FIRST, dry_run=dry_run, others=others)
+        intent = Intent(watch=watch, match=a_match(an_offer()), launch_id=FIRST, dry_run=dry_run, alternatives=others)
         with self.database.write() as connection:
             return launch_or_refusal(connection, intent, Budget(), NOON)
 

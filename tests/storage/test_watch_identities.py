@@ -107,7 +107,7 @@ def test_what_is_new_beside_an_abandoned_launch_rents_nothing(
     identities.settle([renting("old")], NOON)
     first = rented(database, renting("old"), 1)
     settled = identities.settle([renting("new")], NOON)
-    assert ([one.launch_id for one in settled.abandoned], settled.changes.held) == ([first.launch_id], ["new"])
+    assert ([one.launch_id for one in settled.abandoned], settled.changes.blocked) == ([first.launch_id], ["new"])
     refused = rent(database, renting("new"), 2)
     assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.RENAMED
@@ -133,5 +133,5 @@ def test_the_store_of_an_older_gpuwatch_holds_up_no_watch_that_it_knows(
         connection.execute(tables.watch_identity.delete())
         connection.execute(insert(tables.watch_state), {"watch": "fired", "misses": 0})
     settled = identities.settle([renting("fired"), renting("fresh")], NOON)
-    assert settled.changes.held == ["fresh"]
+    assert settled.changes.blocked == ["fresh"]
     rented(database, renting("fired"), 2)

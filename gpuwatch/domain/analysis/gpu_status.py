@@ -43,7 +43,7 @@ class OfferIntervalColumns(NamedTuple):
     from_s: Ints  # the first poll at this price
     before_s: Ints  # the poll before that; NEVER: there was none
     seen_s: Ints  # the last poll at this price
-    gone_s: Ints  # the first poll without it; NEVER: it is still on offer
+    delisted_s: Ints  # the first poll without it; NEVER: it is still on offer
     polled_s: Ints  # the newest poll that could have seen it
     price: Ints  # micro-dollars per GPU-hour, commission included
 
@@ -84,7 +84,7 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
         under: the price of the lifetimes; None: the median price, weighted by time on offer.
     """
     intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
-    stands = (intervals.gone_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
+    stands = (intervals.delisted_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
     now = int(intervals.price[stands].min()) if stands.any() else None
     before = {hours: lowest_before(past.series, now_at, hours) for hours in CHANGE_HOURS}
     history = cut_series(past.series, since_s // HOUR_S)
@@ -109,7 +109,7 @@ def _rank(history: PriceSeries, now: int) -> float | None:
 
 def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
     """The median price, weighted by time on offer."""
-    ends = np.where(intervals.gone_s == NEVER, intervals.polled_s, intervals.gone_s)
+    ends = np.where(intervals.delisted_s == NEVER, intervals.polled_s, intervals.delisted_s)
     lasted = np.maximum(ends - np.maximum(intervals.from_s, since_s), 0)
     lasted = np.maximum(lasted, ends >= since_s)  # include an offer that only the newest poll saw
     order = np.argsort(intervals.price, kind="stable")
@@ -125,14 +125,14 @@ def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int)
     if not len(mine.price):
         return kaplan_meier([], [])
     other = mine.listing[1:] != mine.listing[:-1]
-    apart = other | ((mine.gone_s[:-1] != NEVER) & (mine.from_s[1:] > mine.gone_s[:-1]))
+    apart = other | ((mine.delisted_s[:-1] != NEVER) & (mine.from_s[1:] > mine.delisted_s[:-1]))
     first = np.flatnonzero(np.concatenate(([True], apart)))
     last = np.concatenate((first[1:] - 1, [len(mine.price) - 1]))
     seen_to_start = (mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)
     first, last = first[seen_to_start], last[seen_to_start]
     shortest = mine.seen_s[last] - mine.from_s[first]
-    observed = mine.gone_s[last] != NEVER
-    durations = np.where(observed, (shortest + mine.gone_s[last] - mine.before_s[first]) / 2, shortest)
+    observed = mine.delisted_s[last] != NEVER
+    durations = np.where(observed, (shortest + mine.delisted_s[last] - mine.before_s[first]) / 2, shortest)
     return kaplan_meier(durations.tolist(), observed.tolist())
 
 
@@ -154,7 +154,7 @@ def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> 
     for interval in sorted(market_history.intervals, key=lambda one: (one.listing, one.from_s)):
         identity = market_history.listings[interval.listing].identity
         mine = poll_times.get((identity.provider, identity.spot), [interval.seen_s])
-        gone_s = NEVER if interval.gone_s is None else interval.gone_s
+        delisted_s = NEVER if interval.delisted_s is None else interval.delisted_s
         price = round(priced(interval.listing, interval))
         rows.append(
             (
@@ -162,7 +162,7 @@ def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> 
                 interval.from_s,
                 _before(mine, interval.from_s),
                 interval.seen_s,
-                gone_s,
+                delisted_s,
                 mine[-1],
                 price,
             )

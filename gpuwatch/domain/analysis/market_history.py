@@ -37,7 +37,7 @@ class OfferInterval(NamedTuple):
     listing: int  # its index in `MarketHistory.listings`
     from_s: int  # the first poll at this price
     seen_s: int  # the last poll known to have seen it at this price
-    gone_s: int | None  # the first poll without it; None: no poll since, or still on offer at the end
+    delisted_s: int | None  # the first poll without it; None: no poll since, or still on offer at the end
     machine_microusd_hour: int  # listed, whole offer, without the disk
     disk_microusd_gb_month: int | None
 
@@ -100,9 +100,9 @@ def moment_of(at_s: int | None) -> datetime | None:
 
 
 def _cut(interval: OfferInterval, at_s: int) -> OfferInterval:
-    if interval.gone_s is not None and interval.gone_s < at_s:
+    if interval.delisted_s is not None and interval.delisted_s < at_s:
         return interval
-    return interval._replace(seen_s=min(interval.seen_s, at_s - 1), gone_s=None)
+    return interval._replace(seen_s=min(interval.seen_s, at_s - 1), delisted_s=None)
 
 
 def _until(polls: Sequence[MarketPoll], at_s: int) -> Sequence[MarketPoll]:

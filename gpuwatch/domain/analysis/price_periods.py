@@ -195,7 +195,7 @@ def _scope(listing: ListedOffer) -> tuple[str, str, bool]:
 
 
 def _until(interval: OfferInterval, until_s: int) -> int:
-    return until_s if interval.gone_s is None else min(interval.gone_s, until_s)
+    return until_s if interval.delisted_s is None else min(interval.delisted_s, until_s)
 
 
 def _clipped(windows: _Windows, from_s: int, until_s: int) -> _Windows:

@@ -82,7 +82,7 @@ def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInte
 def _last_hour(interval: OfferInterval) -> int:
     """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
     lasts_s = interval.seen_s + POLL_LASTS_S
-    return ((lasts_s if interval.gone_s is None else min(interval.gone_s, lasts_s)) - 1) // HOUR_S
+    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1) // HOUR_S
 
 
 def _polled_hours(market_history: MarketHistory, first: int, last: int) -> list[bool]:

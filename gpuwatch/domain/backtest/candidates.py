@@ -31,7 +31,7 @@ class BacktestCandidate(NamedTuple):
     """One interval of an offer that fits the watch, apart from its price."""
 
     from_s: int
-    gone_s: int | None
+    delisted_s: int | None
     key: QueryKey
     microusd_gpu_hour: float
     match: Match | None  # None: too expensive to be taken or to re-arm the watch
@@ -96,13 +96,15 @@ class _CandidateFinder:
         listed = interval.machine_microusd_hour + (interval.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
         near = listed * fit.factor
         if near > self._most:
-            return BacktestCandidate(interval.from_s, interval.gone_s, fit.key, near, None)
+            return BacktestCandidate(interval.from_s, interval.delisted_s, fit.key, near, None)
         watch, offer = self._watch, offer_of(fit.listing, interval, self._reference_gb)
         price = price_for(watch, offer, self._commissions)
         match = match_of(watch, offer, price)
         is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
         gpu_price = match.price_microusd_gpu_hour
-        return BacktestCandidate(interval.from_s, interval.gone_s, fit.key, gpu_price, match, rank(match), is_accepted)
+        return BacktestCandidate(
+            interval.from_s, interval.delisted_s, fit.key, gpu_price, match, rank(match), is_accepted
+        )
 
     def _is_cheap(self, offer: Offer, price: OfferPrice) -> bool:
         """Is the price at or under the threshold? Only this clause and that of the job depend on the price."""

@@ -29,8 +29,8 @@ class _QueryOffers:
         self.near = 0  # how many are at or under threshold × rearm
         self.fitting: list[tuple[float, int]] = []  # a heap of GPU prices; gone offers are popped at the top
         self.seen_s: int | None = None  # the newest query
-        self.whole_s: int | None = None  # the newest complete answer
-        self.is_seen = False  # is the answer recent enough?
+        self.complete_s: int | None = None  # the newest complete answer
+        self.is_fresh = False  # is the answer recent enough?
         self.age_s = 0  # the maximum age of an answer
         self.appearing: list[int] = []  # candidates, by the time they appear
         self.appears = 0  # how many of them have appeared
@@ -53,7 +53,7 @@ class KnownOffers:
         self._is_under = bytearray(len(found))
         far = float(limit * rearm) * MICRO * (1 + _TOLERANCE)
         for number, one in enumerate(found):
-            if one.gone_s is not None and one.gone_s <= one.from_s:
+            if one.delisted_s is not None and one.delisted_s <= one.from_s:
                 continue
             query = self._query(one.key)
             query.appearing.append(number)
@@ -67,21 +67,21 @@ class KnownOffers:
     def apply_query(self, key: QueryKey, poll: MarketPoll) -> None:
         """Apply a query. A failed one leaves no data; a partial answer or a hunt shows offers but proves no absence."""
         query = self._query(key)
-        self._has_changed = self._has_changed or query.is_seen is poll.failed
+        self._has_changed = self._has_changed or query.is_fresh is poll.failed
         every_s = 0 if query.seen_s is None else poll.at_s - query.seen_s
         query.age_s = max(self._age_s(poll.provider), _MAX_MISSED_POLLS * every_s)
-        query.seen_s, query.is_seen = poll.at_s, not poll.failed
+        query.seen_s, query.is_fresh = poll.at_s, not poll.failed
         self._advance(query, poll.at_s)
 
-    def whole(self, key: QueryKey, at_s: int) -> None:
+    def note_complete(self, key: QueryKey, at_s: int) -> None:
         """Record a complete answer: offers that it did not show are gone."""
-        self._query(key).whole_s = at_s
+        self._query(key).complete_s = at_s
 
     def drop_older(self, at_s: int) -> None:
         """Drop answers that are too old."""
         for query in self._queries.values():
-            if query.is_seen and query.seen_s is not None and query.seen_s < at_s - query.age_s:
-                query.is_seen = False
+            if query.is_fresh and query.seen_s is not None and query.seen_s < at_s - query.age_s:
+                query.is_fresh = False
                 self._has_changed = True
 
     def recent_queries(self, at_s: int) -> frozenset[QueryKey]:
@@ -97,14 +97,14 @@ class KnownOffers:
         return frozenset(
             key
             for key, query in queries
-            if query.is_seen and query.whole_s is not None and query.whole_s >= at_s - query.age_s
+            if query.is_fresh and query.complete_s is not None and query.complete_s >= at_s - query.age_s
         )
 
     @property
     def under(self) -> tuple[Match, ...]:
         """Known offers at or under the threshold, cheapest first."""
         if self._has_changed:
-            seen = [query for query in self._queries.values() if query.is_seen and query.under]
+            seen = [query for query in self._queries.values() if query.is_fresh and query.under]
             self._under = tuple(seen[0].matches) if len(seen) == 1 else self._merged(seen)
             self._has_changed = False
         return self._under
@@ -112,12 +112,12 @@ class KnownOffers:
     @property
     def near(self) -> bool:
         """Is a fitting offer at or under threshold × rearm?"""
-        return any(query.is_seen and query.near for query in self._queries.values())
+        return any(query.is_fresh and query.near for query in self._queries.values())
 
     @property
     def cheapest(self) -> float | None:
         """The lowest GPU price of fitting offers, in micro-dollars."""
-        lowest = [self._lowest(query) for query in self._queries.values() if query.is_seen]
+        lowest = [self._lowest(query) for query in self._queries.values() if query.is_fresh]
         return min((price for price in lowest if price is not None), default=None)
 
     def _merged(self, queries: Sequence[_QueryOffers]) -> tuple[Match, ...]:
@@ -129,8 +129,8 @@ class KnownOffers:
     def _lowest(self, query: _QueryOffers) -> float | None:
         assert query.seen_s is not None
         while query.fitting:
-            gone_s = self._found[query.fitting[0][1]].gone_s
-            if gone_s is None or gone_s > query.seen_s:
+            delisted_s = self._found[query.fitting[0][1]].delisted_s
+            if delisted_s is None or delisted_s > query.seen_s:
                 return query.fitting[0][0]
             heappop(query.fitting)
         return None
@@ -169,8 +169,8 @@ class KnownOffers:
 
 def _expect(query: _QueryOffers, number: int, one: BacktestCandidate) -> None:
     query.changes.append((one.from_s, True, number))
-    if one.gone_s is not None:
-        query.changes.append((one.gone_s, False, number))
+    if one.delisted_s is not None:
+        query.changes.append((one.delisted_s, False, number))
 
 
 def _at_most(limit: Decimal, match: Match, most_job: int | None = None) -> bool:

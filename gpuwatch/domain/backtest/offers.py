@@ -22,7 +22,7 @@ _NAMELESS = "offer:"  # prefix of a machine id made from the offer id, if the pr
 _KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole key identifies the offer
 _OF_A_STOCK = OfferTerms(fungible=True)
 # Not recorded, or (`relocate`) about a running launch: clause → its value if a watch does not use it.
-_NEVER_KEPT: dict[str, Any] = {
+_UNRECORDED_CLAUSES: dict[str, Any] = {
     "datacenter": None,
     "min_reputation": None,
     "min_cuda": None,
@@ -44,7 +44,7 @@ _NEVER_KEPT: dict[str, Any] = {
     "relocate": None,
 }
 # Recorded if the source provided it: clause → its value if unused, and the fact of the listing.
-_SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
+_OPTIONAL_CLAUSES: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "min_vram_gib": (None, lambda listing: listing.gpu_memory_gib),
     "min_reliability": (None, lambda listing: listing.reliability),
     "verified": (None, lambda listing: listing.verification),
@@ -52,7 +52,7 @@ _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "max_usd_gib_hour": (None, lambda listing: listing.gpu_memory_gib),
 }
 # The same for the names in conditions; the other recorded names are known for every listing.
-_SOMETIMES_SAID: dict[str, Callable[[ListedOffer], object]] = {
+_OPTIONAL_FACTS: dict[str, Callable[[ListedOffer], object]] = {
     "gpu_ram": lambda listing: listing.gpu_memory_gib,
     "reliability": lambda listing: listing.reliability,
     "verified": lambda listing: listing.verification,
@@ -104,14 +104,16 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
     A fact that is missing for every fitting GPU was not recorded. Otherwise clauses work as they do live: an unknown
     fact does not fit.
     """
-    mine = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
-    without = {clause: off for clause, off in _NEVER_KEPT.items() if getattr(watch, clause) not in (None, False)}
-    for clause, (off, said) in _SOMETIMES_KEPT.items():
-        if getattr(watch, clause) and not any(said(listing) is not None for listing in mine):
+    own_listings = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
+    without = {
+        clause: off for clause, off in _UNRECORDED_CLAUSES.items() if getattr(watch, clause) not in (None, False)
+    }
+    for clause, (off, fact_of) in _OPTIONAL_CLAUSES.items():
+        if getattr(watch, clause) and not any(fact_of(listing) is not None for listing in own_listings):
             without[clause] = off
-    if watch.when is not None and not _is_recorded(watch.when, mine):
+    if watch.when is not None and not _is_recorded(watch.when, own_listings):
         without["when"] = None
-    if not all(_is_recorded(text, mine) for text in watch.any_of):
+    if not all(_is_recorded(text, own_listings) for text in watch.any_of):
         without["any_of"] = ()
     if watch.cpu_arch not in (None, CpuArch.ANY):
         without["cpu_arch"] = CpuArch.ANY
@@ -120,7 +122,7 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
 
 def _is_recorded(condition: str, listings: Collection[ListedOffer]) -> bool:
     names = set(names_of(parse(condition)))
-    said = (_SOMETIMES_SAID[name] for name in names & _SOMETIMES_SAID.keys())
+    optional = (_OPTIONAL_FACTS[name] for name in names & _OPTIONAL_FACTS.keys())
     return all(FACTS[name].is_recorded for name in names) and all(
-        any(fact(listing) is not None for listing in listings) for fact in said
+        any(fact(listing) is not None for listing in listings) for fact in optional
     )

@@ -128,7 +128,7 @@ class _WatchReplayer:
         least_s = poll.at_s - int(self._setting.age_of(poll.provider).total_seconds())
         for key in self._keys_of(poll):
             if poll.proves_absence:
-                self._known_offers.whole(key, poll.at_s)
+                self._known_offers.note_complete(key, poll.at_s)
             if is_own:
                 self._hunted_s[key] = poll.at_s
             if is_own or self._hunted_s.get(key, least_s - 1) < least_s:

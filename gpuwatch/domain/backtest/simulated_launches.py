@@ -23,7 +23,7 @@ class SimulatedLaunches:
     """All launches of one replay. A launch lasts for its `max_runtime`, or for the duration that the owner states."""
 
     def __init__(self, watches: Sequence[Watch], budget: Budget, zone: tzinfo, job: timedelta | None) -> None:
-        self._lives = {watch.name: lifetime_of(watch, job) for watch in watches}
+        self._lifetimes = {watch.name: lifetime_of(watch, job) for watch in watches}
         self._leaves = {w.name: w.active for w in watches if w.launch is not None and w.launch.stop_outside}
         self._budget = budget
         self._zone = zone
@@ -53,7 +53,7 @@ class SimulatedLaunches:
         left = list(found)
         while left:
             intent = Intent(
-                watch=watch, match=left[0], launch_id=self._next_id(), dry_run=False, others=tuple(left[1:])
+                watch=watch, match=left[0], launch_id=self._next_id(), dry_run=False, alternatives=tuple(left[1:])
             )
             got = admit_launch(intent, self._standing(watch, now), self._budget, now)
             if isinstance(got, LaunchRefusal):
@@ -65,12 +65,12 @@ class SimulatedLaunches:
 
     def cost_microusd(self, launch: Launch) -> int:
         """The cost of a launch up to its end, even if the history ends earlier."""
-        ends_at = launch.ended_at or (launch.running_at or launch.intended_at) + self._lives[launch.watch]
+        ends_at = launch.ended_at or (launch.running_at or launch.intended_at) + self._lifetimes[launch.watch]
         return cost_microusd(_ended(launch, ends_at), ends_at)
 
     def life_of(self, launch: Launch) -> timedelta:
         """How long a launch lasts, unless its windows close."""
-        return (launch.ended_at or launch.intended_at + self._lives[launch.watch]) - launch.intended_at
+        return (launch.ended_at or launch.intended_at + self._lifetimes[launch.watch]) - launch.intended_at
 
     def _standing(self, watch: Watch, now: datetime) -> AdmissionState:
         month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -91,7 +91,7 @@ class SimulatedLaunches:
         return running
 
     def _ends_at(self, launch: Launch, now: datetime) -> datetime | None:
-        ends_at = launch.intended_at + self._lives[launch.watch]
+        ends_at = launch.intended_at + self._lifetimes[launch.watch]
         if ends_at <= now:
             return ends_at
         windows = self._leaves.get(launch.watch, ())

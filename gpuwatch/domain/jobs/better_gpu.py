@@ -54,21 +54,21 @@ def better_gpu(
 class _WayToFinish(NamedTuple):
     usd: float  # from here; the cheapest way is the smallest tuple
     gpu: str
-    whole_h: float  # of the whole job
+    total_h: float  # of the whole job
     still_h: float  # from here
 
 
-def _ways_to_finish(launch: Launch, seen: Sequence[Match], whole_h: float, left: float) -> Iterator[_WayToFinish]:
+def _ways_to_finish(launch: Launch, seen: Sequence[Match], total_h: float, left: float) -> Iterator[_WayToFinish]:
     """Yield each offer of the same number of faster GPUs.
 
     Args:
-        whole_h: hours of the whole job on the launch's GPUs.
+        total_h: hours of the whole job on the launch's GPUs.
         left: the fraction of the work that would be done there.
     """
     for match in seen:
         faster = _speed_ratio(launch.gpu, match.offer.gpu)
         if match.offer.gpu_count == launch.gpu_count and faster is not None and faster > 1:
-            faster_h = whole_h / faster * VARIATION
+            faster_h = total_h / faster * VARIATION
             still_h = faster_h * left + START_H
             usd = still_h * match.price_microusd_gpu_hour / MICRO * launch.gpu_count
             yield _WayToFinish(usd, match.offer.gpu, faster_h, still_h)
@@ -85,7 +85,7 @@ def _on(way: _WayToFinish, definition: JobDefinition, gpu_count: int) -> JobDefi
     resources = msgspec.structs.replace(
         definition.resources, gpu=(way.gpu,), gpu_names=(way.gpu,), gpu_count_min=gpu_count, gpu_count_max=gpu_count
     )
-    hours = FigureRange(way.whole_h / VARIATION**2, way.whole_h)
+    hours = FigureRange(way.total_h / VARIATION**2, way.total_h)
     return msgspec.structs.replace(definition, resources=resources, hours=hours)
 
 

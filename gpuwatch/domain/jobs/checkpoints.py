@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.domain.jobs.run_status import MachineFile
 
 SETTLE_S = 2  # a file that was just written may still grow
-_HALF_MADE = re.compile(r"(^\.|\.(tmp|part|partial|incomplete|new|lock)$|~$|^tmp)", re.IGNORECASE)
+_INCOMPLETE = re.compile(r"(^\.|\.(tmp|part|partial|incomplete|new|lock)$|~$|^tmp)", re.IGNORECASE)
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +54,12 @@ def machine_checkpoints(path: str, files: Iterable[MachineFile]) -> list[Machine
     found = []
     for name, group in groupby(sorted(files, key=lambda one: one.path), lambda one: _entry(one.path, depth)):
         members = tuple(group)
-        if not any(_HALF_MADE.search(part) for part in name.split("/")[-1:]):
+        if not any(_INCOMPLETE.search(part) for part in name.split("/")[-1:]):
             found.append(MachineCheckpoint(name=name, files=members))
     return sorted(found, key=lambda one: (-one.age_s, _numbers(one.name)), reverse=True)
 
 
-def newest_whole(listed: Sequence[MachineCheckpoint], *, running: bool) -> MachineCheckpoint | None:
+def newest_complete(listed: Sequence[MachineCheckpoint], *, running: bool) -> MachineCheckpoint | None:
     """The newest checkpoint that is not being written at the moment.
 
     Args:

@@ -23,18 +23,18 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that share one instance, in the order in which they run.
 
     Attributes:
-        apart_usd: their cost on separate instances.
+        separate_usd: their cost on separate instances.
         together_usd: their cost one after another on one instance.
     """
 
     jobs: tuple[Job, ...]
-    apart_usd: float
+    separate_usd: float
     together_usd: float
 
     @property
     def saving_usd(self) -> float:
         """The money saved by sharing."""
-        return self.apart_usd - self.together_usd
+        return self.separate_usd - self.together_usd
 
 
 class InstanceHolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class SharedInstances:
         self._min_billing_h = min_billing_h
         self._all: list[_Shared] = []
         self._rented: dict[bytes, list[_Shared]] = {}
-        self._looking: dict[bytes, _Shared] = {}  # only the newest one: the one before it was full or unsuitable
+        self._unplaced: dict[bytes, _Shared] = {}  # only the newest one: the one before it was full or unsuitable
         for one in holders:
             if may_share(one.job):
                 starts_h = 0.0 if one.job.state in {JobState.RUNNING, JobState.FETCHING} else START_H
@@ -87,14 +87,14 @@ class SharedInstances:
         if is_small(job, self._min_billing_h):
             known: list[_Shared] = [
                 *self._rented.get(needs, ()),
-                *([self._looking[needs]] if needs in self._looking else []),
+                *([self._unplaced[needs]] if needs in self._unplaced else []),
             ]
             for one in known:
-                if self._suits(job, one):
+                if self._is_compatible(job, one):
                     one.jobs.append(job)
                     one.hours += hours_left(job)
                     return one.jobs[0]
-        new = self._looking[needs] = _Shared(jobs=[job], hours=START_H + hours_left(job))
+        new = self._unplaced[needs] = _Shared(jobs=[job], hours=START_H + hours_left(job))
         self._all.append(new)
         return None
 
@@ -107,7 +107,7 @@ class SharedInstances:
         found = [self._merge(one, prices) for one in self._all if len(one.jobs) > 1]
         return sorted(found, key=lambda one: -one.saving_usd)
 
-    def _suits(self, job: Job, shared: _Shared) -> bool:
+    def _is_compatible(self, job: Job, shared: _Shared) -> bool:
         first = shared.jobs[0]
         if shared.hours + hours_left(job) > _TOGETHER_H:
             return False
@@ -131,7 +131,7 @@ class SharedInstances:
         apart = max(first_h, self._min_billing_h) * usd_hour
         apart += sum(_alone_h(job, self._min_billing_h) * _usd_hour(job, prices) for job in shared.jobs[1:])
         together = max(shared.hours, self._min_billing_h) * usd_hour
-        return Merge(jobs=tuple(shared.jobs), apart_usd=apart, together_usd=together)
+        return Merge(jobs=tuple(shared.jobs), separate_usd=apart, together_usd=together)
 
 
 def launches_of(jobs: Sequence[Job], living: Sequence[Launch]) -> dict[str, Launch]:

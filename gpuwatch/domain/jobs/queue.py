@@ -68,7 +68,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
     return sorted((job for job in jobs if job.state is JobState.QUEUED), key=_rank)
 
 
-def looking_now(
+def searching_jobs(
     queued: Iterable[Job],
     now: datetime,
     states: Mapping[str, JobState],
@@ -108,7 +108,7 @@ def schedule(
     at_once: int = HUNTED_AT_ONCE,
     shared: SharedInstances | None = None,
 ) -> list[QueuedJob]:
-    """All queued jobs with the reason why each waits: first those of `looking_now`, then the others by rank.
+    """All queued jobs with the reason why each waits: first those of `searching_jobs`, then the others by rank.
 
     Args:
         shared: the jobs that wait for the instance of another job; None: no job does.
@@ -119,7 +119,7 @@ def schedule(
         if shared is not None and reasons[job.job_id] is None and (other := shared.holder_for(job)) is not None:
             reasons[job.job_id] = f"{WaitReason.SHARES.value} {other.name}"
     free = [job for job in queued if reasons[job.job_id] is None]
-    looking = looking_now(free, now, states, price_of, at_once)
+    looking = searching_jobs(free, now, states, price_of, at_once)
     ids = {job.job_id for job in looking}
     others = [job for job in queued if job.job_id not in ids]
     return [

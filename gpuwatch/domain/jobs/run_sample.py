@@ -47,7 +47,7 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.ends_at is None else self.ends_at[0] + (self.ends_at[1] - self.ends_at[0]) / 2
 
     @property
-    def says_anything(self) -> bool:
+    def has_measurements(self) -> bool:
         """Whether anything was measured."""
         return (self.progress, self.tokens_per_s, self.loss, self.gpu_percent) != (None,) * 4
 

@@ -29,7 +29,7 @@ KINDS_NEEDED = 2
 class AbsenceVerdict(StrEnum):
     """What the evidence so far proves."""
 
-    LOOKING = "looking"
+    UNPROVEN = "looking"
     ABSENT = "absent"
     CANNOT_PROVE = "cannot prove"
 
@@ -50,7 +50,7 @@ class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
         tick_s: a monotonic clock, so that no change of the wall clock shortens a wait.
         seen_before: its id is known, and it was seen in a list or an answer.
         queried_all: all sources were queried; otherwise only the cheap ones (lists, its id).
-        provable: the number of kinds of evidence that hold or may still hold.
+        possible_kinds: the number of kinds of evidence that hold or may still hold.
         doubts: evidence against its absence, as text.
         candidates: ids of instances that belong to no launch and may be the missing one.
     """
@@ -59,7 +59,7 @@ class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
     kinds: frozenset[EvidenceKind] = frozenset()
     seen_before: bool = False
     queried_all: bool = True
-    provable: int = KINDS_NEEDED
+    possible_kinds: int = KINDS_NEEDED
     doubts: tuple[str, ...] = ()
     candidates: tuple[str, ...] = ()
 
@@ -77,23 +77,23 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     since_s: float
-    gone: int = 0  # consecutive listings without it, each with the answer "gone" for its id
-    gone_since_s: float = 0.0
+    not_found: int = 0  # consecutive listings without it, each with the answer "gone" for its id
+    not_found_since_s: float = 0.0
     proven: int = 0  # consecutive listings, after the wait, in which two kinds of evidence agreed
-    hopeless: int = 0  # consecutive listings with evidence against its absence, or without the chance of a proof
+    unprovable: int = 0  # consecutive listings with evidence against its absence, or without the chance of a proof
     failing_since_s: float | None = None  # no usable listing since then
 
     def with_listing(self, seen: MissedListing, wait_s: float = ABSENCE_WAIT_S) -> AbsenceEvidence:
         """Count one more complete listing without it."""
         is_gone = seen.seen_before and not seen.is_doubtful and EvidenceKind.LOOKUP in seen.kinds
-        gone = self.gone + 1 if is_gone else 0
-        is_hopeless = seen.is_doubtful or seen.provable < KINDS_NEEDED
+        not_found = self.not_found + 1 if is_gone else 0
+        is_unprovable = seen.is_doubtful or seen.possible_kinds < KINDS_NEEDED
         return AbsenceEvidence(
             since_s=self.since_s,
-            gone=gone,
-            gone_since_s=seen.tick_s if gone <= 1 else self.gone_since_s,
+            not_found=not_found,
+            not_found_since_s=seen.tick_s if not_found <= 1 else self.not_found_since_s,
             proven=self._proven(seen, wait_s),
-            hopeless=self.hopeless + 1 if is_hopeless else 0,
+            unprovable=self.unprovable + 1 if is_unprovable else 0,
         )
 
     def _proven(self, seen: MissedListing, wait_s: float) -> int:
@@ -114,22 +114,22 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             known: its id is known; then CANNOT_PROVE decides nothing, and the owner gets an early alert.
         """
-        if self.gone >= AGREEING_NEEDED and tick_s - self.gone_since_s >= QUICK_SPAN_S:
+        if self.not_found >= AGREEING_NEEDED and tick_s - self.not_found_since_s >= QUICK_SPAN_S:
             return AbsenceVerdict.ABSENT
         if self.proven >= AGREEING_NEEDED:
             return AbsenceVerdict.ABSENT
-        return AbsenceVerdict.CANNOT_PROVE if self._is_late(tick_s, known, wait_s) else AbsenceVerdict.LOOKING
+        return AbsenceVerdict.CANNOT_PROVE if self._is_late(tick_s, known, wait_s) else AbsenceVerdict.UNPROVEN
 
     def _is_late(self, tick_s: float, known: bool, wait_s: float) -> bool:
         waited_s = tick_s - self.since_s
-        if known or self.hopeless >= AGREEING_NEEDED:
+        if known or self.unprovable >= AGREEING_NEEDED:
             return waited_s >= REPORT_AFTER_S
         if self.failing_since_s is not None and tick_s - self.failing_since_s >= REPORT_AFTER_S:
             return waited_s >= wait_s
         return waited_s >= wait_s + PROOF_WITHIN_S and not self.proven
 
 
-def omits_the_living(listed: Collection[str], believed_alive: Collection[str]) -> bool:
+def omits_live_instances(listed: Collection[str], believed_alive: Collection[str]) -> bool:
     """Return whether a listing lacks one of these ids. Then it proves nothing about any other instance."""
     return not set(believed_alive) <= set(listed)
 
@@ -142,6 +142,6 @@ def has_canary(listed: Collection[str], believed_alive: Collection[str], foreign
         believed_alive: ids of our own running or starting instances; all of them must be listed.
         foreign_before: other instances of the account in an earlier listing; one is enough if none is ours.
     """
-    if omits_the_living(listed, believed_alive):
+    if omits_live_instances(listed, believed_alive):
         return False
     return bool(believed_alive) or not set(foreign_before).isdisjoint(listed)

@@ -75,7 +75,7 @@ def admit_launch(
         return enough
     failed = _remembered(known, breaker)
     unknown = {} if intent.dry_run else standing.unknown()
-    at = {one.offer.provider: place_of(watch, one.offer)[0] for one in (intent.match, *intent.others)}
+    at = {one.offer.provider: place_of(watch, one.offer)[0] for one in (intent.match, *intent.alternatives)}
     rests = {one: unknown.get(one) or cooldown_refusal(failed, watch.name, place, now) for one, place in at.items()}
     skipped = scopes_in_force(standing.scopes(), now, breaker)
     match = _first_free(intent, known, standing.avoided(known), rests, skipped)
@@ -120,7 +120,7 @@ def _first_free(
     """The cheapest match that may be ordered. A provider in cooldown does not delay the others."""
     alive = alive_launches(known)
     reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another of your launches already has every matching offer")
-    for match in (intent.match, *intent.others):
+    for match in (intent.match, *intent.alternatives):
         if free_offer_slot(alive, match.offer, intent.watch) is None:
             continue
         refused = offer_machine_refusal(machines, match.offer) or rests[match.offer.provider]

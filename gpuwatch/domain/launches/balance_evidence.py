@@ -19,13 +19,13 @@ class BalanceReading(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tick_s: a monotonic clock.
-        others_microusd_hour: the listed price of the listed instances; None: a price is missing.
+        listed_microusd_hour: the listed price of the listed instances; None: a price is missing.
         listed: their ids and prices; only readings with the same instances are compared.
     """
 
     tick_s: float
     balance_microusd: int
-    others_microusd_hour: int | None
+    listed_microusd_hour: int | None
     listed: frozenset[tuple[str, int | None]]
 
 
@@ -37,7 +37,7 @@ def read_balance(tick_s: float, balance_usd: float, instances: Iterable[Instance
     return BalanceReading(
         tick_s=tick_s,
         balance_microusd=round(balance_usd * MICRO),
-        others_microusd_hour=sum(known) if len(known) == len(prices) else None,
+        listed_microusd_hour=sum(known) if len(known) == len(prices) else None,
         listed=listed,
     )
 
@@ -48,10 +48,10 @@ def is_unpaid(first: BalanceReading, last: BalanceReading, microusd_hour: int) -
     With other instances, the balance must fall by their cost, otherwise it is not up to date. Without any, it must not
     change.
     """
-    if first.listed != last.listed or last.others_microusd_hour is None or last.tick_s - first.tick_s < SPAN_S:
+    if first.listed != last.listed or last.listed_microusd_hour is None or last.tick_s - first.tick_s < SPAN_S:
         return None
     hours = (last.tick_s - first.tick_s) / 3600
-    paid, others = first.balance_microusd - last.balance_microusd, last.others_microusd_hour * hours
+    paid, others = first.balance_microusd - last.balance_microusd, last.listed_microusd_hour * hours
     its_own = microusd_hour * hours
     if its_own * _HALF < _MEASURED or paid < 0:  # too cheap to be visible, or money was paid in
         return None

@@ -71,7 +71,7 @@ def _count_refusal(new: Launch, alive: Sequence[Launch], budget: Budget, whose: 
 
 def all_budgets_refusal(
     new: Launch,
-    others: Sequence[Launch],
+    other_launches: Sequence[Launch],
     budget: Budget,
     of_watch: Budget,
     now: datetime,
@@ -79,10 +79,10 @@ def all_budgets_refusal(
     """Check the global budget over all launches and the watch's own budget over its launches. None: both allow it.
 
     Args:
-        others: every other launch of any watch that is alive or ended since the first of the month.
+        other_launches: every other launch of any watch that is alive or ended since the first of the month.
     """
-    alive = [launch for launch in others if not launch.is_over]
-    over = [launch for launch in others if launch.is_over]
+    alive = [launch for launch in other_launches if not launch.is_over]
+    over = [launch for launch in other_launches if launch.is_over]
     refusal = budget_refusal(new, alive, over, budget, now)
     if refusal is not None or of_watch == Budget():
         return refusal

@@ -108,18 +108,18 @@ def closed_breaker(watch: str, now: datetime, why: str) -> CircuitBreaker:
     return CircuitBreaker(watch=watch, at=now, until=now, why=why)
 
 
-def breaker_refusal(breaker: CircuitBreaker | None, mine: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
+def breaker_refusal(breaker: CircuitBreaker | None, active: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
     """Return why the watch must not rent, or None.
 
     Args:
-        mine: the launches of the watch that are alive.
+        active: the launches of the watch that are alive.
     """
     if breaker is None or breaker.is_closed:
         return None
     resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
     if now < breaker.until:
         return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; to resume now: {resume}")
-    trying = [launch.launch_id for launch in mine if launch.intended_at >= breaker.until]
+    trying = [launch.launch_id for launch in active if launch.intended_at >= breaker.until]
     if trying:
         return LaunchRefusal(
             RefusalReason.BREAKER,

@@ -178,7 +178,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
     @property
-    def was_made(self) -> bool:
+    def was_created(self) -> bool:
         """Return whether it has, had or may have an instance: its order may have been carried out."""
         began = self.instance_id is not None or self.running_at is not None
         return not self.dry_run and (began or self.state in LOST_STATES)
@@ -244,7 +244,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     match: Match
     launch_id: str
     dry_run: bool
-    others: tuple[Match, ...] = ()  # cheapest first
+    alternatives: tuple[Match, ...] = ()  # cheapest first
     accounts: Mapping[str, str] = {}  # provider → the account to rent with
     label_lengths: Mapping[str, int] = {}  # provider → maximum length of a label; default LABEL_LENGTH
     compared: str = ""  # the quotes that were compared, one line; empty: only one provider

@@ -26,8 +26,8 @@ class Relocation(msgspec.Struct, frozen=True, kw_only=True):
     """A cheaper place for a launch. Costs in micro-dollars, for the remaining work."""
 
     match: Match
-    stay_microusd: int
-    move_microusd: int
+    cost_here_microusd: int
+    cost_there_microusd: int
     left: timedelta
     setup: timedelta
     assumed: tuple[str, ...]
@@ -35,27 +35,27 @@ class Relocation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def saving_microusd(self) -> int:
         """The saving after set-up and minimum billing."""
-        return self.stay_microusd - self.move_microusd
+        return self.cost_here_microusd - self.cost_there_microusd
 
     @property
     def share(self) -> float:
         """The saving relative to the cost of staying."""
-        return self.saving_microusd / self.stay_microusd
+        return self.saving_microusd / self.cost_here_microusd
 
 
-def relocation(launch: Launch, watch: Watch, shown: Iterable[Match], now: datetime) -> Relocation | None:
+def relocation(launch: Launch, watch: Watch, offers: Iterable[Match], now: datetime) -> Relocation | None:
     """Return the move that saves most, if it saves at least what `relocate` requires; None: there is none.
 
     Args:
-        shown: the offers that the watch sees. Only those with the launch's own GPU, count and rental type are compared,
-            because the speed of others is unknown.
+        offers: the offers that the watch sees. Only those with the launch's own GPU, count and rental type are
+            compared, because the speed of others is unknown.
     """
     wanted = watch.relocate
     if wanted is None or launch.state is not LaunchState.RUNNING or launch.running_at is None or launch.dry_run:
         return None
     if now - launch.running_at < timedelta(seconds=wanted.after_s):
         return None
-    same = [match for match in shown if _is_alike(match, launch) and now - match.offer.observed_at <= QUOTED_WITHIN]
+    same = [match for match in offers if _is_alike(match, launch) and now - match.offer.observed_at <= QUOTED_WITHIN]
     best = min(same, key=lambda match: match.price.price_microusd_hour, default=None)
     found = None if best is None else _compared(launch, watch, best, now)
     return found if found is not None and found.share >= wanted.min_saving else None
@@ -85,8 +85,8 @@ def _compared(launch: Launch, watch: Watch, best: Match, now: datetime) -> Reloc
         assumed.append(f"it runs for another {NO_END.total_seconds() / 3600:g} h, as it has no max_runtime")
     return Relocation(
         match=best,
-        stay_microusd=_cost(stays, launch.price_microusd_hour),
-        move_microusd=moved,
+        cost_here_microusd=_cost(stays, launch.price_microusd_hour),
+        cost_there_microusd=moved,
         left=left,
         setup=setup,
         assumed=tuple(assumed),

@@ -70,7 +70,7 @@ def transition(
 
 
 # --- the order's answer -----------------------------------------------------------------------------------------------
-def _made(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _created(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.instance_id not in {None, event.instance_id}:
         return NO_TRANSITION  # another instance was found by its label; the listing reports this one
     if not event.starts:
@@ -98,7 +98,7 @@ def _answer_lost(launch: Launch, event: AnswerLost, clock: ClockReading, terms: 
     )
 
 
-def _nothing_made(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _nothing_created(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
         return NO_TRANSITION
     notify = Notification("not rented", event.reason, NotificationTopic.NOT_RENTED)
@@ -387,9 +387,9 @@ def _over(
 
 
 _RULES: Mapping[type, Callable[..., TransitionResult]] = {
-    InstanceCreated: _made,
+    InstanceCreated: _created,
     AnswerLost: _answer_lost,
-    NothingCreated: _nothing_made,
+    NothingCreated: _nothing_created,
     InstanceListed: _listed,
     InstanceUnlisted: _unlisted,
     ListUnavailable: _no_list,

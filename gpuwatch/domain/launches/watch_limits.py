@@ -25,20 +25,20 @@ def free_offer_slot(alive: Sequence[Launch], offer: Offer, watch: Watch) -> int 
     return next(number for number in range(len(taken) + 1) if number not in taken)
 
 
-def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) -> int | LaunchRefusal:
+def free_slot(spec: LaunchSpec, watch: str, active: Sequence[Launch], total: int) -> int | LaunchRefusal:
     """Return the lowest free slot of a watch, or the refusal if there is none.
 
     Args:
-        mine: the launches of this watch that are alive.
-        total: the number of launches it ever rented, including `mine`. With `relaunch`, launches that ended because
+        active: the launches of this watch that are alive.
+        total: the number of launches it ever rented, including `active`. With `relaunch`, launches that ended because
             they were outbid do not count: each may have one replacement, which does.
     """
-    taken = {launch.slot for launch in mine}
+    taken = {launch.slot for launch in active}
     free = [slot for slot in range(spec.max_active) if slot not in taken]
-    if not free or len(mine) >= spec.max_active:
+    if not free or len(active) >= spec.max_active:
         return LaunchRefusal(
             RefusalReason.MAX_ACTIVE,
-            f"active launches of watch {watch!r}: {len(mine)} (max_active = {spec.max_active})",
+            f"active launches of watch {watch!r}: {len(active)} (max_active = {spec.max_active})",
         )
     if spec.max_total and total >= spec.max_total:
         return LaunchRefusal(
@@ -56,7 +56,7 @@ def per_day_refusal(watch: Watch, known: Sequence[Launch], now: datetime) -> Lau
     if watch.max_per_day is None:
         return None
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    made = sum(one.watch == watch.name and one.was_made and one.intended_at >= day for one in known)
+    made = sum(one.watch == watch.name and one.was_created and one.intended_at >= day for one in known)
     if made < watch.max_per_day:
         return None
     return LaunchRefusal(
@@ -84,16 +84,16 @@ def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: d
             return LaunchRefusal(
                 RefusalReason.COOLING, f"launch {launch.launch_id} failed: {launch.end_reason}; retrying hourly"
             )
-    mine = [launch.ended_at for launch in recent if launch.watch == watch and launch.ended_at is not None]
-    if len(mine) < 2:
+    ended = [launch.ended_at for launch in recent if launch.watch == watch and launch.ended_at is not None]
+    if len(ended) < 2:
         return None
-    rest_s = min(_FIRST_REST_S * 2 ** (len(mine) - 2), _LONGEST_REST_S)
-    again_at = max(mine) + timedelta(seconds=rest_s)
+    rest_s = min(_FIRST_REST_S * 2 ** (len(ended) - 2), _LONGEST_REST_S)
+    again_at = max(ended) + timedelta(seconds=rest_s)
     if now >= again_at:
         return None
     return LaunchRefusal(
         RefusalReason.COOLING,
-        f"{len(mine)} launches failed within an hour; the next attempt is at {again_at:%H:%M:%S} UTC",
+        f"{len(ended)} launches failed within an hour; the next attempt is at {again_at:%H:%M:%S} UTC",
     )
 
 

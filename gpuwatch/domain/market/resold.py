@@ -63,13 +63,13 @@ P = TypeVar("P", bound=PricedOffer)
 class FoldedOffer(msgspec.Struct, Generic[P]):
     """One offer, and the providers that show the same stock."""
 
-    shown: P
+    primary: P
     also: tuple[str, ...] = ()
 
     @property
     def also_text(self) -> str:
         """Return "also via shadeform", "also at lambda", or an empty text if there is no other provider."""
-        owner = seller_of(self.shown.offer)
+        owner = seller_of(self.primary.offer)
         via = [name for name in self.also if known_as(name) != owner]
         at = [name for name in self.also if known_as(name) == owner]
         parts = [f"also {word} {', '.join(names)}" for word, names in (("at", at), ("via", via)) if names]
@@ -94,9 +94,9 @@ def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedO
         order = [0, *(n for n in order if n != 0)]
     for n in order:
         one, key = found[n], _key(found[n].offer)
-        same = next((m for m in at.get(key, ()) if _is_same(kept[m].shown, one)), None)
+        same = next((m for m in at.get(key, ()) if _is_same(kept[m].primary, one)), None)
         if same is None:
-            kept[n] = FoldedOffer(shown=one)
+            kept[n] = FoldedOffer(primary=one)
             at.setdefault(key, []).append(n)
         elif one.offer.provider not in kept[same].also:
             kept[same].also = (*kept[same].also, one.offer.provider)
@@ -123,12 +123,12 @@ def _key(offer: Offer) -> _Key:
     return (seller_of(offer), offer.gpu, offer.gpu_count, offer.spot, offer.kind, round(offer.terms.gpu_fraction, 3))
 
 
-def _is_same(shown: PricedOffer, other: PricedOffer) -> bool:
+def _is_same(primary: PricedOffer, other: PricedOffer) -> bool:
     """Whether two offers with the same key are the same stock. Two offers of one provider never are."""
-    if shown.offer.provider == other.offer.provider:
+    if primary.offer.provider == other.offer.provider:
         return False
-    a, b = shown.price.listed_microusd_hour, other.price.listed_microusd_hour
-    return abs(a - b) <= SAME_PRICE * max(a, b) and _same_place(shown.offer, other.offer)
+    a, b = primary.price.listed_microusd_hour, other.price.listed_microusd_hour
+    return abs(a - b) <= SAME_PRICE * max(a, b) and _same_place(primary.offer, other.offer)
 
 
 def _same_place(one: Offer, other: Offer) -> bool:

@@ -108,7 +108,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     known: bool  # False: failed, stale or incomplete, so "no match" is not proven
     near: bool  # an otherwise matching offer is at or under threshold × rearm
     observed_at: datetime
-    came_at: datetime | None = None  # when its answer arrived; None: at the time of observation
+    answered_at: datetime | None = None  # when its answer arrived; None: at the time of observation
     older: tuple[Match, ...] = ()  # from the previous answer, if this one covered only a part of them
     was_empty: bool = False  # complete polls showed nothing shortly before; only for watches with `restock`
     completes_cycle: bool = True  # False: only part of the watch's queries were answered again, so it is not a miss yet

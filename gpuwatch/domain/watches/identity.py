@@ -15,15 +15,15 @@ class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         renamed: old name → new name.
         added: names that are new.
-        held: watches that may not rent yet: each may be the new name of a removed watch with an active launch.
-        gone: names that are no longer in the settings.
+        blocked: watches that may not rent yet: each may be the new name of a removed watch with an active launch.
+        removed: names that are no longer in the settings.
         abandoned: those of them with active launches.
     """
 
     renamed: Mapping[str, str]
     added: Sequence[str]
-    held: Sequence[str]
-    gone: Sequence[str]
+    blocked: Sequence[str]
+    removed: Sequence[str]
     abandoned: Sequence[str]
 
 
@@ -48,7 +48,7 @@ def watch_changes(
     return WatchChanges(
         renamed=renamed,
         added=[watch.name for watch in watches if watch.name not in in_use and watch not in unsure],
-        held=[watch.name for watch in unsure if watch.action is not Action.ALERT],
-        gone=sorted({*in_use, *abandoned} - names - renamed.keys()),
+        blocked=[watch.name for watch in unsure if watch.action is not Action.ALERT],
+        removed=sorted({*in_use, *abandoned} - names - renamed.keys()),
         abandoned=abandoned,
     )

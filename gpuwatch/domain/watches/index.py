@@ -22,21 +22,21 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
 
-_HAIR = 1e-6  # dollars: more than the floating-point error when a quote is compared with a ceiling
+_ROUNDING_USD = 1e-6  # dollars: more than the floating-point error when a quote is compared with a ceiling
 _RANK = itemgetter(0)
 # the watch's number, the price, the job's cost, the rank
-_Hit = tuple[int, OfferPrice, int | None, tuple[Any, ...]]
+_PricedMatch = tuple[int, OfferPrice, int | None, tuple[Any, ...]]
 
 
-class _Wanted(msgspec.Struct, frozen=True):
+class _CeilingAndWatches(msgspec.Struct, frozen=True):
     """The watches for one provider, GPU and count."""
 
     ceiling_usd: float  # no watch accepts a higher listed price for the whole offer
     watches: tuple[tuple[int, Watch, int], ...]  # number, watch without its time clause, threshold in micro-dollars
 
 
-_NOBODY = _Wanted(-1.0, ())
-_KEPT_MAX = 2_000  # GPUs, or counts of one: invented ones must not fill the memory
+_NO_WATCHES = _CeilingAndWatches(-1.0, ())
+_MAX_ENTRIES = 2_000  # GPUs, or counts of one: invented ones must not fill the memory
 
 
 class WatchIndex:
@@ -46,8 +46,8 @@ class WatchIndex:
         self._watches = tuple(watches)
         self._commissions = dict(commissions)
         self._least_disk_gb = min((w.disk_gb for w in watches if w.disk_gb is not None), default=inf)
-        self._wanted = _Wants(self._watches, self._commissions)
-        self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # our copies of offers, and their hits
+        self._by_provider = _ByProvider(self._watches, self._commissions)
+        self._matched: dict[str, tuple[Offer, tuple[_PricedMatch, ...]]] = {}  # our copies of offers, and their hits
 
     def update(self, offers: Sequence[Offer], now: datetime) -> Mapping[str, tuple[Match, ...]]:
         """Return the accepted offers by watch name, cheapest GPU price first.
@@ -57,7 +57,7 @@ class WatchIndex:
             now: aware; decides which hosts stay long enough.
         """
         found: list[list[tuple[tuple[Any, ...], Match]]] = [[] for _ in self._watches]
-        before, after = self._seen, {}
+        before, after = self._matched, {}
         set_field = msgspec.structs.force_setattr
         for offer in self._affordable(offers):
             offer_id = offer.offer_id
@@ -65,17 +65,17 @@ class WatchIndex:
             if seen is not None:  # our copy takes the time of the poll, which does not count as a difference
                 set_field(seen[0], "observed_at", offer.observed_at)
             if seen is None or seen[0] != offer:
-                seen = copy(offer), self._hits(offer, now)
+                seen = copy(offer), self._matches_of(offer, now)
             after[offer_id] = seen
             for number, price, job, order in seen[1]:
                 found[number].append((order, Match(offer, price, job)))
-        self._seen = after
+        self._matched = after
         pairs = zip(self._watches, found, strict=True)
         return {watch.name: _in_order(watch, matched, now) for watch, matched in pairs}
 
     def _affordable(self, offers: Iterable[Offer]) -> list[Offer]:
         """Skip offers that are too expensive for every watch, even without the disk if a watch wants less disk."""
-        wanted, least_disk_gb = self._wanted, self._least_disk_gb
+        wanted, least_disk_gb = self._by_provider, self._least_disk_gb
         return [
             offer
             for offer in offers
@@ -84,20 +84,20 @@ class WatchIndex:
             or (offer.quoted_disk_gb > least_disk_gb and offer.quoted_usd_hour - disk_usd_hour(offer) <= ceiling)
         ]
 
-    def _hits(self, offer: Offer, now: datetime) -> tuple[_Hit, ...]:
+    def _matches_of(self, offer: Offer, now: datetime) -> tuple[_PricedMatch, ...]:
         prices: dict[float | None, OfferPrice] = {}
-        hits: list[_Hit] = []
-        for number, watch, threshold in self._wanted[offer.provider][offer.gpu][offer.gpu_count].watches:
+        matches: list[_PricedMatch] = []
+        for number, watch, threshold in self._by_provider[offer.provider][offer.gpu][offer.gpu_count].watches:
             price = prices.get(watch.disk_gb)
             if price is None:
                 price = prices[watch.disk_gb] = price_for(watch, offer, self._commissions)
             if price.price_microusd_hour <= threshold and accepts(watch, offer, price, now):
                 match = match_of(watch, offer, price)
-                hits.append((number, price, match.job_microusd, rank(match)))
-        return tuple(hits)
+                matches.append((number, price, match.job_microusd, rank(match)))
+        return tuple(matches)
 
 
-class _Wants(dict[str, "_AtProvider"]):
+class _ByProvider(dict[str, "_ByGpu"]):
     """Provider → its table, created on first use."""
 
     def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
@@ -105,14 +105,14 @@ class _Wants(dict[str, "_AtProvider"]):
         self._watches = watches
         self._commissions = commissions
 
-    def __missing__(self, provider: str) -> _AtProvider:
+    def __missing__(self, provider: str) -> _ByGpu:
         watches = [(n, w) for n, w in enumerate(self._watches) if w.providers is None or provider in w.providers]
         timeless = [(n, msgspec.structs.replace(w, available_for_s=None)) for n, w in watches]
-        self[provider] = _AtProvider(timeless, self._commissions.get(provider, NO_COMMISSION))
+        self[provider] = _ByGpu(timeless, self._commissions.get(provider, NO_COMMISSION))
         return self[provider]
 
 
-class _AtProvider(dict[str, "_OfGpu"]):
+class _ByGpu(dict[str, "_ByCount"]):
     """GPU → its table."""
 
     def __init__(self, watches: Sequence[tuple[int, Watch]], commission: Commission) -> None:
@@ -120,14 +120,14 @@ class _AtProvider(dict[str, "_OfGpu"]):
         self._watches = watches
         self._commission = commission
 
-    def __missing__(self, gpu: str) -> _OfGpu:
-        if len(self) >= _KEPT_MAX:
+    def __missing__(self, gpu: str) -> _ByCount:
+        if len(self) >= _MAX_ENTRIES:
             self.clear()
-        self[gpu] = _OfGpu([(n, w) for n, w in self._watches if gpu in w.gpu_names], self._commission)
+        self[gpu] = _ByCount([(n, w) for n, w in self._watches if gpu in w.gpu_names], self._commission)
         return self[gpu]
 
 
-class _OfGpu(dict[int, _Wanted]):
+class _ByCount(dict[int, _CeilingAndWatches]):
     """Number of GPUs → the watches for that number."""
 
     def __init__(self, watches: Sequence[tuple[int, Watch]], commission: Commission) -> None:
@@ -135,17 +135,17 @@ class _OfGpu(dict[int, _Wanted]):
         self._watches = watches
         self._commission = commission
 
-    def __missing__(self, count: int) -> _Wanted:
-        if len(self) >= _KEPT_MAX:
+    def __missing__(self, count: int) -> _CeilingAndWatches:
+        if len(self) >= _MAX_ENTRIES:
             self.clear()
         wanting = [(n, w) for n, w in self._watches if w.gpu_count_min <= count <= w.gpu_count_max]
-        self[count] = self._of(wanting, count) if wanting else _NOBODY
+        self[count] = self._of(wanting, count) if wanting else _NO_WATCHES
         return self[count]
 
-    def _of(self, wanting: Sequence[tuple[int, Watch]], count: int) -> _Wanted:
+    def _of(self, wanting: Sequence[tuple[int, Watch]], count: int) -> _CeilingAndWatches:
         ceilings = [listed_ceiling_usd(w.max_price_usd_gpu_hour, count, self._commission) for _, w in wanting]
         watches = tuple((n, w, threshold_microusd(w.max_price_usd_gpu_hour, count)) for n, w in wanting)
-        return _Wanted(float(max(ceilings)) + _HAIR, watches)
+        return _CeilingAndWatches(float(max(ceilings)) + _ROUNDING_USD, watches)
 
 
 def _in_order(watch: Watch, found: list[tuple[tuple[Any, ...], Match]], now: datetime) -> tuple[Match, ...]:

@@ -52,7 +52,7 @@ def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) 
     return min(most, threshold_microusd(_per_hour(watch.max_job_cost_usd, found.high.hours), 1))
 
 
-def dearest_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
+def max_job_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
     """Return the highest hourly price of this offer at which its job stays within the limit.
 
     None: the watch compares prices.
@@ -70,7 +70,7 @@ def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
     bid = None if watch.launch is None else watch.launch.bid
     if bid is None or not offer.spot:
         return 0
-    most, dearest = threshold_microusd(bid.max_usd_gpu_hour, offer.gpu_count), dearest_microusd(watch, offer, price)
+    most, dearest = threshold_microusd(bid.max_usd_gpu_hour, offer.gpu_count), max_job_microusd(watch, offer, price)
     return most if dearest is None else min(most, dearest)
 
 

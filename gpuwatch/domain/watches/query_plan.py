@@ -16,7 +16,7 @@ from gpuwatch.domain.market.query import Query, can_join, joined
 
 # assumed: no query waits for more than twice an even share because others have priority (with less, the slowest of
 # twenty waits over five minutes)
-HEAT_LEAST, HEAT_MOST = 0.3, 4.0
+MIN_PRIORITY, MAX_PRIORITY = 0.3, 4.0
 _PAGE_SHARE = 0.5  # assumed: share of a page that known offers may fill; the rest is for newly listed ones
 _MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # shares of rows and searches in the cost of a query; the best one is used
 
@@ -28,8 +28,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
     query: Query
     watches: tuple[str, ...]  # names
-    heat: float = 1.0  # priority
-    spares_rows: bool = True  # False: a machine is about to be rented, at any cost in rows
+    priority: float = 1.0
+    respects_row_budget: bool = True  # False: a machine is about to be rented, at any cost in rows
 
 
 class PollingLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,21 +57,21 @@ class SharedQuery(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for one in self.demands for name in one.watches))
 
     @property
-    def heat(self) -> float:
+    def priority(self) -> float:
         """The highest priority of its demands."""
-        return max(min(max(one.heat, HEAT_LEAST), HEAT_MOST) for one in self.demands)
+        return max(min(max(one.priority, MIN_PRIORITY), MAX_PRIORITY) for one in self.demands)
 
 
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The queries to a provider."""
 
-    questions: tuple[SharedQuery, ...]
+    queries: tuple[SharedQuery, ...]
     late: tuple[str, ...] = ()  # watches that are polled less often than the target, for lack of searches or rows
 
     @property
     def round_s(self) -> float:
         """The longest time between two searches for the same query; 0: there is no query."""
-        return max((one.every_s for one in self.questions), default=0.0)
+        return max((one.every_s for one in self.queries), default=0.0)
 
 
 def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits) -> QueryPlan:
@@ -93,14 +93,14 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
     # the quick figure is an upper bound: joining must not be worse than not joining
     paced = min((_paced(one, limits) for one in (best, alone)), key=_paced_wait_s)
     late = [one for one in paced if one.every_s > limits.poll_every_s * (1 + 1e-9)]
-    return QueryPlan(questions=tuple(paced), late=tuple(dict.fromkeys(name for one in late for name in one.watches)))
+    return QueryPlan(queries=tuple(paced), late=tuple(dict.fromkeys(name for one in late for name in one.watches)))
 
 
-def split(question: SharedQuery) -> tuple[SharedQuery, SharedQuery]:
+def split(shared: SharedQuery) -> tuple[SharedQuery, SharedQuery]:
     """Split a query that several demands share into two: by GPU if it has several, else by limit."""
-    by_gpu = sorted(question.demands, key=lambda one: (one.query.gpus, one.query.max_listed_usd_hour or math.inf))
+    by_gpu = sorted(shared.demands, key=lambda one: (one.query.gpus, one.query.max_listed_usd_hour or math.inf))
     middle = len(by_gpu) // 2
-    first, second = (_together(tuple(part), question) for part in (by_gpu[:middle], by_gpu[middle:]))
+    first, second = (_together(tuple(part), shared) for part in (by_gpu[:middle], by_gpu[middle:]))
     return first, second
 
 
@@ -113,7 +113,7 @@ def _together(demands: tuple[Demand, ...], whole: SharedQuery) -> SharedQuery:
 
 
 def _alone(demand: Demand, rows_of: Rows) -> SharedQuery:
-    rows = (rows_of(demand.query) or 0.0) if demand.spares_rows else 0.0
+    rows = (rows_of(demand.query) or 0.0) if demand.respects_row_budget else 0.0
     most = demand.query.limit
     return SharedQuery(query=demand.query, demands=(demand,), rows=rows if most is None else min(rows, most))
 
@@ -148,7 +148,7 @@ def _families(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits
     for one in alone:
         found.setdefault(msgspec.structs.replace(one.query, max_listed_usd_hour=None), []).append(one)
     joint = (same if len(same) == 1 else _family(same, rows_of, limits) for same in found.values())
-    return [one for questions in joint for one in questions]
+    return [one for queries in joint for one in queries]
 
 
 def _family(same: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> Sequence[SharedQuery]:
@@ -178,23 +178,24 @@ def _pair(
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
-def _costs(questions: Sequence[SharedQuery], limits: PollingLimits) -> tuple[float, list[float]]:
+def _costs(queries: Sequence[SharedQuery], limits: PollingLimits) -> tuple[float, list[float]]:
     """The share of the searches per second that one search uses, and each query's share of the rows per second."""
     turn = limits.search_interval_s / limits.turns_share
     if limits.rows_per_s is None:
-        return turn, [0.0 for _ in questions]
+        return turn, [0.0 for _ in queries]
     budget = max(limits.rows_per_s, 1e-9)
-    return turn, [one.rows / budget for one in questions]
+    return turn, [one.rows / budget for one in queries]
 
 
-def _shapes(questions: Sequence[SharedQuery], limits: PollingLimits, mix: float) -> list[float]:
+def _shapes(queries: Sequence[SharedQuery], limits: PollingLimits, mix: float) -> list[float]:
     """Relative intervals: expensive queries are sent less often, those with high priority more often.
 
-    For a given sum of cost / interval, the mean of heat × interval is lowest at √(cost / heat).
+    For a given sum of cost / interval, the mean of priority × interval is lowest at √(cost / priority).
     """
-    turn, rows = _costs(questions, limits)
+    turn, rows = _costs(queries, limits)
     return [
-        math.sqrt(max((1 - mix) * turn + mix * row, 1e-9) / one.heat) for one, row in zip(questions, rows, strict=True)
+        math.sqrt(max((1 - mix) * turn + mix * row, 1e-9) / one.priority)
+        for one, row in zip(queries, rows, strict=True)
     ]
 
 
@@ -204,42 +205,42 @@ def _use(intervals: Sequence[float], turn: float, rows: Sequence[float]) -> floa
     return max(sum(turn / every_s for every_s in intervals), by_rows)
 
 
-def _wait_s(questions: Sequence[SharedQuery], intervals: Sequence[float]) -> float:
-    weights = [sum(one.heat * len(one.watches) for one in question.demands) for question in questions]
+def _wait_s(queries: Sequence[SharedQuery], intervals: Sequence[float]) -> float:
+    weights = [sum(one.priority * len(one.watches) for one in shared.demands) for shared in queries]
     return sum(weight * every_s for weight, every_s in zip(weights, intervals, strict=True)) / sum(weights)
 
 
-def _paced_wait_s(questions: Sequence[SharedQuery]) -> float:
-    return _wait_s(questions, [one.every_s for one in questions]) if questions else 0.0
+def _paced_wait_s(queries: Sequence[SharedQuery]) -> float:
+    return _wait_s(queries, [one.every_s for one in queries]) if queries else 0.0
 
 
-def _mean_wait_s(questions: Sequence[SharedQuery], limits: PollingLimits) -> float:
-    """The mean interval, weighted by heat; a quick estimate that is never too low."""
-    if not questions:
+def _mean_wait_s(queries: Sequence[SharedQuery], limits: PollingLimits) -> float:
+    """The mean interval, weighted by priority; a quick estimate that is never too low."""
+    if not queries:
         return 0.0
-    turn, rows = _costs(questions, limits)
+    turn, rows = _costs(queries, limits)
     found = []
     for mix in _MIXES:
-        shapes = _shapes(questions, limits, mix)
+        shapes = _shapes(queries, limits, mix)
         scale = _use(shapes, turn, rows)
-        found.append(_wait_s(questions, [max(limits.poll_every_s, scale * shape) for shape in shapes]))
+        found.append(_wait_s(queries, [max(limits.poll_every_s, scale * shape) for shape in shapes]))
     return min(found)
 
 
-def _paced(questions: Sequence[SharedQuery], limits: PollingLimits) -> list[SharedQuery]:
+def _paced(queries: Sequence[SharedQuery], limits: PollingLimits) -> list[SharedQuery]:
     """Set the interval of each query: at least `poll_every`, and in total within the limits of searches and rows."""
-    if not questions:
+    if not queries:
         return []
-    turn, rows = _costs(questions, limits)
+    turn, rows = _costs(queries, limits)
     best: tuple[float, list[float]] | None = None
     for mix in _MIXES:
-        shapes = _shapes(questions, limits, mix)
+        shapes = _shapes(queries, limits, mix)
         intervals = _scaled(shapes, turn, rows, limits.poll_every_s)
-        wait_s = _wait_s(questions, intervals)
+        wait_s = _wait_s(queries, intervals)
         if best is None or wait_s < best[0]:
             best = wait_s, intervals
     assert best is not None, "there is always a mix"
-    return [msgspec.structs.replace(one, every_s=every_s) for one, every_s in zip(questions, best[1], strict=True)]
+    return [msgspec.structs.replace(one, every_s=every_s) for one, every_s in zip(queries, best[1], strict=True)]
 
 
 def _scaled(shapes: Sequence[float], turn: float, rows: Sequence[float], least_s: float) -> list[float]:

@@ -39,7 +39,7 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
             market_history.listings[one.listing].identity.machine_id,
             one.from_s - start,
             one.seen_s - start,
-            None if one.gone_s is None else one.gone_s - start,
+            None if one.delisted_s is None else one.delisted_s - start,
             one.machine_microusd_hour,
         )
         for one in market_history.intervals

@@ -71,14 +71,14 @@ def test_a_run_is_over_at_the_first_moment_that_shows_it(
     offers: list[dict[int, int]], looks: set[CompletePoll]
 ) -> None:
     made = runs_of(offers, looks)
-    for at, gone_s in enumerate(run_ends(made, timeline(looks)).tolist()):
+    for at, delisted_s in enumerate(run_ends(made, timeline(looks)).tolist()):
         later: list[int] = made.from_s[at + 1 :][made.offer[at + 1 :] == made.offer[at]].tolist()
         later += [
             look.at_s
             for look in looks
             if look.at_s > made.seen_s[at] and (look.to_microusd is None or made.microusd[at] <= look.to_microusd)
         ]
-        assert gone_s == min(later, default=NEVER_S)
+        assert delisted_s == min(later, default=NEVER_S)
 
 
 def test_a_price_that_comes_back_after_a_miss_is_a_run_of_its_own() -> None:

@@ -116,7 +116,7 @@ def a_history(looks: Looks) -> MarketHistory:
                 standing = standing._replace(seen_s=at_s)
                 continue
             if standing:
-                intervals.append(standing._replace(gone_s=at_s))
+                intervals.append(standing._replace(delisted_s=at_s))
             standing = OfferInterval(offer, at_s, at_s, None, prices[offer], None) if offer in prices else None
         intervals += [standing] if standing else []
     return MarketHistory(

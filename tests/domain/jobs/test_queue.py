@@ -16,9 +16,9 @@ from gpuwatch.domain.jobs.queue import (
     group_states,
     in_order,
     latest_start,
-    looking_now,
     saving_usd,
     schedule,
+    searching_jobs,
 )
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action
@@ -53,9 +53,9 @@ def test_a_long_job_must_start_before_a_short_one_with_an_earlier_deadline() -> 
 
 def test_of_one_offer_the_job_that_saves_most_goes_first_unless_another_must_start() -> None:
     small, large = job("small", hours=2), job("large", hours=40)
-    assert names(looking_now([small, large], NOON, {}, lambda one: 2.0)) == ["large", "small"]
+    assert names(searching_jobs([small, large], NOON, {}, lambda one: 2.0)) == ["large", "small"]
     urgent = job("urgent", hours=5, in_hours=5.5)
-    assert names(looking_now([small, large, urgent], NOON, {}, lambda one: 2.0)) == ["urgent", "large", "small"]
+    assert names(searching_jobs([small, large, urgent], NOON, {}, lambda one: 2.0)) == ["urgent", "large", "small"]
     assert saving_usd(large, 2.0) == pytest.approx(1.6 * 40)
     assert saving_usd(large, None) == saving_usd(large, 9.0) == 0.0
 
@@ -70,8 +70,8 @@ def test_a_job_waits_for_those_it_depends_on() -> None:
     after = job("after", depends_on=("prep",))
     for state in (None, S.QUEUED, S.RUNNING):
         states = {} if state is None else {"prep": state}
-        assert looking_now([after], NOON, states) == []
-    assert looking_now([after], NOON, {"prep": S.DONE}) == [after]
+        assert searching_jobs([after], NOON, states) == []
+    assert searching_jobs([after], NOON, {"prep": S.DONE}) == [after]
     assert schedule([after], NOON, {})[0].waits == "waits for another job: prep"
     assert failed_dependency(after, {"prep": S.CANCELLED}) == "prep"
     assert failed_dependency(after, {"prep": S.RUNNING}) is None
@@ -111,7 +111,7 @@ def test_small_jobs_share_an_instance_where_that_is_cheaper() -> None:
     shared = SharedInstances((), NOON, min_billing_h=1.0)
     assert [shared.holder_for(one) for one in jobs] == [None, jobs[0], jobs[0], jobs[0]]
     (found,) = shared.merges({one.job_id: 2.0 for one in jobs})
-    assert (len(found.jobs), found.apart_usd, found.together_usd) == (4, 8.0, pytest.approx(2.2 * 2.0))
+    assert (len(found.jobs), found.separate_usd, found.together_usd) == (4, 8.0, pytest.approx(2.2 * 2.0))
     assert found.saving_usd == pytest.approx(3.6)
 
 
@@ -156,7 +156,7 @@ def test_a_running_instance_is_waited_for_while_its_price_and_its_end_suit() -> 
 
 def test_who_waits_for_an_instance_looks_for_none_and_says_so() -> None:
     one, two = job("one", hours=0.5), job("two", hours=0.5)
-    assert names(looking_now([one, two], NOON, {}, shared=SharedInstances((), NOON))) == ["one"]
+    assert names(searching_jobs([one, two], NOON, {}, shared=SharedInstances((), NOON))) == ["one"]
     found = schedule([one, two], NOON, {}, shared=SharedInstances((), NOON))
     assert [(each.job.name, each.waits) for each in found] == [
         ("one", None),

@@ -39,7 +39,7 @@ def test_the_saving_is_what_is_left_after_a_second_set_up() -> None:
     """Ten hours at 4 $ against ten hours and six minutes at 3 $."""
     found = relocation(launch(), WATCH, [quote(3.5), quote(3.0)], AFTER_2H)
     assert found is not None
-    assert (found.stay_microusd, found.move_microusd) == (40_000_000, 30_300_000)
+    assert (found.cost_here_microusd, found.cost_there_microusd) == (40_000_000, 30_300_000)
     assert (found.saving_microusd, round(found.share, 4)) == (9_700_000, 0.2425)
     assert found.setup == timedelta(minutes=6)
 
@@ -68,7 +68,7 @@ def test_the_set_up_of_the_watchs_job_is_done_again() -> None:
 def test_without_an_end_a_day_is_assumed_and_said() -> None:
     found = relocation(launch(max_runtime_s=None), WATCH, [quote(3.0)], AFTER_2H)
     assert found is not None
-    assert found.stay_microusd == 96_000_000
+    assert found.cost_here_microusd == 96_000_000
     assert "24 h" in found.assumed[-1]
 
 

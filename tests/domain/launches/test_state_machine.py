@@ -342,11 +342,11 @@ TestLife = Life.TestCase
 
 
 def test_an_instance_missing_from_the_list_ends_once_it_is_late() -> None:
-    outcome = transition(alive(S.STARTING), InstanceUnlisted(AbsenceVerdict.LOOKING), at(901))
+    outcome = transition(alive(S.STARTING), InstanceUnlisted(AbsenceVerdict.UNPROVEN), at(901))
     assert outcome.transition is not None
     assert outcome.transition.changes["end_reason"].startswith(EndReason.NOT_READY.value)
 
 
 def test_an_unavailable_list_holds_nothing_while_the_search_goes_on() -> None:
     lost = changed(requested(), state=S.UNKNOWN)
-    assert transition(lost, ListUnavailable(AbsenceVerdict.LOOKING), at()) == NO_TRANSITION
+    assert transition(lost, ListUnavailable(AbsenceVerdict.UNPROVEN), at()) == NO_TRANSITION

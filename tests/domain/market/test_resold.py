@@ -22,7 +22,7 @@ def resold(provider: str = "shadeform", seller: str = "lambdalabs", **changes: A
 
 
 def shown(*found: Match, keep_first: bool = False) -> list[tuple[str, str]]:
-    return [(one.shown.offer.provider, one.also_text) for one in fold_resold(found, keep_first=keep_first)]
+    return [(one.primary.offer.provider, one.also_text) for one in fold_resold(found, keep_first=keep_first)]
 
 
 def test_an_aggregators_offer_is_folded_into_its_sellers_own() -> None:

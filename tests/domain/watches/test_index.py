@@ -149,9 +149,9 @@ def test_made_up_gpus_and_counts_do_not_fill_the_memory() -> None:
     index = WatchIndex([a_watch()], COMMISSIONS)
     index.update([an_offer(gpu=f"GPU {number}") for number in range(5_000)], NOON)
     index.update([an_offer(gpu_count=number) for number in range(1, 5_000)], NOON)
-    tables = index._wanted["vastai"]
-    assert len(tables) <= index_module._KEPT_MAX
-    assert max(map(len, tables.values())) <= index_module._KEPT_MAX
+    tables = index._by_provider["vastai"]
+    assert len(tables) <= index_module._MAX_ENTRIES
+    assert max(map(len, tables.values())) <= index_module._MAX_ENTRIES
 
 
 def test_an_offer_is_found_whose_price_is_low_enough_with_a_smaller_disk() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gpuwatch.domain.market.expected_rows import ExpectedRows, SalePrice, fits, listed_usd_hour
 from gpuwatch.domain.market.query import Query
 from gpuwatch.domain.watches.query_plan import (
-    HEAT_LEAST,
-    HEAT_MOST,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
     Demand,
     PollingLimits,
     QueryPlan,
@@ -56,9 +56,10 @@ def queries(draw: st.DrawFn) -> Query:
 @st.composite
 def demand_lists(draw: st.DrawFn) -> list[Demand]:
     distinct = draw(st.lists(queries(), min_size=1, max_size=14, unique=True))
-    heats = st.floats(HEAT_LEAST, HEAT_MOST)
+    priorities = st.floats(MIN_PRIORITY, MAX_PRIORITY)
     return [
-        Demand(query=query, watches=(f"watch {number}",), heat=draw(heats)) for number, query in enumerate(distinct)
+        Demand(query=query, watches=(f"watch {number}",), priority=draw(priorities))
+        for number, query in enumerate(distinct)
     ]
 
 
@@ -80,9 +81,9 @@ def test_every_demand_is_covered_by_one_question_that_shows_all_it_asks_for(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
     plan = plan_queries(demands, rows_of(market), limits)
-    served = [one for question in plan.questions for one in question.demands]
+    served = [one for question in plan.queries for one in question.demands]
     assert sorted(served, key=str) == sorted(demands, key=str)
-    for question in plan.questions:
+    for question in plan.queries:
         for demand in question.demands:
             assert shown(market, demand.query) <= shown(market, question.query)
 
@@ -102,11 +103,11 @@ def shown(market: Mapping[tuple[str, bool], Sequence[SalePrice]], query: Query) 
 def test_a_plan_is_never_over_turns_or_rows_and_asks_nobody_more_often_than_promised(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
-    questions = plan_queries(demands, rows_of(market), limits).questions
-    assert sum(limits.search_interval_s / one.every_s for one in questions) <= limits.turns_share * EXACT
+    queries = plan_queries(demands, rows_of(market), limits).queries
+    assert sum(limits.search_interval_s / one.every_s for one in queries) <= limits.turns_share * EXACT
     if limits.rows_per_s is not None:
-        assert sum(one.rows / one.every_s for one in questions) <= max(limits.rows_per_s, 1e-9) * EXACT
-    assert all(one.every_s >= limits.poll_every_s for one in questions)
+        assert sum(one.rows / one.every_s for one in queries) <= max(limits.rows_per_s, 1e-9) * EXACT
+    assert all(one.every_s >= limits.poll_every_s for one in queries)
 
 
 @given(demand_lists(), markets, limits_of)
@@ -114,7 +115,7 @@ def test_every_watch_is_asked_within_its_promise_or_the_plan_says_that_it_cannot
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
     plan = plan_queries(demands, rows_of(market), limits)
-    for question in plan.questions:
+    for question in plan.queries:
         kept = question.every_s <= limits.poll_every_s * EXACT
         assert all((name in plan.late) is not kept for name in question.watches)
 
@@ -123,7 +124,7 @@ def test_every_watch_is_asked_within_its_promise_or_the_plan_says_that_it_cannot
 def test_only_what_is_known_is_joined_and_only_under_half_a_page(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
-    for question in plan_queries(demands, rows_of(market), limits).questions:
+    for question in plan_queries(demands, rows_of(market), limits).queries:
         if len(question.demands) > 1:
             known = all((gpu, question.query.spot) in market for gpu in question.query.gpus)
             assert known or len({one.query.gpus for one in question.demands}) == 1, "the limits of one GPU"
@@ -137,9 +138,9 @@ def test_nobody_starves_because_others_are_hot(
 ) -> None:
     """Without a row quota: an even share of the turns, at most twice as long; known queries, at most five times."""
     limits = PollingLimits(poll_every_s=1.0, search_interval_s=interval_s)
-    for question in plan_queries(demands, rows_of(market), limits).questions:
+    for question in plan_queries(demands, rows_of(market), limits).queries:
         even_s = max(limits.poll_every_s, len(demands) * interval_s)
-        assert question.every_s <= even_s * (HEAT_MOST / min(1.0, question.heat)) ** 0.5 * EXACT
+        assert question.every_s <= even_s * (MAX_PRIORITY / min(1.0, question.priority)) ** 0.5 * EXACT
 
 
 @given(demand_lists(), markets, limits_of)
@@ -158,7 +159,7 @@ def test_joining_never_makes_the_mean_wait_longer(
 
 
 def weighted_wait_s(plan: QueryPlan) -> float:
-    weights = {one: sum(demand.heat for demand in one.demands) for one in plan.questions}
+    weights = {one: sum(demand.priority for demand in one.demands) for one in plan.queries}
     return sum(weight * one.every_s for one, weight in weights.items()) / sum(weights.values())
 
 
@@ -167,7 +168,7 @@ def test_the_halves_of_a_question_serve_all_of_it(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]]
 ) -> None:
     limits = PollingLimits(poll_every_s=1.0, search_interval_s=6.0)
-    for question in plan_queries(demands, rows_of(market), limits).questions:
+    for question in plan_queries(demands, rows_of(market), limits).queries:
         if len(question.demands) > 1:
             first, second = split(question)
             assert sorted((*first.demands, *second.demands), key=str) == sorted(question.demands, key=str)
@@ -183,9 +184,9 @@ def test_the_halves_of_a_question_serve_all_of_it(
 VASTAI = PollingLimits(poll_every_s=30.0, search_interval_s=6.0)
 
 
-def demand(gpu: str, usd: float, heat: float = 1.0) -> Demand:
+def demand(gpu: str, usd: float, priority: float = 1.0) -> Demand:
     query = Query(gpus=(gpu,), count_max=1, max_listed_usd_hour=usd, limit=10)
-    return Demand(query=query, watches=(gpu,), heat=heat)
+    return Demand(query=query, watches=(gpu,), priority=priority)
 
 
 def twenty(usd: float = 1.0) -> list[Demand]:
@@ -198,7 +199,7 @@ def at(usd: float, offers: int = 1) -> list[SalePrice]:
 
 def test_watches_that_fit_are_not_joined() -> None:
     plan = plan_queries(twenty()[:5], rows_of({}), VASTAI)
-    assert [one.every_s for one in plan.questions] == [pytest.approx(30.0)] * 5
+    assert [one.every_s for one in plan.queries] == [pytest.approx(30.0)] * 5
     assert plan.late == ()
 
 
@@ -206,14 +207,14 @@ def test_twenty_gpus_under_whose_limits_nothing_is_on_sale_are_asked_for_as_ofte
     market = {(f"GPU {n}", False): at(9.0, 30) for n in range(20)}
     plan = plan_queries(twenty(), rows_of(market), VASTAI)
     assert plan.round_s == pytest.approx(30.0)
-    assert len(plan.questions) <= 5
+    assert len(plan.queries) <= 5
     assert plan.late == ()
 
 
 def test_a_dear_gpu_is_not_joined_with_cheap_ones_that_fill_the_page() -> None:
     market = {(f"GPU {n}", False): at(2.0, 30) for n in range(20)} | {("dear", False): at(9.0)}
     plan = plan_queries([*twenty(), demand("dear", 5.0)], rows_of(market), VASTAI)
-    (dear,) = [one for one in plan.questions if "dear" in one.watches]
+    (dear,) = [one for one in plan.queries if "dear" in one.watches]
     assert len(dear.watches) <= 2
 
 
@@ -221,13 +222,13 @@ def test_rows_are_spared_where_a_quota_counts_them() -> None:
     market = {(f"GPU {n}", False): at(1.0 + n / 100 + 0.005, 3) for n in range(20)}
     thrifty = PollingLimits(poll_every_s=30.0, search_interval_s=6.0, rows_per_s=0.05)
     free, rationed = (plan_queries(twenty(), rows_of(market), one) for one in (VASTAI, thrifty))
-    assert len(free.questions) < len(rationed.questions)
+    assert len(free.queries) < len(rationed.queries)
     assert set(rationed.late) == {f"GPU {n}" for n in range(20)}
 
 
 def test_what_is_hot_is_asked_for_more_often() -> None:
-    plan = plan_queries([*twenty(), demand("hot", 5.0, heat=4.0)], rows_of({}), VASTAI)
-    every_s = {one.watches[0]: one.every_s for one in plan.questions}
+    plan = plan_queries([*twenty(), demand("hot", 5.0, priority=4.0)], rows_of({}), VASTAI)
+    every_s = {one.watches[0]: one.every_s for one in plan.queries}
     assert every_s["hot"] < 0.6 * every_s["GPU 1"]
     assert every_s["GPU 1"] < 2 * 21 * 6.0
 
@@ -236,8 +237,8 @@ def test_several_limits_for_one_gpu_are_one_question_at_the_highest() -> None:
     market = {(f"GPU {n}", False): at(9.0) for n in range(20)}
     watches = [demand(f"GPU {n % 20}", 1.0 + n / 1000) for n in range(100)]
     plan = plan_queries(watches, rows_of(market), VASTAI)
-    assert len(plan.questions) <= 10
-    assert max(one.query.max_listed_usd_hour or 0 for one in plan.questions) == pytest.approx(1.099)
+    assert len(plan.queries) <= 10
+    assert max(one.query.max_listed_usd_hour or 0 for one in plan.queries) == pytest.approx(1.099)
 
 
 def test_a_hundred_watches_are_planned_in_a_moment() -> None:

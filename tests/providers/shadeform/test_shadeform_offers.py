@@ -180,7 +180,7 @@ def test_stock_that_is_offered_by_lambda_too_is_recognised() -> None:
         with place, bench.pointed_at(place.url) as adapter:
             found += adapter.market.search(Query()).offers
     twice = {
-        one.shown.offer.offer_id
+        one.primary.offer.offer_id
         for one in fold_resold([Priced(offer) for offer in found])
         if one.also == ("shadeform",)
     }

@@ -8,7 +8,7 @@ _STEP = 0.25  # a smaller change does not require a new plan
 _LEAST, _MOST = 1.0, 4.0
 
 
-def heat_of(
+def query_priority(
     limit_usd_hour: float | None, cheapest_usd_hour: float | None, deadline_left_s: float | None, arrivals: float
 ) -> float:
     """Return the priority, from 1 (normal) to 4.

@@ -7,19 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.analysis.price_rank import HourlyLows, arrivals_at
-from gpuwatch.domain.watches.heat import heat_of
+from gpuwatch.domain.watches.query_priority import query_priority
 
 HOUR = 3600.0
 some = st.one_of(st.none(), st.floats(0.01, 100.0))
 
 
 @given(some, some, st.one_of(st.none(), st.floats(-HOUR, 100 * HOUR)), st.floats(0.0, 100.0))
-def test_heat_has_bounds(limit: float | None, cheapest: float | None, left_s: float | None, arrivals: float) -> None:
-    assert 1.0 <= heat_of(limit, cheapest, left_s, arrivals) <= 4.0
+def test_priority_has_bounds(
+    limit: float | None, cheapest: float | None, left_s: float | None, arrivals: float
+) -> None:
+    assert 1.0 <= query_priority(limit, cheapest, left_s, arrivals) <= 4.0
 
 
 @pytest.mark.parametrize(
-    ("cheapest", "left_s", "arrivals", "heat"),
+    ("cheapest", "left_s", "arrivals", "priority"),
     [
         (None, None, 1.0, 1.0),
         (1.20, None, 1.0, 1.0),
@@ -34,9 +36,9 @@ def test_heat_has_bounds(limit: float | None, cheapest: float | None, left_s: fl
     ],
 )
 def test_near_its_limit_short_of_time_or_at_its_hour(
-    cheapest: float | None, left_s: float | None, arrivals: float, heat: float
+    cheapest: float | None, left_s: float | None, arrivals: float, priority: float
 ) -> None:
-    assert heat_of(1.0, cheapest, left_s, arrivals) == heat
+    assert query_priority(1.0, cheapest, left_s, arrivals) == priority
 
 
 def lows(days: int, cheap_at: int) -> HourlyLows:
