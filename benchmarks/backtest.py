@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks.seeded_market import START, Market
 from gpuwatch import settings
-from gpuwatch.app.backtest import Backtest, BacktestOptions, BacktestPeriod, run_backtest, run_sweep
+from gpuwatch.app.backtest import Backtest, BacktestRequest, run_backtest
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings
@@ -32,7 +32,6 @@ from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
 
 OFFERS, EVERY_S, GPU = 2_000, 300, "RTX 4090"
-TERMS = BacktestOptions(job=None, deadline=timedelta(days=1))
 
 
 class OneModel(Market):
@@ -81,12 +80,20 @@ def timed(name: str, rounds: int, work: Any) -> Backtest:
 def report(path: Path, looks: int, rounds: int) -> None:
     env = {"GPUWATCH_DATABASE_URL": f"sqlite:///{path}", "HOME": os.environ.get("HOME", "/")}
     found = settings.from_flags([GPU], "0.15", count="1-12", env=env)
-    span = BacktestPeriod(since=START, until=START + timedelta(seconds=looks * EVERY_S))
+    until = START + timedelta(seconds=looks * EVERY_S)
     quiet = lambda what, done, of: None  # noqa: E731
     for watch in watches(found):
-        timed(f"a watch that {watch.name}", rounds, lambda w=watch: run_backtest(found, [w], span, TERMS, quiet))
-    prices = [Decimal(cents) / 100 for cents in range(20, 40)]
-    timed("a sweep of 20 thresholds", 1, lambda: run_sweep(found, watches(found)[1], prices, span, TERMS, quiet))
+        timed(f"a watch that {watch.name}", rounds, lambda w=watch: run_backtest(found, [w], request(until), quiet))
+    prices = tuple(Decimal(cents) / 100 for cents in range(20, 40))
+    one = watches(found)[1]
+    timed("a sweep of 20 thresholds", 1, lambda: run_backtest(found, [one], request(until, prices), quiet))
+
+
+def request(until: datetime, thresholds: tuple[Decimal, ...] = ()) -> BacktestRequest:
+    """The watches of `watches` over the whole market, at these thresholds."""
+    options: dict[str, Any] = dict.fromkeys(BacktestRequest.__struct_fields__)
+    options |= {"names": (), "gpu": (), "thresholds": thresholds, "since": START, "until": until, "strict": False}
+    return BacktestRequest(**options)
 
 
 def main() -> None:

@@ -178,7 +178,8 @@ def quiet_share(process: Process, weeks: int, runs: int, seed: int) -> float:
         rng = np.random.default_rng([seed, weeks, run])
         logs, first = process(weeks * 168, rng), FIRST_HOUR + int(rng.integers(168))
         effects, any_hour, by_hour = answered(logs, first, run)
-        quiet += all(one.verdict in QUIET for one in [*effects, any_hour, *by_hour])
+        verdicts = [any_hour.verdict, *(effect.verdict for effect in effects), *(hour.verdict for hour in by_hour)]
+        quiet += all(verdict in QUIET for verdict in verdicts)
     return quiet / runs
 
 

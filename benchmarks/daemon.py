@@ -70,7 +70,7 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
     loaded = settings.load(str(folder / "gpuwatch.toml"), env={"HOME": str(folder)})
     store = opened.enter_context(open_store(loaded))
     made = opened.enter_context(service.build_service(loaded, store))
-    (station,), (adapter,) = made.workers.values(), made.adapters.values()
+    (station,), (adapter,) = made.polling.workers.values(), made.adapters.values()
 
     minutes = itertools.count()
     began_at = real_now()
@@ -79,8 +79,8 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
         # a poll per minute by the clock: the data of the current hour must not be those of eight
         now = began_at + timedelta(minutes=next(minutes))
         answer = msgspec.structs.replace(adapter.market.search(Query()), observed_at=now)
-        observed = made.evaluator.observe(loaded.watches, answer, False, now)
-        made.evaluator.evaluate(loaded.watches, answer.provider, False, observed, now)
+        observed = made.polling.evaluator.observe(loaded.watches, answer, False, now)
+        made.polling.evaluator.evaluate(loaded.watches, answer.provider, False, observed, now)
         station.recorder.record_sweep("", False, answer, now)
 
     return poll

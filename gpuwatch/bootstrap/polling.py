@@ -73,7 +73,7 @@ class Polling:
             MachineReputations(SqlMachineNoteRepository(store).records),
         )
         self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s))
-        self._evaluator = Evaluator(
+        self.evaluator = Evaluator(
             base.uow_factory,
             build_rules(settings, tuple(base.adapters), self.price_ranks.rank_of, following.known_accounts),
             executor,
@@ -87,7 +87,7 @@ class Polling:
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
         hunters = {name: worker.hunter for name, worker in self.workers.items() if worker.hunter is not None}
         self.quotes = QuoteCollector(
-            self.gathering, self._evaluator, hunters, base.slots.run_now, base.time_source.now, real_monotonic
+            self.gathering, self.evaluator, hunters, base.slots.run_now, base.time_source.now, real_monotonic
         )
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
@@ -128,7 +128,7 @@ class Polling:
             adapter.market,
             mine,
             base.settings.providers[name].commission,
-            self._evaluator,
+            self.evaluator,
             recorder.record_hunt,
             base.stopping,
             current_limit=self.limits.of,
