@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,10 +10,17 @@ from tempfile import TemporaryDirectory
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
 
+_LOCK = threading.Lock()  # alembic keeps its state in a module: two threads must not migrate at the same moment
+
+
+def empty_file() -> bytes:
+    """Return the contents of a new database. Thread-safe."""
+    with _LOCK:
+        return _empty_file()
+
 
 @cache
-def empty_file() -> bytes:
-    """Return the contents of a new database."""
+def _empty_file() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "gpuwatch.db"
         database = open_database(f"sqlite:///{path}")

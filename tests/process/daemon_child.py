@@ -41,7 +41,7 @@ name = "cheap"
 gpu = ["H100"]
 max_price = 2.40
 action = "{action}"
-repeat_every = "1s"
+repeat_every = "{repeat_every}"
 
 [watch.launch]
 max_runtime = "{max_runtime}"
@@ -74,7 +74,8 @@ class Home:
     def write(self, **wanted: Any) -> None:
         plain = {
             "dry_run": "false", "extra": "", "action": "launch", "max_active": 1, "max_total": 1,
-            "max_runtime": "1h", "ready_within": "15m", "key": "demo-key", "database_url": self.database_url,
+            "max_runtime": "1h", "ready_within": "15m", "repeat_every": "1s", "key": "demo-key",
+            "database_url": self.database_url,
         }  # fmt: skip
         text = SETTINGS.format(**(plain | wanted))
         (self.folder / "gpuwatch.toml").write_text(text)
@@ -133,7 +134,7 @@ def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
     return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
 
 
-def wait_for(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.1) -> Any:
+def wait_for(look: Callable[[], Any], within_s: float = 120.0, every_s: float = 0.1) -> Any:
     """Return the result of a check as soon as it finds something. The time limit is only for failures."""
     ends_at = time.monotonic() + within_s
     while time.monotonic() < ends_at:

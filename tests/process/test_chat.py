@@ -64,7 +64,8 @@ def states(home: Home) -> list[str]:
 
 def test_one_press_rents_what_was_quoted_once(market: Marketplace, double: TelegramDouble, tmp_path: Path) -> None:
     bargain(market, 0.5)
-    home = Home(tmp_path, market.url, action="ask", extra=chat_by(double))
+    # a repetition would join the first alert in one message if the machine is slow
+    home = Home(tmp_path, market.url, action="ask", repeat_every="1h", extra=chat_by(double))
     with home.daemon() as child:
         double.write("/status", OWNER)
         assert "1 watch, renting is on" in a_message(double, "Status at").text
@@ -88,7 +89,7 @@ def test_a_press_after_a_restart_counts_and_comes_to_one_instance(
     market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
     bargain(market, 0.5)
-    home = Home(tmp_path, market.url, action="ask", extra=chat_by(double))
+    home = Home(tmp_path, market.url, action="ask", repeat_every="1h", extra=chat_by(double))
     with home.daemon() as child:
         alert = a_message(double, "gpuwatch approve", "Approve")
         terminate(child)
@@ -108,7 +109,9 @@ def test_foreign_and_forged_presses_never_rent(
 ) -> None:
     bargain(market, 0.5)
     chat = GROUP if users else OWNER
-    home = Home(tmp_path, market.url, action="ask", extra=chat_by(double, chat, f"users = {list(users)}\n"))
+    home = Home(
+        tmp_path, market.url, action="ask", repeat_every="1h", extra=chat_by(double, chat, f"users = {list(users)}\n")
+    )
     with home.daemon() as child:
         alert = a_message(double, "gpuwatch approve", "Approve")
         assert "not authorised" in pressed(double, alert, "Approve", FOREIGNER)

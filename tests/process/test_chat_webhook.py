@@ -43,7 +43,7 @@ def test_commands_and_presses_come_by_the_webhook_once_and_only_with_its_secret(
     market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
     bargain(market, 0.5)
-    home = Home(tmp_path, market.url, action="ask", extra=WEB + chat_by(double, more=HOOK))
+    home = Home(tmp_path, market.url, action="ask", repeat_every="1h", extra=WEB + chat_by(double, more=HOOK))
     with home.daemon() as child:
         double.proxy_to = served_at(home)
         wait_for(lambda: double.webhook)

@@ -37,7 +37,7 @@ def market() -> Iterator[Marketplace]:
 
 def a_home(folder: Path, market: Marketplace, sweep_every: str = "1h") -> Home:
     """Thirty queries at a spacing of 0.1 s take longer than `poll_every`: a hunt always waits for a turn."""
-    home = Home(folder, market.url)
+    home = Home(folder, market.url, has_store=False)
     watches = "".join(WATCH.format(gpu=gpu, count=count) for gpu in GPUS for count in range(1, 7))
     (folder / "gpuwatch.toml").write_text(
         SETTINGS.format(folder=folder, url=market.url, sweep_every=sweep_every) + watches
