@@ -20,7 +20,7 @@ class Delivery:
     cut_at: int | None = None  # bytes of the body after which the connection ends
     reset: bool = False  # the connection is reset instead of an answer
     hold_s: float = 0.0  # the connection stays open and silent, then closes
-    then: Callable[[], None] | None = None  # called when the silence ends, or the client gives up
+    on_close: Callable[[], None] | None = None  # called when the silence ends, or the client gives up
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class EmulatorReply:
     delivery: Delivery = field(default_factory=Delivery)
     rows: int = 0  # offers in the body, which the daily quota counts
 
-    def delivered(self, **how: Any) -> EmulatorReply:
+    def with_delivery(self, **changes: Any) -> EmulatorReply:
         """Return the same bytes with another delivery."""
-        return replace(self, delivery=replace(self.delivery, **how))
+        return replace(self, delivery=replace(self.delivery, **changes))
 
 
 class RefusedRequest(Exception):
@@ -54,7 +54,7 @@ def reply(
     return EmulatorReply(status, msgspec.json.encode(body), headers=tuple((headers or {}).items()))
 
 
-def text(body: str, status: int, content_type: str = "text/plain") -> EmulatorReply:
+def text_reply(body: str, status: int, content_type: str = "text/plain") -> EmulatorReply:
     """Return an answer that is not JSON."""
     return EmulatorReply(status, body.encode(), content_type=content_type)
 
@@ -67,7 +67,9 @@ def refuse(status: int, error: str | None, msg: str, **more: Any) -> RefusedRequ
     return RefusedRequest(reply(body | {"msg": msg} | more, status))
 
 
-def bare(status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any) -> RefusedRequest:
+def bare_refusal(
+    status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any
+) -> RefusedRequest:
     """Build a refusal without `success`, as some endpoints send it."""
     return RefusedRequest(reply({"error": error, "msg": msg} | more, status, headers))
 
@@ -76,13 +78,13 @@ def bad_query(msg: str) -> RefusedRequest:
     """400 of the search; only the sentence about a bare value has `success`."""
     if msg.startswith("Input should"):
         return refuse(400, "invalid_request", msg)
-    return bare(400, "invalid_request", msg)
+    return bare_refusal(400, "invalid_request", msg)
 
 
 def bad_key(status: int) -> RefusedRequest:
     """The refusal of an unknown key: 401, 403 or 404, depending on the endpoint."""
     if status == 404:
-        return bare(404, "auth_error", "Invalid user key")
+        return bare_refusal(404, "auth_error", "Invalid user key")
     return refuse(status, "auth_error", "Invalid user key")
 
 
@@ -93,13 +95,13 @@ def no_key() -> RefusedRequest:
 
 def offer_gone(ask_id: int, shape: str) -> RefusedRequest:
     """The offer no longer exists, in one of the four recorded shapes."""
-    gone = f"no_such_ask Instance type by id {ask_id} is not available."
+    message = f"no_such_ask Instance type by id {ask_id} is not available."
     match shape:
         case "400":
             msg = f"error 404/3603: no_such_ask  Instance type by id {ask_id} is not available."
             return refuse(400, "invalid_args", msg, ask_id=ask_id)
         case "404":
-            return refuse(404, "invalid_args", f"error 404/3603: {gone}", ask_id=ask_id)
+            return refuse(404, "invalid_args", f"error 404/3603: {message}", ask_id=ask_id)
         case "404-spec":
             return refuse(404, "no_such_ask", f"No ask by id {ask_id} is available.")
         case "410":
@@ -119,25 +121,25 @@ def no_such_instance(contract: int) -> RefusedRequest:
     return refuse(404, "no_such_instance", f"Instance {contract} not found.")
 
 
-def moved(location: str) -> EmulatorReply:
+def moved_permanently(location: str) -> EmulatorReply:
     """301 of a path without its trailing slash; the body parses as JSON and looks harmless."""
     return reply({"message": "The resource has been moved"}, 301, {"Location": location})
 
 
-def too_frequent(shape: str, threshold_s: float, now: float) -> EmulatorReply:
+def too_many_requests(shape: str, threshold_s: float, now: float) -> EmulatorReply:
     """429 for too frequent calls, in one of the recorded shapes."""
-    said = f"{threshold_s:.1f}"
+    threshold = f"{threshold_s:.1f}"
     match shape:
         case "text":
-            return text("API requests too frequent", 429)
+            return text_reply("API requests too frequent", 429)
         case "text-threshold":
-            return text(f"API requests too frequent: endpoint threshold={said}", 429)
+            return text_reply(f"API requests too frequent: endpoint threshold={threshold}", 429)
         case "detail":
-            return reply({"detail": f"API requests too frequent endpoint threshold={said}"}, 429)
+            return reply({"detail": f"API requests too frequent endpoint threshold={threshold}"}, 429)
         case "message":
-            words = "The action could not be performed because there were too many requests by the client."
-            words += f"\n\nAPI requests too frequent: endpoint threshold={said}*1.0\n\n"
-            return reply({"message": words, "code": "429 Too Many Requests"}, 429)
+            message = "The action could not be performed because there were too many requests by the client."
+            message += f"\n\nAPI requests too frequent: endpoint threshold={threshold}*1.0\n\n"
+            return reply({"message": message, "code": "429 Too Many Requests"}, 429)
         case "headers":
             return _with_headers(max(1, round(threshold_s)), now)
         case "rate_limit_exceeded":
@@ -157,7 +159,7 @@ def _with_headers(wait_s: int, now: float) -> EmulatorReply:
     return reply(body | {"retry_after": wait_s, "limit": 5, "remaining": 0}, 429, headers)
 
 
-def quota_spent(limit: int, now: float) -> EmulatorReply:
+def quota_exceeded(limit: int, now: float) -> EmulatorReply:
     """429 of the daily search quota, which resets at midnight UTC."""
     reset = (int(now) // 86_400 + 1) * 86_400
     body = {"error": "search_quota_exceeded", "msg": "Daily search quota exceeded", "limit": limit, "remaining": 0}

@@ -19,7 +19,7 @@ from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 
 DAY_S = 86_400
-ROWS, MOST_ROWS = 100, 500
+DEFAULT_ROWS, MAX_ROWS = 100, 500
 KINDS = ("gpu", "disk", "bwd", "bwu")
 
 
@@ -29,29 +29,29 @@ class MeteredCharge(NamedTuple):
     day: int  # midnight, Unix seconds
     kind: str
     quantity: Decimal
-    usd_each: Decimal
+    unit_usd: Decimal
 
 
 def charges(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """Return one page; 400 unless `day` has both ends."""
     filters = request.param("select_filters")
-    first, last = days(filters if isinstance(filters, dict) else {"day": request.param("day")})
-    books_at = request.now - simulation.options.charges_lag_s
+    first, last = requested_days(filters if isinstance(filters, dict) else {"day": request.param("day")})
+    booked_until = request.now - simulation.options.charges_lag_s
     if not simulation.options.charges_today:
-        books_at = min(books_at, request.now // DAY_S * DAY_S)
+        booked_until = min(booked_until, request.now // DAY_S * DAY_S)
     kinds = filters.get("type", {}).get("in", ["instance"]) if isinstance(filters, dict) else ["instance"]
     fleet = simulation.fleet
     rows = []
-    for one in [*fleet.gone.values(), *fleet.alive.values()] if "instance" in kinds else []:
-        found = list(metered(simulation.ledger.meter(one.id), first, last, books_at))
+    for one in [*fleet.ended.values(), *fleet.alive.values()] if "instance" in kinds else []:
+        found = list(metered_charges(simulation.ledger.meter(one.id), first, last, booked_until))
         if found:
             rows.append((one.id, row_of(one, found, simulation.options.charge_decimals)))
     latest_first = bool(request.param("latest_first", True))
     rows.sort(key=lambda pair: (pair[1]["end"], pair[0]), reverse=latest_first)
-    return paged(rows, request)
+    return paginate(rows, request)
 
 
-def days(filters: dict[str, Any]) -> tuple[int, int]:
+def requested_days(filters: dict[str, Any]) -> tuple[int, int]:
     """Return the midnights of the first and the last requested day.
 
     Raises:
@@ -65,37 +65,37 @@ def days(filters: dict[str, Any]) -> tuple[int, int]:
     return midnights[0], midnights[1]
 
 
-def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iterable[MeteredCharge]:
-    """Split what a meter counted from day `first` to `last`, and before `books_at`, into charges."""
-    spans = meter.between(first, min(last + DAY_S, books_at), books_at)
+def metered_charges(meter: BillingMeter, first: int, last: int, booked_until: float) -> Iterable[MeteredCharge]:
+    """Split what a meter counted from day `first` to `last`, and before `booked_until`, into charges."""
+    spans = meter.spans_between(first, min(last + DAY_S, booked_until), booked_until)
     for span in spans:
         for day in range(int(span.since // DAY_S * DAY_S), int(span.until) + 1, DAY_S):
-            part = span.within(day, day + DAY_S)
+            part = span.clipped(day, day + DAY_S)
             hours = part.seconds / 3600
             for kind, rate in (("gpu", span.gpu_usd_hour), ("disk", span.disk_usd_hour)):
                 if hours and rate:
                     yield MeteredCharge(day, kind, hours, rate)
-    for lump in meter.traffic(first, min(last + DAY_S, books_at)):
-        yield MeteredCharge(int(lump.at // DAY_S * DAY_S), lump.kind, lump.gb, lump.usd_gb)
+    for charge in meter.traffic(first, min(last + DAY_S, booked_until)):
+        yield MeteredCharge(int(charge.at // DAY_S * DAY_S), charge.kind, charge.gb, charge.usd_gb)
 
 
 def row_of(instance: EmulatedInstance, found: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one contract's row, with an item for each kind at each price."""
     start, end = min(one.day for one in found), max(one.day for one in found)
     count = (end - start) // DAY_S + 1
-    said = f"Instance {instance.id} Charges"
-    prices = sorted({(KINDS.index(one.kind), one.usd_each) for one in found})
-    same = [[one for one in found if (KINDS.index(one.kind), one.usd_each) == price] for price in prices]
-    total = sum((one.quantity * one.usd_each for one in found), Decimal(0))
+    description = f"Instance {instance.id} Charges"
+    prices = sorted({(KINDS.index(one.kind), one.unit_usd) for one in found})
+    groups = [[one for one in found if (KINDS.index(one.kind), one.unit_usd) == price] for price in prices]
+    total = sum((one.quantity * one.unit_usd for one in found), Decimal(0))
     return {
         "start": start,
         "end": end,
         "type": "instance",
         "source": f"instance-{instance.id}",
-        "description": said if count == 1 else f"{said} - {count} days",
-        "amount": rounded(total, decimals),
+        "description": description if count == 1 else f"{description} - {count} days",
+        "amount": round_usd(total, decimals),
         "metadata": {} if instance.label is None else {"label": instance.label},
-        "items": [item_of(group, decimals) for group in same],
+        "items": [item_of(group, decimals) for group in groups],
     }
 
 
@@ -108,26 +108,26 @@ def item_of(group: list[MeteredCharge], decimals: int) -> dict[str, Any]:
         "end": max(charge.day for charge in group),
         "type": one.kind,
         "source": None,
-        "description": f"{quantity:.3f} {what} at ${one.usd_each:.3f}/{per}",
-        "amount": rounded(quantity * one.usd_each, decimals),
+        "description": f"{quantity:.3f} {what} at ${one.unit_usd:.3f}/{per}",
+        "amount": round_usd(quantity * one.unit_usd, decimals),
         "metadata": {},
         "items": [],
     }
 
 
-def rounded(usd: Decimal, decimals: int) -> float:
+def round_usd(usd: Decimal, decimals: int) -> float:
     """Round like the marketplace."""
     return float(usd.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
 
 
-def paged(rows: list[tuple[int, dict[str, Any]]], request: EmulatorRequest) -> EmulatorReply:
+def paginate(rows: list[tuple[int, dict[str, Any]]], request: EmulatorRequest) -> EmulatorReply:
     """Return one page of rows, each after its contract's number."""
-    wish, token = request.param("limit", ROWS), request.params.get("after_token")
-    limit = min(wish, MOST_ROWS) if isinstance(wish, int) and wish > 0 else ROWS
+    requested, token = request.param("limit", DEFAULT_ROWS), request.params.get("after_token")
+    limit = min(requested, MAX_ROWS) if isinstance(requested, int) and requested > 0 else DEFAULT_ROWS
     ids = [contract for contract, _ in rows]
     last = read_token(token) if token else None
     start = ids.index(last) + 1 if last in ids else 0
-    cut = rows[start : start + limit]
-    more = make_token(cut[-1][0]) if start + limit < len(rows) else None
-    body = {"success": True, "count": len(cut), "total": len(rows), "next_token": more}
-    return reply(body | {"results": [row for _, row in cut]})
+    page_rows = rows[start : start + limit]
+    more = make_token(page_rows[-1][0]) if start + limit < len(rows) else None
+    body = {"success": True, "count": len(page_rows), "total": len(rows), "next_token": more}
+    return reply(body | {"results": [row for _, row in page_rows]})

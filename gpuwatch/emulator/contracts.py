@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.answers import bare, refuse
+from gpuwatch.emulator.answers import bare_refusal, refuse
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.prices import cost_object
 from gpuwatch.emulator.query import OPERATORS
 
 MASK = "0" * 64
-FROM_ROW = (
+OFFER_FIELDS = (
     "machine_id", "host_id", "bundle_id", "cpu_arch", "cpu_cores", "cpu_cores_effective", "cpu_name", "cpu_ram",
     "gpu_name", "gpu_arch", "gpu_ram", "gpu_frac", "gpu_lanes", "gpu_mem_bw", "bw_nvlink", "disk_name", "disk_bw",
     "direct_port_count", "static_ip", "geolocation", "verification", "rentable", "hosting_type", "dlperf",
@@ -23,24 +23,24 @@ FROM_ROW = (
     # The official client prints the first two of a live instance; the other two are in published rows.
     "inet_up", "inet_down", "cuda_max_good", "driver_version",
 )  # fmt: skip
-STORED = frozenset({
+FILTER_COLUMNS = frozenset({
     "id", "label", "machine_id", "host_id", "actual_status", "intended_status", "cur_state", "next_state", "gpu_name",
     "num_gpus", "image_uuid", "is_bid", "start_date", "verification", "template_id", "template_hash_id", "geolocation",
 })  # fmt: skip
 
 
-def describe(instance: EmulatedInstance, now: float) -> dict[str, Any]:
+def instance_row(instance: EmulatedInstance, now: float) -> dict[str, Any]:
     """Return an instance as the marketplace shows it."""
-    row = {name: instance.row[name] for name in FROM_ROW}
+    row = {name: instance.row[name] for name in OFFER_FIELDS}
     gpu, disk = instance.base_usd_hour, instance.disk_usd_hour
     ram = instance.row["gpu_total_ram"]
     return {
         "id": instance.id,
-        **statuses(instance),
-        **origin(instance),
+        **status_fields(instance),
+        **create_fields(instance),
         **row,
-        **access(instance),
-        **load(instance, now),
+        **address_fields(instance),
+        **usage_fields(instance, now),
         "gpu_totalram": ram,
         "disk_space": float(instance.body["disk"]),
         "start_date": instance.created_at,
@@ -62,7 +62,7 @@ def describe(instance: EmulatedInstance, now: float) -> dict[str, Any]:
         "external": False,
         "time_remaining": "",
         "time_remaining_isbid": "",
-        **instance.shown,
+        **instance.overrides,
     }
 
 
@@ -71,13 +71,13 @@ def without_premium(costs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in costs.items() if name != "slaPremiumPerHour"}
 
 
-def statuses(instance: EmulatedInstance) -> dict[str, Any]:
+def status_fields(instance: EmulatedInstance) -> dict[str, Any]:
     """Return the five fields of its state."""
     names = ("actual_status", "intended_status", "cur_state", "next_state", "status_msg")
     return {name: getattr(instance, name) for name in names}
 
 
-def origin(instance: EmulatedInstance) -> dict[str, Any]:
+def create_fields(instance: EmulatedInstance) -> dict[str, Any]:
     """Return the fields from the create request."""
     body = instance.body
     env = body.get("env") or {}
@@ -95,14 +95,16 @@ def origin(instance: EmulatedInstance) -> dict[str, Any]:
     }
 
 
-def access(instance: EmulatedInstance) -> dict[str, Any]:
+def address_fields(instance: EmulatedInstance) -> dict[str, Any]:
     """Return its addresses: ssh soon after the create, ports only while running."""
     has_ssh, running = instance.has_ssh, instance.actual_status == "running"
-    first = 40_000 + instance.id % 20_000
+    first_port = 40_000 + instance.id % 20_000
     host, port = instance.ssh or ("ssh5.vast.ai", 10_000 + instance.id % 50_000)
     address = instance.row["public_ipaddr"] if instance.ssh is None else host
-    direct = first if instance.ssh is None else port
-    mapped = {name: mapping(first + n) for n, name in enumerate(["22/tcp", *opened(instance.body)])}
+    direct = first_port if instance.ssh is None else port
+    port_mappings = {
+        name: port_mapping(first_port + n) for n, name in enumerate(["22/tcp", *opened_ports(instance.body)])
+    }
     return {
         "local_ipaddrs": "10.2.202.31 172.17.0.1 \n",
         "public_ipaddr": address,
@@ -112,26 +114,26 @@ def access(instance: EmulatedInstance) -> dict[str, Any]:
         # the market has no such field, because its containers let in root; a server here lets in its own user
         **({"ssh_user": instance.ssh_user} if instance.ssh_user not in {None, "root"} else {}),
         "machine_dir_ssh_port": 5300,
-        "direct_port_start": first if running else -1,
-        "direct_port_end": first + len(mapped) - 1 if running else -1,
-        "ports": mapped | {"22/tcp": mapping(direct)} if running else None,
+        "direct_port_start": first_port if running else -1,
+        "direct_port_end": first_port + len(port_mappings) - 1 if running else -1,
+        "ports": port_mappings | {"22/tcp": port_mapping(direct)} if running else None,
     }
 
 
-def opened(body: dict[str, Any]) -> list[str]:
+def opened_ports(body: dict[str, Any]) -> list[str]:
     """Return the container ports that the create opened with `-p HOST:PORT` in its `env`."""
     env = body.get("env")
-    wishes = [name.split()[1] for name in env if name.startswith("-p ")] if isinstance(env, dict) else []
-    ports = [wish.rpartition(":")[2] for wish in wishes]
+    mappings = [name.split()[1] for name in env if name.startswith("-p ")] if isinstance(env, dict) else []
+    ports = [mapping.rpartition(":")[2] for mapping in mappings]
     return list(dict.fromkeys(port if "/" in port else f"{port}/tcp" for port in ports if port not in ("22", "22/tcp")))
 
 
-def mapping(port: int) -> list[dict[str, str]]:
+def port_mapping(port: int) -> list[dict[str, str]]:
     """Return one host port, under both protocols."""
     return [{"HostIp": "0.0.0.0", "HostPort": str(port)}, {"HostIp": "::", "HostPort": str(port)}]  # noqa: S104
 
 
-def load(instance: EmulatedInstance, now: float) -> dict[str, Any]:
+def usage_fields(instance: EmulatedInstance, now: float) -> dict[str, Any]:
     """Return the measurements of a running instance; null until they exist."""
     on, use = instance.measured, instance.utilisation(now)
     busy = (use or 0.0) > 0
@@ -149,29 +151,29 @@ def load(instance: EmulatedInstance, now: float) -> dict[str, Any]:
     }
 
 
-def listed(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[str, Any]]:
+def filter_and_sort(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[str, Any]]:
     """Filter and order instances by `select_filters` and `order_by`."""
-    if not isinstance(filters or {}, dict) or not all(isinstance(one, dict) for one in aslist(order)):
-        raise bare(400, "invalid_request", "Error in query parameters: Input should be a valid dictionary")
+    if not isinstance(filters or {}, dict) or not all(isinstance(one, dict) for one in as_list(order)):
+        raise bare_refusal(400, "invalid_request", "Error in query parameters: Input should be a valid dictionary")
     for column, operations in (filters or {}).items():
         check_column(column)
         if not isinstance(operations, dict) or any(op not in OPERATORS for op in operations):
-            said = f"Error in query parameters: {column:.60}: Input should be a valid dictionary"
-            raise bare(400, "invalid_request", said)
-        rows = [row for row in rows if all(passes(row[column], op, wanted) for op, wanted in operations.items())]
-    for one in reversed(aslist(order) or [{"col": "id", "dir": "asc"}]):
+            message = f"Error in query parameters: {column:.60}: Input should be a valid dictionary"
+            raise bare_refusal(400, "invalid_request", message)
+        rows = [row for row in rows if all(matches(row[column], op, wanted) for op, wanted in operations.items())]
+    for one in reversed(as_list(order) or [{"col": "id", "dir": "asc"}]):
         column = str(one.get("col"))
         check_column(column)
         rows = sorted(rows, key=lambda row: (row[column] is None, row[column] or 0), reverse=one.get("dir") == "desc")
     return rows
 
 
-def aslist(order: Any) -> list[Any]:
+def as_list(order: Any) -> list[Any]:
     """Return the requested order as a list, whatever was sent."""
     return order if isinstance(order, list) else [order] if order else []
 
 
-def passes(value: Any, op: str, wanted: Any) -> bool:
+def matches(value: Any, op: str, wanted: Any) -> bool:
     """Compare one value; values that cannot be compared do not pass."""
     if value is None and not (op == "eq" and wanted is None):
         return False
@@ -183,11 +185,11 @@ def passes(value: Any, op: str, wanted: Any) -> bool:
 
 def check_column(column: str) -> None:
     """Refuse computed and unknown columns."""
-    if column not in STORED:
-        raise bare(400, "invalid_request", f"Error in query parameters: {column:.60} is not a valid search key")
+    if column not in FILTER_COLUMNS:
+        raise bare_refusal(400, "invalid_request", f"Error in query parameters: {column:.60} is not a valid search key")
 
 
-def page(rows: list[dict[str, Any]], limit: int, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+def paginate(rows: list[dict[str, Any]], limit: int, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
     """Cut one page out of ordered rows; the token names the last row of the previous page."""
     start = 0
     if token:
@@ -195,9 +197,9 @@ def page(rows: list[dict[str, Any]], limit: int, token: str | None) -> tuple[lis
         exact = next((n + 1 for n, row in enumerate(rows) if row["id"] == last), None)
         # The row may be gone since the last page: in the usual order, by id, the next row is still clear.
         start = exact or next((n for n, row in enumerate(rows) if row["id"] > last), len(rows))
-    cut = rows[start : start + limit]
+    page_rows = rows[start : start + limit]
     more = start + limit < len(rows)
-    return cut, make_token(cut[-1]["id"]) if more and cut else None
+    return page_rows, make_token(page_rows[-1]["id"]) if more and page_rows else None
 
 
 def make_token(last: int) -> str:

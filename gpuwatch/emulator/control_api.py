@@ -34,7 +34,7 @@ def publish(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     With `"warm": true` large answers are encoded first: a benchmark then measures its subject and not this server.
     """
     warm = body.pop("warm", False)
-    with market.held():
+    with market.locked():
         offer_id = market.publish(**body)
         if warm:
             market.warm()
@@ -71,7 +71,7 @@ def credit(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     return {"success": True, "credit_usd": market.credit_usd}
 
 
-def happening(name: str) -> Action:
+def method_control(name: str) -> Action:
     """Build a control for a method that returns nothing."""
 
     def act(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ ACTIONS: dict[tuple[str, str], Action] = {
     ("POST", "reprice"): reprice,
     ("POST", "fault"): fault,
     ("POST", "tick"): tick,
-    **{("POST", name): happening(name) for name in METHODS},
+    **{("POST", name): method_control(name) for name in METHODS},
     ("POST", "credit"): credit,
     ("POST", "propose_increase"): lambda market, body: {
         "success": True,

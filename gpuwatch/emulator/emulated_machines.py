@@ -13,7 +13,7 @@ from gpuwatch.emulator.machine_sshd import MachineSshd
 if TYPE_CHECKING:
     from gpuwatch.emulator.instance import EmulatedInstance
 
-_ONSTART_S = 20.0
+_ONSTART_TIMEOUT_S = 20.0
 
 
 class EmulatedMachines:
@@ -27,7 +27,7 @@ class EmulatedMachines:
         self._folder = folder
         self.machines: dict[int, MachineSshd] = {}
 
-    def changed(self, instance: EmulatedInstance) -> None:
+    def sync(self, instance: EmulatedInstance) -> None:
         """Boot or halt the machine of an instance, by its state. Its disk stays while the contract exists."""
         running = instance.actual_status == "running"
         if running and instance.id not in self.machines:
@@ -35,11 +35,11 @@ class EmulatedMachines:
             machine.start()
             self.machines[instance.id] = machine
             instance.ssh, instance.ssh_user = ("127.0.0.1", machine.port), machine.user
-            self._onstart(machine, str(instance.body.get("onstart") or ""))
+            self._run_onstart(machine, str(instance.body.get("onstart") or ""))
         elif not running:
-            self.ended(instance.id)
+            self.halt(instance.id)
 
-    def ended(self, instance_id: int) -> None:
+    def halt(self, instance_id: int) -> None:
         """Halt it, with everything that it runs."""
         machine = self.machines.pop(instance_id, None)
         if machine is not None:
@@ -48,12 +48,12 @@ class EmulatedMachines:
     def close(self) -> None:
         """Halt all machines."""
         for instance_id in list(self.machines):
-            self.ended(instance_id)
+            self.halt(instance_id)
 
-    def _onstart(self, machine: MachineSshd, script: str) -> None:
+    def _run_onstart(self, machine: MachineSshd, script: str) -> None:
         env = {"PATH": os.environ["PATH"], "HOME": str(machine.home), "GPUWATCH_MACHINE": str(machine.folder)}
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(  # noqa: S603 - the renter's own script, on the renter's own emulator
-                ["/bin/sh", "-c", script], cwd=machine.home, env=env, timeout=_ONSTART_S, check=False,
+                ["/bin/sh", "-c", script], cwd=machine.home, env=env, timeout=_ONSTART_TIMEOUT_S, check=False,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.emulator.answers import EmulatorReply, quota_spent, refuse, reply, text, too_frequent
-from gpuwatch.emulator.lists import LIES
+from gpuwatch.emulator.answers import EmulatorReply, quota_exceeded, refuse, reply, text_reply, too_many_requests
+from gpuwatch.emulator.lists import LIST_FAULTS
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 from gpuwatch.emulator.simulation import Simulation
 
 Answer = Callable[[], EmulatorReply]
 FaultHandler = Callable[[Simulation, EmulatorRequest, Fault, Answer], EmulatorReply]
 BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1}</h1></center></body></html>"
-EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
-LONG_S = 600.0  # longer than any client waits
+EDGE_STATUSES = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
+DEFAULT_HOLD_S = 600.0  # longer than any client waits
 # Faults that the endpoints themselves implement; the other kinds are in FAULT_HANDLERS and lifecycles.FATES.
-QUIRKS = LIES | {
+ENDPOINT_FAULTS = LIST_FAULTS | {
     "offer_gone", "refuse_create", "bid_lost", "duplicate_effect", "stale_answer", "other_hardware", "instance_null",
     "undead",
 }  # fmt: skip
@@ -32,7 +32,7 @@ def apply_fault(simulation: Simulation, request: EmulatorRequest, fault: Fault, 
     """Apply a fault to a request."""
     handler = FAULT_HANDLERS.get(fault.kind)
     if handler is None:
-        request.quirk = fault
+        request.fault = fault
         return answer()
     return handler(simulation, request, fault, answer)
 
@@ -42,19 +42,19 @@ def apply_fault(simulation: Simulation, request: EmulatorRequest, fault: Fault, 
 
 def rate_limited(simulation: Simulation, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
     """429 in one of the shapes `text`, `text-threshold`, `detail`, `message`, `headers`, `rate_limit_exceeded`."""
-    return too_frequent(fault.get("shape", "detail"), float(fault.get("threshold_s", 4.5)), simulation.clock())
+    return too_many_requests(fault.get("shape", "detail"), float(fault.get("threshold_s", 4.5)), simulation.clock())
 
 
 def quota(simulation: Simulation, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
     """429 of the daily row quota."""
-    return quota_spent(int(fault.get("limit", 20_000)), simulation.clock())
+    return quota_exceeded(int(fault.get("limit", 20_000)), simulation.clock())
 
 
 def status(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """A bare status; for 502 to 504 the edge answers in HTML, otherwise the API in JSON."""
     code = int(fault.get("status", fault.kind))
-    if code in EDGE:
-        return text(BAD_GATEWAY.format(code, EDGE[code]), code, "text/html")
+    if code in EDGE_STATUSES:
+        return text_reply(BAD_GATEWAY.format(code, EDGE_STATUSES[code]), code, "text/html")
     error = fault.get("error", {401: "auth_error", 403: "auth_error", 404: "not_found"}.get(code, "server_error"))
     return refuse(code, error, fault.get("msg", f"error {code}/1: something went wrong")).reply
 
@@ -79,12 +79,12 @@ def redirected(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) ->
 
 def reset(_: Simulation, __: EmulatorRequest, ___: Fault, ____: Answer) -> EmulatorReply:
     """Reset the connection before anything happens."""
-    return EmulatorReply(200, b"").delivered(reset=True)
+    return EmulatorReply(200, b"").with_delivery(reset=True)
 
 
 def never(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """Drop the request, silently."""
-    return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)))
+    return EmulatorReply(200, b"").with_delivery(hold_s=float(fault.get("hold_s", DEFAULT_HOLD_S)))
 
 
 def late(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
@@ -92,22 +92,22 @@ def late(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer:
 
     def arrive() -> None:
         with simulation.lock:
-            simulation.late.append((simulation.clock() + float(fault.get("after_s", 5.0)), answer))
+            simulation.delayed_effects.append((simulation.clock() + float(fault.get("after_s", 5.0)), answer))
 
-    return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)), then=arrive)
+    return EmulatorReply(200, b"").with_delivery(hold_s=float(fault.get("hold_s", DEFAULT_HOLD_S)), on_close=arrive)
 
 
 # --- the request takes effect, its answer is lost ----------------------------------------------------------------
 
 
-def silent_after(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def timeout_after(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Accept it, then stay silent."""
-    return answer().delivered(hold_s=float(fault.get("hold_s", LONG_S)))
+    return answer().with_delivery(hold_s=float(fault.get("hold_s", DEFAULT_HOLD_S)))
 
 
 def reset_after(_: Simulation, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
     """Accept it, then reset the connection."""
-    return answer().delivered(reset=True)
+    return answer().with_delivery(reset=True)
 
 
 def status_after(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
@@ -128,32 +128,32 @@ def unparsable_after(simulation: Simulation, request: EmulatorRequest, fault: Fa
 
 def slow(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Nothing for a while, then the whole answer."""
-    return answer().delivered(delay_s=float(fault.get("delay_s", 1.0)))
+    return answer().with_delivery(delay_s=float(fault.get("delay_s", 1.0)))
 
 
 def drip(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """A few bytes at a time."""
-    return answer().delivered(drip_s=float(fault.get("pause_s", 0.2)))
+    return answer().with_delivery(drip_s=float(fault.get("pause_s", 0.2)))
 
 
 def cut(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """End the connection in the middle of the body."""
-    good = answer()
-    return good.delivered(cut_at=int(len(good.body) * float(fault.get("share", 0.5))))
+    complete = answer()
+    return complete.with_delivery(cut_at=int(len(complete.body) * float(fault.get("share", 0.5))))
 
 
-def zipped(_: Simulation, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+def gzipped(_: Simulation, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
     """Compress the body, if the client accepts it."""
     return compressed(answer()) if request.gzip else answer()
 
 
 def bomb(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """Send a small body that unpacks into `size_mb` million spaces, accepted or not."""
-    return EmulatorReply(200, packed_bomb(int(fault.get("size_mb", 300))), headers=(("Content-Encoding", "gzip"),))
+    return EmulatorReply(200, gzip_bomb_body(int(fault.get("size_mb", 300))), headers=(("Content-Encoding", "gzip"),))
 
 
 @functools.lru_cache(maxsize=4)
-def packed_bomb(size_mb: int) -> bytes:
+def gzip_bomb_body(size_mb: int) -> bytes:
     """Pack `size_mb` million spaces into one gzip member, so that clients that stop after the first member see all."""
     chunk = b" " * 1_000_000
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
@@ -184,19 +184,19 @@ def renamed(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) ->
 def bad_values(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Make a field of every `every`-th offer NaN, huge, negative, text, null or missing."""
     field, every = fault.get("field", "dph_total"), int(fault.get("every", 2))
-    value = VALUES[fault.kind]
+    value = BAD_VALUES[fault.kind]
 
-    def spoil(row: dict[str, Any], n: int) -> dict[str, Any]:
+    def corrupt(row: dict[str, Any], n: int) -> dict[str, Any]:
         if n % every:
             return row
         if fault.kind == "missing":
-            return {name: kept for name, kept in row.items() if name != field}
+            return {name: item for name, item in row.items() if name != field}
         return row | {field: value}
 
-    return with_rows(answer(), spoil)
+    return with_rows(answer(), corrupt)
 
 
-VALUES: dict[str, Any] = {
+BAD_VALUES: dict[str, Any] = {
     "nan": float("nan"),
     "huge": 1e308,
     "infinite": float("inf"),
@@ -246,17 +246,17 @@ FAULT_HANDLERS: dict[str, FaultHandler] = {
     "reset": reset,
     "never": never,
     "late": late,
-    "timeout_after": silent_after,
+    "timeout_after": timeout_after,
     "reset_after": reset_after,
     **dict.fromkeys(("500_after", "502_after", "503_after", "504_after"), status_after),
     "unparsable_after": unparsable_after,
     "slow": slow,
     "drip": drip,
     "cut": cut,
-    "gzip": zipped,
+    "gzip": gzipped,
     "gzip_bomb": bomb,
     "renamed": renamed,
-    **dict.fromkeys(VALUES, bad_values),
+    **dict.fromkeys(BAD_VALUES, bad_values),
     "duplicated": duplicated,
     "price_change": price_change,
 }

@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from gpuwatch.emulator.fault_injection import FAULT_HANDLERS, QUIRKS
-from gpuwatch.emulator.lifecycles import FATES
+from gpuwatch.emulator.fault_injection import ENDPOINT_FAULTS, FAULT_HANDLERS
+from gpuwatch.emulator.lifecycles import LIFECYCLE_FAULTS
 from gpuwatch.emulator.request import Fault
 from gpuwatch.emulator.routes import ENDPOINTS, SEARCHES
 
@@ -17,7 +17,7 @@ GROUPS: dict[str, frozenset[str]] = {
     "search": SEARCHES,
     "list": frozenset({"instances", "instances_v0"}),
 }
-KINDS = frozenset({*FAULT_HANDLERS, *QUIRKS, *FATES})
+KINDS = frozenset({*FAULT_HANDLERS, *ENDPOINT_FAULTS, *LIFECYCLE_FAULTS})
 
 
 @dataclass(slots=True)
@@ -85,11 +85,11 @@ class FaultRules:
             return None
         with self._lock:
             for rule in self._rules:
-                if endpoint in rule.endpoints and self._hits(rule):
+                if endpoint in rule.endpoints and self._applies(rule):
                     return rule.fault
         return None
 
-    def _hits(self, rule: FaultRule) -> bool:
+    def _applies(self, rule: FaultRule) -> bool:
         if rule.skip > 0:
             rule.skip -= 1
             return False

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpuwatch.emulator.answers import EmulatorReply, text
+from gpuwatch.emulator.answers import EmulatorReply, text_reply
 from gpuwatch.emulator.request import EmulatorRequest
 
 MAX_BODY = 16 * 1024 * 1024
@@ -25,9 +25,9 @@ MAX_HEADERS = 200
 DRIP_BYTES = 16
 SMALL_BODY = 65_536
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
-LOOK_EVERY_MS = 20
+POLL_MS = 20
 
-Answerer = Callable[[EmulatorRequest], EmulatorReply]
+RequestHandler = Callable[[EmulatorRequest], EmulatorReply]
 
 
 class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -42,10 +42,10 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, answer: Answerer) -> None:
+    def __init__(self, port: int, answer: RequestHandler) -> None:
         self.answer = answer
         self.stopping = threading.Event()
-        self._open: dict[socket.socket, threading.Thread] = {}
+        self._connections: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", port), Connection)
 
@@ -54,15 +54,15 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """The port it listens on."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def joined(self, connection: socket.socket) -> None:
+    def register(self, connection: socket.socket) -> None:
         """Register an open connection."""
         with self._lock:
-            self._open[connection] = threading.current_thread()
+            self._connections[connection] = threading.current_thread()
 
-    def left(self, connection: socket.socket) -> None:
+    def unregister(self, connection: socket.socket) -> None:
         """Remove a closed connection."""
         with self._lock:
-            self._open.pop(connection, None)
+            self._connections.pop(connection, None)
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
         """Close it without a shutdown: a reset must remain a reset."""
@@ -74,7 +74,7 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.shutdown()
         self.server_close()
         with self._lock:
-            connections = dict(self._open)
+            connections = dict(self._connections)
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -91,21 +91,21 @@ class LoopbackService:
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._wire: LoopbackServer | None = None
+        self._listener: LoopbackServer | None = None
         self._threads: list[threading.Thread] = []
 
     def answer(self, request: EmulatorRequest) -> EmulatorReply:
         """Answer a request; called from any thread."""
         raise NotImplementedError
 
-    def loops(self) -> list[Callable[[], None]]:
-        """Further threads while it serves; each ends when `wire.stopping` is set."""
+    def background_loops(self) -> list[Callable[[], None]]:
+        """Further threads while it serves; each ends when `listener.stopping` is set."""
         return []
 
     def start(self) -> Self:
         """Open the socket and serve."""
-        self._wire = wire = LoopbackServer(self._port, self.answer)
-        loops = [lambda: wire.serve_forever(poll_interval=0.01), *self.loops()]
+        self._listener = listener = LoopbackServer(self._port, self.answer)
+        loops = [lambda: listener.serve_forever(poll_interval=0.01), *self.background_loops()]
         self._threads = [threading.Thread(target=loop, name="marketplace", daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -113,11 +113,11 @@ class LoopbackService:
 
     def close(self) -> None:
         """End every connection and every thread."""
-        if self._wire is not None:
-            self._wire.close()
+        if self._listener is not None:
+            self._listener.close()
             for thread in self._threads:
                 thread.join(timeout=5)
-            self._wire = None
+            self._listener = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -126,16 +126,16 @@ class LoopbackService:
         self.close()
 
     @property
-    def wire(self) -> LoopbackServer:
+    def listener(self) -> LoopbackServer:
         """The open server. Raises RuntimeError: it is not open."""
-        if self._wire is None:
+        if self._listener is None:
             raise RuntimeError("the server is not open: use it in a with statement, or call start()")
-        return self._wire
+        return self._listener
 
     @property
     def url(self) -> str:
         """The base URL, without a trailing slash."""
-        return self.wire.url
+        return self.listener.url
 
 
 class Connection(socketserver.StreamRequestHandler):
@@ -148,13 +148,13 @@ class Connection(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """Serve until the client disconnects, the server stops, or an answer ends the connection."""
-        self.server.joined(self.connection)
+        self.server.register(self.connection)
         try:
             with contextlib.suppress(OSError):
                 while not self.server.stopping.is_set() and self._serve_one():
                     pass
         finally:
-            self.server.left(self.connection)
+            self.server.unregister(self.connection)
 
     def _serve_one(self) -> bool:
         head = self._read_head()
@@ -163,7 +163,7 @@ class Connection(socketserver.StreamRequestHandler):
         method, target, headers = head
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY:
-            return self._send(text("Content-Length required", 411), keep=False)
+            return self._send(text_reply("Content-Length required", 411), keep_alive=False)
         raw = self.rfile.read(int(length))
         if len(raw) < int(length):
             return False
@@ -173,7 +173,7 @@ class Connection(socketserver.StreamRequestHandler):
         if answer.delivery.reset or answer.delivery.hold_s > 0:
             self._send_fault(answer)
             return False
-        return self._send(answer, keep=headers.get("connection", "").lower() != "close")
+        return self._send(answer, keep_alive=headers.get("connection", "").lower() != "close")
 
     def _read_head(self) -> tuple[str, str, dict[str, str]] | None:
         line = self.rfile.readline(65_537)
@@ -189,20 +189,20 @@ class Connection(socketserver.StreamRequestHandler):
             headers[name.lower()] = value.strip()
         return None
 
-    def _send(self, answer: EmulatorReply, keep: bool) -> bool:
-        how = answer.delivery
-        if how.delay_s and self.server.stopping.wait(how.delay_s):
+    def _send(self, answer: EmulatorReply, keep_alive: bool) -> bool:
+        delivery = answer.delivery
+        if delivery.delay_s and self.server.stopping.wait(delivery.delay_s):
             return False
-        head = head_of(answer, keep)
-        body = answer.body if how.cut_at is None else answer.body[: how.cut_at]
-        if how.drip_s:
-            return self._drip(head, body, how.drip_s) and keep
+        head = encode_head(answer, keep_alive)
+        body = answer.body if delivery.cut_at is None else answer.body[: delivery.cut_at]
+        if delivery.drip_s:
+            return self._drip(head, body, delivery.drip_s) and keep_alive
         if len(body) < SMALL_BODY:
             self.connection.sendall(head + body)
         else:
             self.connection.sendall(head)
             self.connection.sendall(body)
-        return keep and how.cut_at is None
+        return keep_alive and delivery.cut_at is None
 
     def _drip(self, head: bytes, body: bytes, pause_s: float) -> bool:
         self.connection.sendall(head)
@@ -217,16 +217,16 @@ class Connection(socketserver.StreamRequestHandler):
         if answer.delivery.reset:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return
-        until = time.monotonic() + answer.delivery.hold_s
-        while time.monotonic() < until and not self.server.stopping.is_set() and not self._client_left():
+        deadline = time.monotonic() + answer.delivery.hold_s
+        while time.monotonic() < deadline and not self.server.stopping.is_set() and not self._is_disconnected():
             pass
-        if answer.delivery.then is not None:
-            answer.delivery.then()
+        if answer.delivery.on_close is not None:
+            answer.delivery.on_close()
 
-    def _client_left(self) -> bool:
-        look = select.poll()  # select() itself cannot watch file numbers above 1023
-        look.register(self.connection, select.POLLIN)
-        if not look.poll(LOOK_EVERY_MS):
+    def _is_disconnected(self) -> bool:
+        poller = select.poll()  # select() itself cannot watch file numbers above 1023
+        poller.register(self.connection, select.POLLIN)
+        if not poller.poll(POLL_MS):
             return False
         try:
             return not self.connection.recv(1, socket.MSG_PEEK)
@@ -240,14 +240,14 @@ def parse_request(method: str, target: str, headers: dict[str, str], raw: bytes)
     params = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
     bearer = headers.get("authorization", "")
     key = bearer[7:].strip() if bearer.lower().startswith("bearer ") else params.get("api_key")
-    zipped = "gzip" in headers.get("accept-encoding", "")
+    accepts_gzip = "gzip" in headers.get("accept-encoding", "")
     path = unquote(parts.path)
     return EmulatorRequest(
-        method, path, params, raw, key or None, gzip=zipped, arrived_ns=time.monotonic_ns(), headers=headers
+        method, path, params, raw, key or None, gzip=accepts_gzip, arrived_ns=time.monotonic_ns(), headers=headers
     )
 
 
-def head_of(answer: EmulatorReply, keep: bool) -> bytes:
+def encode_head(answer: EmulatorReply, keep_alive: bool) -> bytes:
     """Return the status line and the headers; a cut answer still promises its whole length."""
     lines = [
         f"HTTP/1.1 {answer.status} {PHRASES.get(answer.status, 'Unknown')}",
@@ -255,12 +255,12 @@ def head_of(answer: EmulatorReply, keep: bool) -> bytes:
         f"Content-Length: {len(answer.body)}",
         *(f"{name}: {value}" for name, value in answer.headers),
     ]
-    if not keep:
+    if not keep_alive:
         lines.append("Connection: close")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 @functools.lru_cache(maxsize=8)
-def packed(body: bytes) -> bytes:
+def gzip_cached(body: bytes) -> bytes:
     """Compress a body; large bodies are the same object every time and are compressed once."""
     return gzip.compress(body, 5)

@@ -79,9 +79,9 @@ class Increases:
         """Add an announcement; withdraws an older one of the same contract."""
         for older in [one for one in self.pending.values() if one.contract_id == terms["contract_id"]]:
             self.settle(older.id, "withdrawn")
-        made = Increase(id=next(self._numbers), **terms)
-        self.pending[made.id] = made
-        return made
+        increase = Increase(id=next(self._numbers), **terms)
+        self.pending[increase.id] = increase
+        return increase
 
     def settle(self, increase_id: int, answer: str) -> Increase:
         """Remove an announcement from the list.

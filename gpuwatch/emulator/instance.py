@@ -12,7 +12,7 @@ from gpuwatch.emulator.machines import EmulatedMachine
 GPU_BILLED = frozenset({"running", "frozen", "rebooting"})
 NEVER = float("inf")
 # Fields that a delayed list shows as they were.
-REMEMBERED = (
+SNAPSHOT_FIELDS = (
     *("actual_status", "intended_status", "cur_state", "next_state", "status_msg"),
     *("has_ssh", "measured", "running_since", "label", "base_usd_hour", "end_date", "min_bid"),
 )
@@ -59,7 +59,7 @@ class EmulatedInstance:
     cutover: RateChange | None = None
     expired_at: float | None = None
     ended_at: float = NEVER
-    shown: dict[str, Any] = field(default_factory=dict)  # values of its row that differ from the rented offer
+    overrides: dict[str, Any] = field(default_factory=dict)  # values of its row that differ from the rented offer
     ssh: tuple[str, int] | None = None  # the real address of its ssh server, if a test started one
     ssh_user: str | None = None  # the login user of that server; None: root
     history: list[tuple[float, tuple[Any, ...]]] = field(default_factory=list)
@@ -84,14 +84,16 @@ class EmulatedInstance:
         due = [percent for at, percent in self.trace if at <= now]
         return due[-1] if due else self.gpu_util
 
-    def remember(self, at: float) -> None:
+    def record_snapshot(self, at: float) -> None:
         """Store a snapshot for delayed lists."""
-        self.history.append((at, tuple(getattr(self, name) for name in REMEMBERED)))
+        self.history.append((at, tuple(getattr(self, name) for name in SNAPSHOT_FIELDS)))
 
-    def as_of(self, then: float) -> EmulatedInstance:
+    def as_of(self, timestamp: float) -> EmulatedInstance:
         """Return its state at a time; its oldest one if it did not exist yet."""
-        known = [looks for at, looks in self.history if at <= then] or [looks for _, looks in self.history[:1]]
-        past = copy.copy(self)
-        for name, value in zip(REMEMBERED, known[-1] if known else (), strict=False):
-            setattr(past, name, value)
-        return past
+        snapshots = [values for at, values in self.history if at <= timestamp] or [
+            values for _, values in self.history[:1]
+        ]
+        snapshot = copy.copy(self)
+        for name, value in zip(SNAPSHOT_FIELDS, snapshots[-1] if snapshots else (), strict=False):
+            setattr(snapshot, name, value)
+        return snapshot

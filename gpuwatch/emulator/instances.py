@@ -9,8 +9,15 @@ from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.emulated_machines import EmulatedMachines
 from gpuwatch.emulator.increases import Increases, Proposal
 from gpuwatch.emulator.instance import GPU_BILLED, NEVER, EmulatedInstance, RateChange
-from gpuwatch.emulator.ledger import Ledger, LedgerEntry, micro
-from gpuwatch.emulator.lifecycles import QUEUED, Delays, LifecycleStep, startup, up, with_fate
+from gpuwatch.emulator.ledger import Ledger, LedgerEntry, to_microusd
+from gpuwatch.emulator.lifecycles import (
+    QUEUED_MESSAGE,
+    Delays,
+    LifecycleStep,
+    running_steps,
+    startup_steps,
+    with_lifecycle_fault,
+)
 from gpuwatch.emulator.machines import EmulatedListing, PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields
@@ -36,7 +43,7 @@ class Fleet:
         self.credit_usd = credit_usd
         self.delays = delays
         self.alive: dict[int, EmulatedInstance] = {}
-        self.gone: dict[int, EmulatedInstance] = {}
+        self.ended: dict[int, EmulatedInstance] = {}
         self.increases = Increases()
         self.charge_factor = 1.0  # the real charge as a multiple of the listed one
         self.machines: EmulatedMachines | None = None
@@ -45,14 +52,14 @@ class Fleet:
     # --- the renter's actions --------------------------------------------------------------------------------
 
     def create(
-        self, listing: EmulatedListing, body: dict[str, Any], now: float, *, won: bool = True
+        self, listing: EmulatedListing, body: dict[str, Any], now: float, *, is_started: bool = True
     ) -> EmulatedInstance:
-        """Rent an offer; `won=False` creates the stopped contract of a bid that lost at once."""
+        """Rent an offer; `is_started=False` creates the stopped contract of a bid that lost at once."""
         price = body.get("price")
         base = listing.slice.base_usd_hour if price is None else float(price)
         row = listing.row(PriceView(False, float(body["disk"])), now)
         instance = EmulatedInstance(
-            id=self.market.numbers.next("contract"),
+            id=self.market.id_sequences.next("contract"),
             offer_id=listing.id,
             machine=listing.machine,
             gpus=listing.slice.gpus,
@@ -68,9 +75,9 @@ class Fleet:
             ssh=self.ssh_at,
         )
         self.alive[instance.id] = instance
-        self.ledger.keep_order(instance.id, body)
-        self._book("create", instance, now)
-        if won:
+        self.ledger.store_order(instance.id, body)
+        self._record("create", instance, now)
+        if is_started:
             self.market.take(listing, instance.id)
             self._start(instance, now, listing.machine.defect)
         else:
@@ -78,9 +85,9 @@ class Fleet:
             self._change(instance, stopped_states() | {"actual_status": "loading"}, now)
         return instance
 
-    def doom(self, instance: EmulatedInstance, fate: str, after_s: float) -> None:
+    def inject_fault(self, instance: EmulatedInstance, kind: str, after_s: float) -> None:
         """Decide how a new instance will end; see `lifecycles.FATES`."""
-        instance.steps = with_fate(instance.steps, fate, after_s)
+        instance.steps = with_lifecycle_fault(instance.steps, kind, after_s)
 
     def destroy(self, instance: EmulatedInstance, now: float) -> None:
         """End an instance, and free its GPUs."""
@@ -96,9 +103,9 @@ class Fleet:
         """Start a stopped instance; False: its GPUs are taken, or a rival pays more, and the start waits."""
         if instance.intended_status == "running" and not instance.queued and instance.rival_usd_hour is None:
             return True
-        if not self._can_have_gpus(instance):
+        if not self._can_run(instance):
             instance.queued = True
-            instance.status_msg = QUEUED
+            instance.status_msg = QUEUED_MESSAGE
             return False
         self._resume(instance, now)
         return True
@@ -106,7 +113,7 @@ class Fleet:
     def set_bid(self, instance: EmulatedInstance, usd_hour: float, now: float) -> None:
         """Change a bid; a bid of at least the rival's price wins the GPUs back."""
         instance.base_usd_hour = usd_hour
-        self._book("bid", instance, now)
+        self._record("bid", instance, now)
         self._meter(instance, now)
         if instance.rival_usd_hour is not None and usd_hour >= instance.rival_usd_hour:
             self._resume(instance, now)
@@ -114,8 +121,8 @@ class Fleet:
     def reboot(self, instance: EmulatedInstance, now: float) -> None:
         """Restart the container without freeing the GPUs."""
         self._change(instance, {"actual_status": "rebooting", "measured": False}, now)
-        again = Delays(running_s=instance.delays.reboot_s, measured_s=instance.delays.measured_s)
-        instance.steps = up(now, again, instance.image)
+        restart_delays = Delays(running_s=instance.delays.reboot_s, measured_s=instance.delays.measured_s)
+        instance.steps = running_steps(now, restart_delays, instance.image)
 
     # --- events --------------------------------------------------------------------------------------------
 
@@ -144,7 +151,7 @@ class Fleet:
             changes = stopped_states() | {"actual_status": "exited", "status_msg": None}
         self._change(instance, changes, now)
 
-    def rival_leaves(self, instance: EmulatedInstance, now: float) -> None:
+    def remove_rival(self, instance: EmulatedInstance, now: float) -> None:
         """End the rival's rental: the instance resumes by itself."""
         if instance.rival_usd_hour is not None and instance.id in self.alive:
             instance.min_bid = float(instance.row["min_bid"])
@@ -166,45 +173,45 @@ class Fleet:
         instance.base_usd_hour = gpu_usd_hour
         row = instance.row | {"storage_cost": storage_cost}
         instance.row = row | price_fields(row, gpu_usd_hour, float(instance.body["disk"]))
-        instance.remember(now)
-        self._book("rate", instance, now)
+        instance.record_snapshot(now)
+        self._record("rate", instance, now)
         self._meter(instance, now)
 
-    def announce(self, instance: EmulatedInstance, asked: Proposal, now: float) -> int:
+    def announce(self, instance: EmulatedInstance, proposal: Proposal, now: float) -> int:
         """Announce the host's price for the time after the contract's end; returns the announcement's number."""
-        if asked.effective_after_s is not None:
-            self.end_at(instance, now + asked.effective_after_s, now)
-        old_fee, new_fee = asked.fees or (None, None)
-        made = self.increases.announce(
+        if proposal.effective_after_s is not None:
+            self.set_end(instance, now + proposal.effective_after_s, now)
+        old_fee, new_fee = proposal.fees or (None, None)
+        increase = self.increases.announce(
             contract_id=instance.id,
             host_id=instance.machine.host_id,
             gpus=len(instance.gpus),
             old_gpu_usd_hour=instance.base_usd_hour,
-            new_gpu_usd_hour=asked.gpu_usd_hour,
+            new_gpu_usd_hour=proposal.gpu_usd_hour,
             old_storage_cost=float(instance.row["storage_cost"]),
-            new_storage_cost=asked.storage_cost,
+            new_storage_cost=proposal.storage_cost,
             old_fee=old_fee,
             new_fee=new_fee,
             contract_end=instance.end_date,
-            ask_end=instance.end_date + asked.extends_s,
+            ask_end=instance.end_date + proposal.extends_s,
             created_at=now,
         )
-        return made.id
+        return increase.id
 
     def accept(self, increase_id: int, now: float) -> int:
         """Accept for the renter: the contract is extended, the new rates begin at its old end. Returns the contract."""
-        taken = self.increases.settle(increase_id, "accepted")
-        instance = self.alive[taken.contract_id]
-        disk = taken.new_storage_cost
+        increase = self.increases.settle(increase_id, "accepted")
+        instance = self.alive[increase.contract_id]
+        disk = increase.new_storage_cost
         cost = float(instance.row["storage_cost"]) if disk is None else disk
-        instance.cutover = RateChange(taken.contract_end, taken.new_gpu_usd_hour, cost)
-        self.end_at(instance, taken.ask_end, now)
+        instance.cutover = RateChange(increase.contract_end, increase.new_gpu_usd_hour, cost)
+        self.set_end(instance, increase.ask_end, now)
         return instance.id
 
-    def end_at(self, instance: EmulatedInstance, at: float, now: float) -> None:
+    def set_end(self, instance: EmulatedInstance, end_at: float, now: float) -> None:
         """Move the end of a contract; an expired one becomes active again until then."""
-        instance.end_date, instance.expired_at = at, None
-        instance.remember(now)
+        instance.end_date, instance.expired_at = end_at, None
+        instance.record_snapshot(now)
 
     def charge(self, factor: float, now: float) -> None:
         """Charge another multiple of the listed rates from now on."""
@@ -217,18 +224,18 @@ class Fleet:
     def settle(self, now: float) -> None:
         """Apply everything that is due, in order, including running out of credit."""
         while True:
-            due = min((self._due(one) for one in self.alive.values()), default=NEVER)
-            broke_at = self._broke_at()
-            if min(due, broke_at) > now:
+            due = min((self._next_event_at(one) for one in self.alive.values()), default=NEVER)
+            credit_ends_at = self._credit_ends_at()
+            if min(due, credit_ends_at) > now:
                 break
-            if broke_at < due:
-                self._stop_all(broke_at)
+            if credit_ends_at < due:
+                self._stop_all(credit_ends_at)
             else:
-                self._happen(due)
+                self._apply_due(due)
         if self.increases.pending:
             self.increases.lapse(now, set(self.alive))
         for instance in self.alive.values():
-            if instance.queued and self._can_have_gpus(instance):
+            if instance.queued and self._can_run(instance):
                 self._resume(instance, now)
 
     def credit(self, now: float) -> float:
@@ -239,23 +246,23 @@ class Fleet:
         """Whether at least a micro-dollar is left."""
         return round(self.credit(now), 6) > 0
 
-    def _happen(self, due: float) -> None:
+    def _apply_due(self, due: float) -> None:
         for instance in list(self.alive.values()):
-            if self._term(instance) <= due:
-                self._end_of_term(instance, due)
+            if self._contract_changes_at(instance) <= due:
+                self._apply_contract_change(instance, due)
             elif instance.steps and instance.steps[0].at <= due:
-                self._step(instance)
+                self._apply_step(instance)
 
-    def _due(self, instance: EmulatedInstance) -> float:
-        return min(self._term(instance), instance.steps[0].at if instance.steps else NEVER)
+    def _next_event_at(self, instance: EmulatedInstance) -> float:
+        return min(self._contract_changes_at(instance), instance.steps[0].at if instance.steps else NEVER)
 
-    def _term(self, instance: EmulatedInstance) -> float:
+    def _contract_changes_at(self, instance: EmulatedInstance) -> float:
         """Return when its contract changes by itself: new rates, the end, the deletion after the end."""
         if instance.cutover is not None:
             return min(instance.cutover.at, instance.end_date)
         return instance.end_date if instance.expired_at is None else instance.expired_at + EXPIRED_KEPT_S
 
-    def _end_of_term(self, instance: EmulatedInstance, at: float) -> None:
+    def _apply_contract_change(self, instance: EmulatedInstance, at: float) -> None:
         cutover, instance.cutover = instance.cutover, None
         if cutover is not None and cutover.at < instance.end_date:
             self.change_rates(instance, cutover.gpu_usd_hour, cutover.storage_cost, at)
@@ -265,35 +272,35 @@ class Fleet:
         else:
             self._end(instance, "expired", at)
 
-    def _broke_at(self) -> float:
-        burn = float(self.ledger.burn_usd_hour())
+    def _credit_ends_at(self) -> float:
+        burn_usd_hour = float(self.ledger.burn_usd_hour())
         billed = any(one.actual_status in GPU_BILLED or one.intended_status == "running" for one in self.alive.values())
-        if burn <= 0 or not billed:
+        if burn_usd_hour <= 0 or not billed:
             return float("inf")
         now = self.clock()
-        return now + self.credit(now) / burn * 3600
+        return now + self.credit(now) / burn_usd_hour * 3600
 
     def _stop_all(self, at: float) -> None:
         for instance in list(self.alive.values()):
             self.stop(instance, at)
 
-    def _step(self, instance: EmulatedInstance) -> None:
+    def _apply_step(self, instance: EmulatedInstance) -> None:
         step = instance.steps.pop(0)
         event = step.changes.get("event")
         if event is None:
             self._change(instance, step.changes, step.at)
         elif event == "resume":
-            self.rival_leaves(instance, step.at)
+            self.remove_rival(instance, step.at)
         else:
             self.outbid(instance, step.at, as_stop=event == "outbid_as_stop")
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    def _start(self, instance: EmulatedInstance, now: float, fate: str | None) -> None:
-        instance.steps = startup(now, instance.delays, instance.image)
-        if fate is not None:
-            self.doom(instance, fate, 0.0)
-        instance.remember(now)
+    def _start(self, instance: EmulatedInstance, now: float, kind: str | None) -> None:
+        instance.steps = startup_steps(now, instance.delays, instance.image)
+        if kind is not None:
+            self.inject_fault(instance, kind, 0.0)
+        instance.record_snapshot(now)
         self._meter(instance, now)
 
     def _resume(self, instance: EmulatedInstance, now: float) -> None:
@@ -303,10 +310,10 @@ class Fleet:
         self.market.hold(instance.machine, instance.gpus, instance.id)
         running = {"intended_status": "running", "cur_state": "running", "next_state": "running"}
         self._change(instance, running | {"actual_status": "loading", "status_msg": None, "has_ssh": True}, now)
-        again = Delays(running_s=instance.delays.start_s, measured_s=instance.delays.measured_s)
-        instance.steps = up(now, again, instance.image)
+        restart_delays = Delays(running_s=instance.delays.start_s, measured_s=instance.delays.measured_s)
+        instance.steps = running_steps(now, restart_delays, instance.image)
 
-    def _can_have_gpus(self, instance: EmulatedInstance) -> bool:
+    def _can_run(self, instance: EmulatedInstance) -> bool:
         if instance.expired_at is not None or (instance.rival_usd_hour or 0.0) > instance.base_usd_hour:
             return False
         return all(instance.machine.holders.get(gpu) in (None, instance.id) for gpu in instance.gpus)
@@ -320,8 +327,8 @@ class Fleet:
         elif not was_running:
             instance.running_since = at
         if self.machines is not None:
-            self.machines.changed(instance)
-        instance.remember(at)
+            self.machines.sync(instance)
+        instance.record_snapshot(at)
         self._meter(instance, at)
 
     def _meter(self, instance: EmulatedInstance, at: float) -> None:
@@ -332,15 +339,15 @@ class Fleet:
     def _end(self, instance: EmulatedInstance, kind: str, now: float) -> None:
         del self.alive[instance.id]
         if self.machines is not None:
-            self.machines.ended(instance.id)
-        self.gone[instance.id] = instance
+            self.machines.halt(instance.id)
+        self.ended[instance.id] = instance
         instance.steps, instance.ended_at = [], now
         self.ledger.close(instance.id, now)
-        self._book(kind, instance, now)
+        self._record(kind, instance, now)
         self.market.release(instance.machine, instance.id)
 
-    def _book(self, kind: str, instance: EmulatedInstance, now: float) -> None:
-        price = micro(instance.base_usd_hour + instance.disk_usd_hour)
+    def _record(self, kind: str, instance: EmulatedInstance, now: float) -> None:
+        price = to_microusd(instance.base_usd_hour + instance.disk_usd_hour)
         machine = instance.machine.id
         label, is_bid = instance.label, instance.is_bid
         self.ledger.append(LedgerEntry(now, kind, instance.id, instance.offer_id, machine, label, price, is_bid))

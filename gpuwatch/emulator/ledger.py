@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, NamedTuple
 
 MICROUSD_PER_USD = 1_000_000
-ENDS = frozenset({"destroy", "expired"})
+END_KINDS = frozenset({"destroy", "expired"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class MeteredSpan(NamedTuple):
         """Its cost, unrounded."""
         return (self.gpu_usd_hour + self.disk_usd_hour) * self.seconds / 3600
 
-    def within(self, start: float, end: float) -> MeteredSpan:
+    def clipped(self, start: float, end: float) -> MeteredSpan:
         """Return the part of it in [start, end)."""
         return self._replace(since=max(self.since, start), until=min(self.until, end))
 
@@ -66,7 +66,7 @@ class BillingMeter:
     """The cost of one instance: closed spans, the open span, and its traffic."""
 
     spans: list[MeteredSpan] = field(default_factory=list)
-    lumps: list[TrafficCharge] = field(default_factory=list)
+    traffic_charges: list[TrafficCharge] = field(default_factory=list)
     closed_usd: Decimal = Decimal(0)
     since: float = 0.0
     gpu_usd_hour: Decimal = Decimal(0)
@@ -81,31 +81,31 @@ class BillingMeter:
         """Change the rates from now on; the same rates change nothing."""
         if (gpu_usd_hour, disk_usd_hour) == (self.gpu_usd_hour, self.disk_usd_hour):
             return
-        closed = self._open(now)
+        closed = self._open_span(now)
         if closed.usd:
             self.spans.append(closed)
             self.closed_usd += closed.usd
         self.since, self.gpu_usd_hour, self.disk_usd_hour = now, gpu_usd_hour, disk_usd_hour
 
-    def add(self, lump: TrafficCharge) -> None:
+    def add(self, charge: TrafficCharge) -> None:
         """Charge traffic."""
-        self.lumps.append(lump)
-        self.closed_usd += lump.gb * lump.usd_gb
+        self.traffic_charges.append(charge)
+        self.closed_usd += charge.gb * charge.usd_gb
 
     def usd(self, now: float) -> Decimal:
         """Return the total cost up to now, USD, unrounded."""
-        return self.closed_usd + self._open(now).usd
+        return self.closed_usd + self._open_span(now).usd
 
-    def between(self, start: float, end: float, now: float) -> list[MeteredSpan]:
+    def spans_between(self, start: float, end: float, now: float) -> list[MeteredSpan]:
         """Return what was metered in [start, end) and before now, oldest first."""
-        parts = [span.within(start, end) for span in [*self.spans, self._open(now)]]
+        parts = [span.clipped(start, end) for span in [*self.spans, self._open_span(now)]]
         return [part for part in parts if part.usd]
 
     def traffic(self, start: float, end: float) -> list[TrafficCharge]:
         """Return the traffic of [start, end)."""
-        return [lump for lump in self.lumps if start <= lump.at < end]
+        return [charge for charge in self.traffic_charges if start <= charge.at < end]
 
-    def _open(self, now: float) -> MeteredSpan:
+    def _open_span(self, now: float) -> MeteredSpan:
         return MeteredSpan(self.since, now, self.gpu_usd_hour, self.disk_usd_hour)
 
 
@@ -120,7 +120,7 @@ class Ledger:
     settle: Callable[[], float]
     _entries: list[LedgerEntry] = field(default_factory=list)
     _meters: dict[int, BillingMeter] = field(default_factory=dict)
-    _open: dict[int, BillingMeter] = field(default_factory=dict)  # the others no longer cost anything
+    _open_meters: dict[int, BillingMeter] = field(default_factory=dict)  # the others no longer cost anything
     _closed_usd: Decimal = Decimal(0)
     _orders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -131,17 +131,17 @@ class Ledger:
     def meter(self, instance_id: int) -> BillingMeter:
         """Return the meter of an instance, a new one if necessary."""
         if instance_id not in self._meters:
-            self._meters[instance_id] = self._open[instance_id] = BillingMeter()
+            self._meters[instance_id] = self._open_meters[instance_id] = BillingMeter()
         return self._meters[instance_id]
 
     def close(self, instance_id: int, now: float) -> None:
         """Stop the meter of an instance that is gone."""
-        meter = self._open.pop(instance_id, None)
+        meter = self._open_meters.pop(instance_id, None)
         if meter is not None:
             meter.set_rates(now, Decimal(0), Decimal(0))
             self._closed_usd += meter.closed_usd
 
-    def keep_order(self, instance_id: int, body: dict[str, Any]) -> None:
+    def store_order(self, instance_id: int, body: dict[str, Any]) -> None:
         """Keep the body of a create, including secrets: for audits here or over /control, never logged."""
         self._orders[instance_id] = body
 
@@ -173,23 +173,25 @@ class Ledger:
     def alive(self) -> tuple[int, ...]:
         """Return the instances that were created and neither destroyed nor deleted by the marketplace, by id."""
         entries = self.entries
-        gone = {entry.instance_id for entry in entries if entry.kind in ENDS}
-        return tuple(e.instance_id for e in entries if e.kind == "create" and e.instance_id not in gone)
+        ended = {entry.instance_id for entry in entries if entry.kind in END_KINDS}
+        return tuple(
+            entry.instance_id for entry in entries if entry.kind == "create" and entry.instance_id not in ended
+        )
 
     def bill_microusd(self, instance_id: int | None = None) -> int:
         """Return the cost so far of one instance, or of everything, in whole micro-dollars."""
         now = self.settle()
-        return micro(self.spent_usd(now, instance_id))
+        return to_microusd(self.spent_usd(now, instance_id))
 
     def spent_usd(self, now: float, instance_id: int | None = None) -> Decimal:
         """Sum the meters without settling first."""
         if instance_id is not None:
             return self._meters[instance_id].usd(now) if instance_id in self._meters else Decimal(0)
-        return sum((meter.usd(now) for meter in self._open.values()), self._closed_usd)
+        return sum((meter.usd(now) for meter in self._open_meters.values()), self._closed_usd)
 
     def burn_usd_hour(self) -> Decimal:
         """Return the current spend rate, USD per hour."""
-        return sum((meter.usd_hour for meter in self._open.values()), Decimal(0))
+        return sum((meter.usd_hour for meter in self._open_meters.values()), Decimal(0))
 
     def summary(self) -> dict[str, Any]:
         """Return everything as one JSON object, for other processes."""
@@ -203,7 +205,7 @@ class Ledger:
         }
 
 
-def micro(usd: Decimal | float) -> int:
+def to_microusd(usd: Decimal | float) -> int:
     """Round USD half-even to whole micro-dollars."""
     exact = usd if isinstance(usd, Decimal) else Decimal(repr(usd))
     return int((exact * MICROUSD_PER_USD).to_integral_value(ROUND_HALF_EVEN))

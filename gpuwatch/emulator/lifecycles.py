@@ -15,8 +15,8 @@ DEAD_OCI = (
     "failed: could not apply required modification to OCI specification: error modifying OCI spec: failed to inject "
     "CDI devices: unresolvable CDI devices D.c0b49a0a/gpu=0: unknown\nError: failed to start containers: C.47474765"
 )
-QUEUED = "Required resources are currently unavailable, state change queued."
-PULLING = (
+QUEUED_MESSAGE = "Required resources are currently unavailable, state change queued."
+PULL_MESSAGES = (
     "latest: Pulling from {image}",
     "0d30c18b26f8: Pulling fs layer",
     "0d30c18b26f8: Downloading",
@@ -40,8 +40,8 @@ class Delays:
 
     def before_running(self) -> tuple[float, float, float]:
         """Return created, ssh and loading, shortened to the whole start if that is shorter."""
-        most = self.running_s
-        return min(self.created_s, 0.1 * most), min(self.ssh_s, 0.2 * most), min(self.loading_s, 0.3 * most)
+        total_s = self.running_s
+        return min(self.created_s, 0.1 * total_s), min(self.ssh_s, 0.2 * total_s), min(self.loading_s, 0.3 * total_s)
 
 
 class LifecycleStep(NamedTuple):
@@ -51,7 +51,7 @@ class LifecycleStep(NamedTuple):
     changes: dict[str, Any]
 
 
-def startup(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
+def startup_steps(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
     """null → created → loading with docker's progress → running."""
     created, ssh, loading = delays.before_running()
     steps = [
@@ -59,54 +59,55 @@ def startup(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
         LifecycleStep(now + ssh, {"has_ssh": True}),
         LifecycleStep(now + loading, {"actual_status": "loading"}),
     ]
-    said = pulling(now + loading, now + delays.running_s, image)
-    return in_order([*steps, *said, *up(now, delays, image)])
+    pull = pull_steps(now + loading, now + delays.running_s, image)
+    return sort_by_time([*steps, *pull, *running_steps(now, delays, image)])
 
 
-def in_order(steps: list[LifecycleStep]) -> list[LifecycleStep]:
+def sort_by_time(steps: list[LifecycleStep]) -> list[LifecycleStep]:
     """Sort by time only; steps at the same time keep their order."""
     return sorted(steps, key=lambda step: step.at)
 
 
-def pulling(start: float, end: float, image: str) -> list[LifecycleStep]:
+def pull_steps(start: float, end: float, image: str) -> list[LifecycleStep]:
     """Return docker's messages during the image download, spread over its duration."""
-    pause = max(0.0, end - start) / (len(PULLING) + 1)
+    interval_s = max(0.0, end - start) / (len(PULL_MESSAGES) + 1)
     return [
-        LifecycleStep(start + pause * n, {"status_msg": said.format(image=image)}) for n, said in enumerate(PULLING)
+        LifecycleStep(start + interval_s * n, {"status_msg": message.format(image=image)})
+        for n, message in enumerate(PULL_MESSAGES)
     ]
 
 
-def up(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
+def running_steps(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
     """Return the last steps of every start: running, and a moment later measured."""
-    said = f"success, running {image.replace(':', '_')}/ssh"
-    running = {"actual_status": "running", "cur_state": "running", "status_msg": said, "measured": False}
+    message = f"success, running {image.replace(':', '_')}/ssh"
+    running = {"actual_status": "running", "cur_state": "running", "status_msg": message, "measured": False}
     at = now + delays.running_s
     return [LifecycleStep(at, running), LifecycleStep(at + delays.measured_s, {"measured": True})]
 
 
-def with_fate(steps: list[LifecycleStep], fate: str, after_s: float) -> list[LifecycleStep]:
+def with_lifecycle_fault(steps: list[LifecycleStep], kind: str, after_s: float) -> list[LifecycleStep]:
     """Change a start so that it ends differently.
 
     Args:
         steps: the normal steps of the start.
-        fate: see `FATES`.
-        after_s: for the fate of a running instance: seconds after it began to run.
+        kind: see `LIFECYCLE_FAULTS`.
+        after_s: for a fault of a running instance: seconds after it began to run.
 
     Raises:
-        ValueError: unknown fate.
+        ValueError: unknown fault.
     """
-    if fate not in FATES:
-        raise ValueError(f"no such fate: {fate}; there are {', '.join(FATES)}")
+    if kind not in LIFECYCLE_FAULTS:
+        raise ValueError(f"no such lifecycle fault: {kind}; there are {', '.join(LIFECYCLE_FAULTS)}")
     loading = next(step.at for step in steps if step.changes.get("actual_status") == "loading")
     running = next(step.at for step in steps if step.changes.get("actual_status") == "running")
-    if fate in STUCK:
-        return [step for step in steps if step.at <= loading] + [LifecycleStep(running, STUCK[fate])]
-    if fate == "slow_start":
+    if kind in STUCK_STATES:
+        return [step for step in steps if step.at <= loading] + [LifecycleStep(running, STUCK_STATES[kind])]
+    if kind == "slow_start":
         return [step if step.at < running else LifecycleStep(step.at + after_s, step.changes) for step in steps]
-    return in_order([*steps, LifecycleStep(running + after_s, AFTER_RUNNING[fate])])
+    return sort_by_time([*steps, LifecycleStep(running + after_s, AFTER_RUNNING[kind])])
 
 
-STUCK: dict[str, dict[str, Any]] = {
+STUCK_STATES: dict[str, dict[str, Any]] = {
     "dead_pull": {"cur_state": "stopped", "status_msg": DEAD_PULL},
     "dead_oci": {"actual_status": "created", "cur_state": "stopped", "status_msg": DEAD_OCI},
     "retrying": {"cur_state": "stopped", "status_msg": "0d30c18b26f8: Retrying in 5 seconds"},
@@ -122,4 +123,4 @@ AFTER_RUNNING: dict[str, dict[str, Any]] = {
     "outbid_as_stop": {"event": "outbid_as_stop"},
     "preempted": {"event": "outbid_as_stop"},
 }
-FATES = ("slow_start", *STUCK, *AFTER_RUNNING)
+LIFECYCLE_FAULTS = ("slow_start", *STUCK_STATES, *AFTER_RUNNING)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.answers import EmulatorReply, quota_spent, too_frequent
+from gpuwatch.emulator.answers import EmulatorReply, quota_exceeded, too_many_requests
 
 # source: the official documentation's generated specification, 2026-08; seconds between calls of one identity.
 THRESHOLD_S = {
@@ -36,24 +36,24 @@ class Limits:
         self._last: dict[tuple[str, str], float] = {}
         self._rows: dict[tuple[str, int], int] = {}
 
-    def too_soon(self, endpoint: str, identity: str, now: float) -> EmulatorReply | None:
+    def interval_refusal(self, endpoint: str, identity: str, now: float) -> EmulatorReply | None:
         """Return the 429 of a call that follows the last one too closely; None: allowed, and recorded."""
         threshold = self._threshold_s.get(endpoint)
         if not self.intervals or threshold is None:
             return None
         last = self._last.get((endpoint, identity))
         if last is not None and 0 <= now - last < threshold:
-            return too_frequent(self.shape, threshold, now)
+            return too_many_requests(self.shape, threshold, now)
         self._last[endpoint, identity] = now
         return None
 
-    def quota(self, identity: str, now: float) -> EmulatorReply | None:
+    def quota_refusal(self, identity: str, now: float) -> EmulatorReply | None:
         """Return the 429 of a used-up row quota, or None."""
         if self.rows_per_day is None or self.rows_today(identity, now) < self.rows_per_day:
             return None
-        return quota_spent(self.rows_per_day, now)
+        return quota_exceeded(self.rows_per_day, now)
 
-    def count(self, identity: str, rows: int, now: float) -> None:
+    def count_rows(self, identity: str, rows: int, now: float) -> None:
         """Add the rows of an answer to the day's sum."""
         if self.rows_per_day is not None:
             day = (identity, int(now // 86_400))

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SSHD = "/usr/sbin/sshd"
-_STARTS_S = 60.0
+_START_TIMEOUT_S = 60.0
 _PORTS = range(10_000, 32_000)  # below the ephemeral ports: nobody else gets one while its machine is offline
 # the default key exchange of SSH clients takes six times as long, and nobody eavesdrops on loopback
 _CONFIG = """\
@@ -88,13 +88,13 @@ class MachineSshd:
 
     def authorize(self, public_key: str) -> None:
         """Add an authorized key."""
-        self._etc()
+        self._etc_folder()
         with (self.folder / "etc/authorized_keys").open("a", encoding="ascii") as file:
             file.write(public_key + "\n")
 
     def start(self) -> None:
         """Boot: when this returns, the SSH server answers."""
-        etc = self._etc()
+        etc = self._etc_folder()
         if not (etc / "host_key").exists():
             argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key")]
             subprocess.run(argv, check=True)  # noqa: S603
@@ -106,18 +106,18 @@ class MachineSshd:
         with (etc / "log").open("ab") as log:
             argv = [SSHD, "-D", "-e", "-f", str(etc / "config")]
             self._sshd = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
-        self._wait()
+        self._wait_until_listening()
 
     def destroy(self) -> None:
         """Destroy the machine: the server, every session and all their processes."""
         self.disconnect()
         for _ in range(20):
-            left = self.processes()
-            if not left:
+            remaining = self.processes()
+            if not remaining:
                 break
-            for one in left:
+            for pid in remaining:
                 with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 
     def disconnect(self) -> None:
@@ -128,20 +128,20 @@ class MachineSshd:
         self._sshd.kill()
         self._sshd.wait()
         self._sshd = None
-        for one in children:
-            if _name(one).startswith("sshd"):  # the processes of the sessions; those that they started survive
+        for pid in children:
+            if _name(pid).startswith("sshd"):  # the processes of the sessions; those that they started survive
                 with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
 
-    def refuse(self, *, refuses: bool = True) -> None:
+    def block_sessions(self, *, blocked: bool = True) -> None:
         """Accept logins, but return nothing."""
-        down = self.folder / "etc/down"
-        if refuses:
-            down.touch()
+        down_file = self.folder / "etc/down"
+        if blocked:
+            down_file.touch()
         else:
-            down.unlink(missing_ok=True)
+            down_file.unlink(missing_ok=True)
 
-    def shadow(self, program: str, script: str) -> None:
+    def override_program(self, program: str, script: str) -> None:
         """Put a program before the system's own: a wrong clock is a `date` of its own."""
         path = self.folder / "bin" / program
         path.write_text(f"#!/bin/sh\n{script}\n")
@@ -149,26 +149,26 @@ class MachineSshd:
 
     def preempt(self, notice_s: float) -> None:
         """Give notice: TERM to every runner now; the caller destroys the machine after the notice."""
-        for one in self.processes():
-            if "supervise" in _command(one):
+        for pid in self.processes():
+            if "supervise" in _command(pid):
                 with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGTERM)
+                    os.kill(pid, signal.SIGTERM)
 
     def processes(self) -> list[int]:
         """All processes of the machine."""
-        mark = f"GPUWATCH_MACHINE={self.folder}".encode()
-        return [one for one in _all_processes() if mark in _environment(one)]
+        marker = f"GPUWATCH_MACHINE={self.folder}".encode()
+        return [pid for pid in _all_processes() if marker in _environment(pid)]
 
-    def _etc(self) -> Path:
+    def _etc_folder(self) -> Path:
         for name in ("etc", "home", "bin"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         return self.folder / "etc"
 
-    def _wait(self) -> None:
-        ends_at = time.monotonic() + _STARTS_S
-        while time.monotonic() < ends_at:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as line:
-                if line.recv(4) == b"SSH-":
+    def _wait_until_listening(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+                if connection.recv(4) == b"SSH-":
                     return
             time.sleep(0.02)
         raise OSError(f"sshd did not start: {(self.folder / 'etc/log').read_text()[-500:]}")
@@ -176,8 +176,8 @@ class MachineSshd:
 
 def _free_port() -> int:
     for port in random.sample(_PORTS, 100):
-        with socket.socket() as taken, suppress(OSError):
-            taken.bind(("127.0.0.1", port))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             return port
     raise OSError("no port is free")
 
@@ -209,13 +209,13 @@ def _name(pid: int) -> str:
 
 def _descendants(pid: int) -> list[int]:
     parents: dict[int, int] = {}
-    for one in _all_processes():
+    for process_id in _all_processes():
         with suppress(OSError, ValueError, IndexError):
-            parents[one] = int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1])
-    found, todo = [], [pid]
-    while todo:
-        parent = todo.pop()
-        below = [one for one, of in parents.items() if of == parent]
-        found += below
-        todo += below
-    return found
+            parents[process_id] = int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[1])
+    descendants, queue = [], [pid]
+    while queue:
+        parent = queue.pop()
+        children = [process_id for process_id, parent_pid in parents.items() if parent_pid == parent]
+        descendants += children
+        queue += children
+    return descendants

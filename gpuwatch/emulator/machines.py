@@ -56,16 +56,16 @@ class EmulatedMachine:
         """Whether all these GPUs are free."""
         return not any(gpu in self.holders for gpu in gpus)
 
-    def cut(self, gpus: tuple[int, ...]) -> Slice:
+    def make_slice(self, gpus: tuple[int, ...]) -> Slice:
         """Make a slice of these GPUs at the machine's price per GPU."""
         count = len(gpus)
-        row = self.fields | share_of(self.fields, self.gpu, count, len(self.gpu_ids))
+        row = self.fields | slice_fields(self.fields, self.gpu, count, len(self.gpu_ids))
         row |= {"gpu_ids": list(gpus), "num_gpus": count, "min_bid": self.bid_usd_gpu_hour * count}
         row |= {"machine_id": self.id, "host_id": self.host_id, "avail_vol_dph": row["storage_cost"] / HOURS_A_MONTH}
-        made = Slice(gpus, row, self.usd_gpu_hour * count, self.bid_usd_gpu_hour * count)
+        new_slice = Slice(gpus, row, self.usd_gpu_hour * count, self.bid_usd_gpu_hour * count)
         # The marketplace's formula is unknown; like the recorded scores, this one favours speed per dollar and trust.
-        row["score"] = 1.2 * row["reliability_mult"] * row["dlperf"] / max(made.base_usd_hour, 0.01)
-        return made
+        row["score"] = 1.2 * row["reliability_mult"] * row["dlperf"] / max(new_slice.base_usd_hour, 0.01)
+        return new_slice
 
 
 @dataclass(slots=True)
@@ -76,50 +76,52 @@ class EmulatedListing:
     machine: EmulatedMachine
     slice: Slice
     _prices: dict[PriceView, dict[str, Any]] = field(default_factory=dict)
-    _heads: dict[PriceView, bytes] = field(default_factory=dict)
+    _encoded_prefixes: dict[PriceView, bytes] = field(default_factory=dict)
 
     def prices(self, view: PriceView) -> dict[str, Any]:
         """Return the fields that depend on the price in this view."""
         found = self._prices.get(view)
         if found is None:
             if len(self._prices) >= 16:
-                self.forget()
+                self.clear_cache()
             base = self.slice.min_bid_usd_hour if view.bid else self.slice.base_usd_hour
             found = self._prices[view] = price_fields(self.slice.row, base, view.storage_gb)
         return found
 
     def row(self, view: PriceView, now: float) -> dict[str, Any]:
         """Return the whole offer as a search shows it."""
-        return {**self._timeless(view), "duration": self.slice.row["end_date"] - now}
+        return {**self._row_without_duration(view), "duration": self.slice.row["end_date"] - now}
 
     def encoded(self, view: PriceView, now: float) -> bytes:
         """Return the whole offer as JSON; all but the remaining time is cached."""
-        head = self._heads.get(view)
-        if head is None:
-            head = self._heads[view] = msgspec.json.encode(self._timeless(view))[:-1] + b',"duration":'
-        return b"%b%b}" % (head, repr(self.slice.row["end_date"] - now).encode())
+        prefix = self._encoded_prefixes.get(view)
+        if prefix is None:
+            prefix = self._encoded_prefixes[view] = (
+                msgspec.json.encode(self._row_without_duration(view))[:-1] + b',"duration":'
+            )
+        return b"%b%b}" % (prefix, repr(self.slice.row["end_date"] - now).encode())
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop the cache, after a change of price."""
         self._prices.clear()
-        self._heads.clear()
+        self._encoded_prefixes.clear()
 
-    def _timeless(self, view: PriceView) -> dict[str, Any]:
+    def _row_without_duration(self, view: PriceView) -> dict[str, Any]:
         return {"id": self.id, "ask_contract_id": self.id, **self.slice.row, **self.prices(view)}
 
 
-def share_of(whole: dict[str, Any], gpu: GpuModel, count: int, of: int) -> dict[str, Any]:
+def slice_fields(fields: dict[str, Any], gpu: GpuModel, count: int, total: int) -> dict[str, Any]:
     """Scale a machine's figures down to a slice of `count` GPUs."""
-    part = count / of
+    part = count / total
     return {
         "gpu_frac": part,
-        "gpu_total_ram": whole["gpu_ram"] * count,
-        "cpu_cores_effective": (whole["cpu_cores"] or 0) * part,
-        "cpu_ram": int(whole["cpu_ram"] * part),
-        "disk_space": round(whole["disk_space"] * part, 1),
+        "gpu_total_ram": fields["gpu_ram"] * count,
+        "cpu_cores_effective": (fields["cpu_cores"] or 0) * part,
+        "cpu_ram": int(fields["cpu_ram"] * part),
+        "disk_space": round(fields["disk_space"] * part, 1),
         "total_flops": gpu.tflops * count,
-        "dlperf": whole["dlperf"] * count,
-        "avail_vol_size": float(int(whole["avail_vol_size"] * part)),
+        "dlperf": fields["dlperf"] * count,
+        "avail_vol_size": float(int(fields["avail_vol_size"] * part)),
     }
 
 
@@ -153,7 +155,7 @@ def _reference_row() -> bytes:
     return resources.files("gpuwatch.emulator").joinpath("reference_row.json").read_bytes()
 
 
-def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
+def random_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
     """Return what differs between machines, distributed as in recorded searches."""
     cpu_name, cores, ghz, cpu_arch = rng.choice(CPUS)
     driver, driver_vers, cuda = rng.choice(DRIVERS)
@@ -196,11 +198,11 @@ def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, An
 
 def network_fields(rng: random.Random) -> dict[str, Any]:
     """Draw the place, the download speed and the price of traffic."""
-    down = rng.choice((0.0, 210.4, 780.9, 2523.8, 8023.8)) * rng.uniform(0.8, 1.2)
+    download_mbps = rng.choice((0.0, 210.4, 780.9, 2523.8, 8023.8)) * rng.uniform(0.8, 1.2)
     usd_gb = rng.choice((0.0, 0.0013020833333333333, 0.0026041666666666665, 0.013020833333333334))
     return {
         "geolocation": rng.choice(PLACES) if rng.random() > 0.005 else None,
-        "inet_down": down,
+        "inet_down": download_mbps,
         **dict.fromkeys(("inet_down_cost", "inet_up_cost"), usd_gb),
         **dict.fromkeys(("internet_down_cost_per_tb", "internet_up_cost_per_tb"), usd_gb * 1024),
     }

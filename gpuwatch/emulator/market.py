@@ -9,10 +9,10 @@ from typing import Any
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.hardware import gpu_named
 from gpuwatch.emulator.machines import EmulatedListing, EmulatedMachine, GpuHolder, machine_fields
-from gpuwatch.emulator.seeding import Numbers, odd_machines, overlapping, seeded_machine
+from gpuwatch.emulator.seeding import IdSequences, nested_slices, odd_machines, seeded_machine
 
-SOMEBODY = "somebody else"
-ROOM_FOR_ODD_ROWS = 64  # a smaller market would contain little else
+OTHER_RENTER = "somebody else"
+ODD_ROWS_MIN_SIZE = 64  # a smaller market would contain little else
 REFERENCE_KEYS = frozenset(machine_fields(gpu_named("RTX 4090"), 0.0, 1))
 
 
@@ -30,14 +30,14 @@ class EmulatedMarket:
         self.rng = random.Random(seed)  # noqa: S311 - a market must be reproducible, not secret
         self.clock = clock
         self.size = size
-        self.numbers = Numbers(self.rng)
+        self.id_sequences = IdSequences(self.rng)
         self.machines: dict[int, EmulatedMachine] = {}
         self.listings: dict[int, EmulatedListing] = {}
         self._ids: dict[int, list[int]] = {}
         self.version = 0
-        if odd_rows and size >= ROOM_FOR_ODD_ROWS:
+        if odd_rows and size >= ODD_ROWS_MIN_SIZE:
             for machine in odd_machines(clock()):
-                self._enter(machine)
+                self._add_machine(machine)
         self._fill()
 
     # --- actions of the owner of a test or a demo ------------------------------------------------------------
@@ -51,20 +51,20 @@ class EmulatedMarket:
         now = self.clock()
         base = machine_fields(model, now, size) | {"storage_cost": 0.0, "inet_down_cost": 0.0, "inet_up_cost": 0.0}
         machine = EmulatedMachine(
-            int(fields.pop("machine_id", 0)) or self.numbers.next("machine"),
+            int(fields.pop("machine_id", 0)) or self.id_sequences.next("machine"),
             int(fields.pop("host_id", 0)) or self.rng.randrange(1, 650_000),
             model,
-            self.numbers.gpus(size),
+            self.id_sequences.gpus(size),
             base | published_fields(fields),
             usd_hour / count,
             bid,
         )
         machine.defect = fields.pop("defect", None)
         machine.pinned = bool(fields.pop("pinned", True))
-        machine.slices = [machine.cut(machine.gpu_ids[:part]) for part in sorted({*sizes, count})]
+        machine.slices = [machine.make_slice(machine.gpu_ids[:part]) for part in sorted({*sizes, count})]
         for one in machine.slices:
             one.row |= {key: value for key, value in fields.items() if key in REFERENCE_KEYS}
-        self._enter(machine)
+        self._add_machine(machine)
         return next(i for i in self.ids_of(machine.id) if self.listings[i].slice.row["num_gpus"] == count)
 
     def reprice(self, offer_id: int, usd_hour: float | None, min_bid: float | None) -> None:
@@ -74,7 +74,7 @@ class EmulatedMarket:
             listing.slice.base_usd_hour = usd_hour
         if min_bid is not None:
             listing.slice.min_bid_usd_hour = listing.slice.row["min_bid"] = min_bid
-        listing.forget()
+        listing.clear_cache()
         self.version += 1
 
     def withdraw(self, offer_id: int) -> None:
@@ -83,7 +83,7 @@ class EmulatedMarket:
         self._delist([offer_id])
         listing.machine.slices = [one for one in listing.machine.slices if one is not listing.slice]
 
-    def vanish(self, machine_id: int) -> None:
+    def remove_machine(self, machine_id: int) -> None:
         """Remove a machine with all its offers."""
         self._delist(self.ids_of(machine_id))
         self.machines.pop(machine_id, None)
@@ -102,16 +102,16 @@ class EmulatedMarket:
         """Mark GPUs as used and delist what is no longer rentable."""
         for gpu in gpus:
             machine.holders[gpu] = holder
-        gone = [i for i in self.ids_of(machine.id) if not machine.is_free(self.listings[i].slice.gpus)]
-        self._delist(gone)
+        delisted = [i for i in self.ids_of(machine.id) if not machine.is_free(self.listings[i].slice.gpus)]
+        self._delist(delisted)
         machine.stale_slices = True
 
     def release(self, machine: EmulatedMachine, holder: GpuHolder) -> None:
         """Free a holder's GPUs: lists the slices that become free, under new ids unless pinned."""
-        for gpu in [gpu for gpu, who in machine.holders.items() if who == holder]:
+        for gpu in [gpu for gpu, gpu_holder in machine.holders.items() if gpu_holder == holder]:
             del machine.holders[gpu]
         if machine.id in self.machines:
-            self._list(machine)
+            self._list_slices(machine)
 
     # --- time ------------------------------------------------------------------------------------------------
 
@@ -119,21 +119,21 @@ class EmulatedMarket:
         """Advance market time by one step: most machines stay, a few come, go, renumber or change their price."""
         for machine in list(self.machines.values()):
             if not machine.pinned:
-                self._live(machine)
+                self._change_machine(machine)
         self._fill()
         self.version += 1
 
-    def _live(self, machine: EmulatedMachine) -> None:
+    def _change_machine(self, machine: EmulatedMachine) -> None:
         draw = self.rng.random()
-        mine = any(isinstance(holder, int) for holder in machine.holders.values())
-        if draw < 0.03 and not mine:
-            self.vanish(machine.id)
+        has_renter = any(isinstance(holder, int) for holder in machine.holders.values())
+        if draw < 0.03 and not has_renter:
+            self.remove_machine(machine.id)
         elif draw < 0.06 and machine.slices:
             free = [one for one in machine.slices if machine.is_free(one.gpus)]
             if free:
-                self.hold(machine, self.rng.choice(free).gpus, SOMEBODY)
-        elif draw < 0.08 and SOMEBODY in machine.holders.values():
-            self.release(machine, SOMEBODY)
+                self.hold(machine, self.rng.choice(free).gpus, OTHER_RENTER)
+        elif draw < 0.08 and OTHER_RENTER in machine.holders.values():
+            self.release(machine, OTHER_RENTER)
         elif draw < 0.083:
             self._change_price(machine)
         elif draw < 0.13 or machine.stale_slices:
@@ -149,32 +149,32 @@ class EmulatedMarket:
         """List a machine again: with other ids, and its free GPUs cut into slices again."""
         free = tuple(gpu for gpu in machine.gpu_ids if gpu not in machine.holders)
         self._delist(self.ids_of(machine.id))
-        machine.slices = [machine.cut(gpus) for gpus in overlapping(free)]
+        machine.slices = [machine.make_slice(gpus) for gpus in nested_slices(free)]
         machine.stale_slices = False
-        self._list(machine)
+        self._list_slices(machine)
 
     def _fill(self) -> None:
         while len(self.listings) < self.size:
-            machine = seeded_machine(self.rng, self.numbers, self.clock())
+            machine = seeded_machine(self.rng, self.id_sequences, self.clock())
             room = self.size - len(self.listings)
             machine.slices = machine.slices[:room]
             if self.rng.random() < 0.02:
                 for one in machine.slices:
                     one.row["rentable"] = False  # rented out, but still shown without a filter
-            self._enter(machine)
+            self._add_machine(machine)
 
     # --- listing ---------------------------------------------------------------------------------------------
 
-    def _enter(self, machine: EmulatedMachine) -> None:
+    def _add_machine(self, machine: EmulatedMachine) -> None:
         self.machines[machine.id] = machine
-        self._list(machine)
+        self._list_slices(machine)
 
-    def _list(self, machine: EmulatedMachine) -> None:
+    def _list_slices(self, machine: EmulatedMachine) -> None:
         ids = self._ids.setdefault(machine.id, [])
         listed = {self.listings[i].slice.gpus for i in ids}
         for one in machine.slices:
             if machine.is_free(one.gpus) and one.gpus not in listed:
-                one.offer_id = one.offer_id if machine.pinned and one.offer_id else self.numbers.next("offer")
+                one.offer_id = one.offer_id if machine.pinned and one.offer_id else self.id_sequences.next("offer")
                 self.listings[one.offer_id] = EmulatedListing(one.offer_id, machine, one)
                 ids.append(one.offer_id)
         self.version += 1

@@ -45,7 +45,7 @@ class ProviderServer(LoopbackService):
         self.clock = clock
         self.lock = threading.RLock()
         self.requests: list[EmulatorRequest] = []
-        self._troubles: list[PlannedFault] = []
+        self._planned_faults: list[PlannedFault] = []
 
     def at(self, port: int, key: str) -> Self:
         """Set port and key; call it before the server starts."""
@@ -70,11 +70,11 @@ class ProviderServer(LoopbackService):
             status: of the answer; None: the connection is reset.
             carried_out: the request takes effect, and only its answer is lost.
         """
-        sent = None
+        answer = None
         if status is not None:
-            sent = EmulatorReply(status, body) if isinstance(body, bytes) else reply(body or {}, status, headers)
+            answer = EmulatorReply(status, body) if isinstance(body, bytes) else reply(body or {}, status, headers)
         with self.lock:
-            self._troubles += [PlannedFault(re.compile(matching), sent, carried_out, delay_s)] * times
+            self._planned_faults += [PlannedFault(re.compile(matching), answer, carried_out, delay_s)] * times
 
     def count(self, matching: str) -> int:
         """Return the number of requests that match "METHOD /path"."""
@@ -90,8 +90,8 @@ class ProviderServer(LoopbackService):
             found = re.fullmatch(pattern, request.path)
             if found and method == request.method:
                 handler: Callable[..., Any] = getattr(self, name)
-                answered = handler(request, *found.groups())
-                return answered if isinstance(answered, EmulatorReply) else reply(answered)
+                answer = handler(request, *found.groups())
+                return answer if isinstance(answer, EmulatorReply) else reply(answer)
         return self.no_route(request)
 
     def no_route(self, request: EmulatorRequest) -> EmulatorReply:
@@ -104,24 +104,24 @@ class ProviderServer(LoopbackService):
         request.keyed = self.key_of(request) == self.key
         with self.lock:
             self.requests.append(request)
-            trouble = self._drawn(f"{request.method} {request.path}")
-            if trouble is not None and not trouble.carried_out:
-                return self._send_fault(trouble)
+            fault = self._take_fault(f"{request.method} {request.path}")
+            if fault is not None and not fault.carried_out:
+                return self._send_fault(fault)
             try:
-                answered = self.routed(request)
-            except RefusedRequest as refused:
-                answered = refused.reply
+                answer = self.routed(request)
+            except RefusedRequest as refusal:
+                answer = refusal.reply
             except msgspec.DecodeError:
-                answered = reply({"error": "the body is not JSON"}, 400)
-        return answered if trouble is None else self._send_fault(trouble)
+                answer = reply({"error": "the body is not JSON"}, 400)
+        return answer if fault is None else self._send_fault(fault)
 
-    def _drawn(self, line: str) -> PlannedFault | None:
-        for index, trouble in enumerate(self._troubles):
-            if trouble.matching.search(line):
-                return self._troubles.pop(index)
+    def _take_fault(self, line: str) -> PlannedFault | None:
+        for index, fault in enumerate(self._planned_faults):
+            if fault.matching.search(line):
+                return self._planned_faults.pop(index)
         return None
 
-    def _send_fault(self, trouble: PlannedFault) -> EmulatorReply:
-        if trouble.answer is None:
-            return reply({}).delivered(reset=True, delay_s=trouble.delay_s)
-        return trouble.answer.delivered(delay_s=trouble.delay_s)
+    def _send_fault(self, fault: PlannedFault) -> EmulatorReply:
+        if fault.answer is None:
+            return reply({}).with_delivery(reset=True, delay_s=fault.delay_s)
+        return fault.answer.with_delivery(delay_s=fault.delay_s)

@@ -27,8 +27,8 @@ ALIASES = {
     "driver_version": "driver_vers",
     "ubuntu_version": "os_version",
 }
-_SAMPLE = machine_fields(GPUS[0], 0.0, 1)
-PRICE_COLUMNS = frozenset(price_fields(_SAMPLE, 1.0, 1.0)) - {"search", "instance"}
+_SAMPLE_ROW = machine_fields(GPUS[0], 0.0, 1)
+PRICE_COLUMNS = frozenset(price_fields(_SAMPLE_ROW, 1.0, 1.0)) - {"search", "instance"}
 COMPUTED: dict[str, type] = {
     "verified": bool,
     "datacenter": bool,
@@ -72,7 +72,7 @@ class OfferQuery:
     limit: int | None
 
     @property
-    def is_timeless(self) -> bool:
+    def is_time_independent(self) -> bool:
         """Whether the same market gives the same rows at any time."""
         columns = {condition.column for condition in self.conditions} | {column for column, _ in self.order}
         return not columns & {"duration", "rented"}
@@ -147,7 +147,7 @@ def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
         view=PriceView(TYPES[kind], storage),
         conditions=tuple(conditions),
         order=parse_order(raw.get("order", [["score", "desc"]])),
-        limit=None if limit is None else whole_limit(limit),
+        limit=None if limit is None else parse_limit(limit),
     )
 
 
@@ -157,19 +157,19 @@ def parse_column(column: str, operations: Any) -> list[QueryCondition]:
         raise bad_query("Input should be a valid dictionary")
     if column == "id":
         return [QueryCondition("id", "in", ())]  # reported by clients: a filter on `id` matches nothing
-    wanted = column_type(column)
-    return [parse_condition(ALIASES.get(column, column), wanted, op, value) for op, value in operations.items()]
+    target_type = column_type(column)
+    return [parse_condition(ALIASES.get(column, column), target_type, op, value) for op, value in operations.items()]
 
 
-def parse_condition(column: str, wanted: type, op: str, value: Any) -> QueryCondition:
+def parse_condition(column: str, target_type: type, op: str, value: Any) -> QueryCondition:
     """Parse one operator with its operand."""
     if op not in OPERATORS:
         raise bad_query(f"Invalid operator: {op:.40}")
     if op in ("in", "notin"):
         if not isinstance(value, list):
             raise bad_query(f"Invalid value for {column} {op}: must be a list")
-        return QueryCondition(column, op, tuple(convert(one, wanted, column) for one in value))
-    return QueryCondition(column, op, convert(value, wanted, column))
+        return QueryCondition(column, op, tuple(convert(one, target_type, column) for one in value))
+    return QueryCondition(column, op, convert(value, target_type, column))
 
 
 def column_type(column: str) -> type:
@@ -177,7 +177,7 @@ def column_type(column: str) -> type:
     if column in COMPUTED:
         return COMPUTED[column]
     name = ALIASES.get(column, column)
-    sample = 0 if name == "id" else _SAMPLE.get(name, KeyError)
+    sample = 0 if name == "id" else _SAMPLE_ROW.get(name, KeyError)
     if sample is KeyError or isinstance(sample, dict | list):
         raise bad_query(f"Invalid query: {column:.60} is not a valid search key")
     if isinstance(sample, bool | str):
@@ -185,15 +185,15 @@ def column_type(column: str) -> type:
     return float
 
 
-def convert(value: Any, wanted: type, column: str) -> Any:
+def convert(value: Any, target_type: type, column: str) -> Any:
     """Convert an operand to the column's type; the official command line sends its numbers as text."""
-    if wanted is float:
+    if target_type is float:
         return driver_number(value) if ALIASES.get(column, column) == "driver_vers" else number(value, column)
-    if wanted is bool:
-        truth = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
-        if truth is None:
+    if target_type is bool:
+        boolean = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+        if boolean is None:
             raise bad_query(f"Invalid value for {column}: must be a boolean")
-        return truth
+        return boolean
     return str(value)
 
 
@@ -208,15 +208,15 @@ def driver_number(value: Any) -> float:
 def number(value: Any, column: str) -> float:
     """Convert a JSON number, or a text with one, to a float."""
     try:
-        found = float("nan") if isinstance(value, bool) else float(value)
+        result = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        found = float("nan")
-    if math.isnan(found):
+        result = float("nan")
+    if math.isnan(result):
         raise bad_query(f"Invalid value for {column}: must be a number")
-    return found
+    return result
 
 
-def whole_limit(value: Any) -> int:
+def parse_limit(value: Any) -> int:
     """Parse `limit`: a whole number of at least one."""
     limit = number(value, "limit")
     if limit < 1 or limit != int(limit):

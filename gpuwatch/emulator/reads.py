@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.answers import EmulatorReply, bare, refuse, reply, text
+from gpuwatch.emulator.answers import EmulatorReply, bare_refusal, refuse, reply, text_reply
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.instance import GPU_BILLED
 from gpuwatch.emulator.orders import instance_of
@@ -36,21 +36,21 @@ def search_asks(simulation: Simulation, request: EmulatorRequest) -> EmulatorRep
 def search(simulation: Simulation, request: EmulatorRequest, query: Any) -> EmulatorReply:
     """Answer a search, and count its rows against the day's quota."""
     identity = request.key or request.address
-    spent = simulation.limits.quota(identity, request.now)
-    if spent is not None:
-        return spent
+    refusal = simulation.limits.quota_refusal(identity, request.now)
+    if refusal is not None:
+        return refusal
     answer = simulation.search.answer(query, request.now, request.keyed)
-    simulation.limits.count(identity, answer.rows, request.now)
+    simulation.limits.count_rows(identity, answer.rows, request.now)
     if simulation.options.rows_per_day is None:
         return answer
-    left = max(0, simulation.options.rows_per_day - simulation.limits.rows_today(identity, request.now))
-    return replace(answer, headers=(("X-RateLimit-Remaining", str(left)),))
+    remaining = max(0, simulation.options.rows_per_day - simulation.limits.rows_today(identity, request.now))
+    return replace(answer, headers=(("X-RateLimit-Remaining", str(remaining)),))
 
 
 def gpu_names(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
     """GET gpu_names/unique/: every name that is or could be on offer."""
-    listed_now = {listing.slice.row["gpu_name"] for listing in simulation.market.listings.values()}
-    return reply({"gpu_names": sorted(listed_now | {gpu.name for gpu in GPUS})})
+    listed_names = {listing.slice.row["gpu_name"] for listing in simulation.market.listings.values()}
+    return reply({"gpu_names": sorted(listed_names | {gpu.name for gpu in GPUS})})
 
 
 def gpu_types(_: Simulation, __: EmulatorRequest) -> EmulatorReply:
@@ -118,24 +118,24 @@ def ssh_add(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
         raise refuse(400, "invalid_args", "Invalid SSH key")
     if any(one["public_key"] == key for one in simulation.account.ssh_keys):
         raise refuse(400, "duplicate", "SSH key already exists")
-    made = {"id": len(simulation.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
-    simulation.account.ssh_keys.append(made)
-    return reply({"success": True, "key": made})
+    key_row = {"id": len(simulation.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
+    simulation.account.ssh_keys.append(key_row)
+    return reply({"success": True, "key": key_row})
 
 
 def request_logs(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/request_logs/{id}/: a URL where the log will be in a moment."""
-    one = instance_of(simulation, request.contract())
+    one = instance_of(simulation, request.path_id())
     return reply({"success": True, "result_url": f"{request.params.get('_base', '')}/logs/{one.id}/{request.now}/"})
 
 
 def log_file(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET the log itself: 403 at first, there a moment later."""
-    contract, asked_at = request.ids
-    if request.now - float(asked_at) < 0.2:
-        return text("AccessDenied", 403, "application/xml")
-    one = simulation.fleet.alive.get(int(contract)) or simulation.fleet.gone.get(int(contract))
-    return text(f"container {contract}: {one.status_msg if one else 'gone'}\n", 200)
+    contract, requested_at = request.ids
+    if request.now - float(requested_at) < 0.2:
+        return text_reply("AccessDenied", 403, "application/xml")
+    one = simulation.fleet.alive.get(int(contract)) or simulation.fleet.ended.get(int(contract))
+    return text_reply(f"container {contract}: {one.status_msg if one else 'gone'}\n", 200)
 
 
 def price_increases(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
@@ -146,7 +146,7 @@ def price_increases(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply
 
 def bid_price(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT bundles_bid_price/{id}/: the minimum bid of an offer."""
-    listing = simulation.market.listings.get(request.contract())
+    listing = simulation.market.listings.get(request.path_id())
     if listing is None:
-        raise bare(404, "no_such_ask", f"Offer {request.contract()} does not exist or is not available.")
+        raise bare_refusal(404, "no_such_ask", f"Offer {request.path_id()} does not exist or is not available.")
     return EmulatorReply(200, msgspec.json.encode({"success": True, "min_bid": listing.slice.min_bid_usd_hour}))

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.emulator.answers import RefusedRequest, bare, refuse
+from gpuwatch.emulator.answers import RefusedRequest, bare_refusal, refuse
 
-HIDDEN = frozenset({"api_key", "image_login", "ssh_key", "key", "onstart"})
+SECRET_FIELDS = frozenset({"api_key", "image_login", "ssh_key", "key", "onstart"})
 
 
 class Fault(NamedTuple):
@@ -40,7 +40,7 @@ class EmulatorRequest:
     ids: tuple[str, ...] = ()
     now: float = 0.0
     keyed: bool = False
-    quirk: Fault | None = None
+    fault: Fault | None = None
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
 
     def body(self) -> dict[str, Any]:
@@ -56,15 +56,15 @@ class EmulatorRequest:
 
     def param(self, name: str, default: Any = None) -> Any:
         """Return a query parameter decoded from JSON; text that is not JSON stays text."""
-        sent = self.params.get(name)
-        if sent is None:
+        text = self.params.get(name)
+        if text is None:
             return default
         try:
-            return msgspec.json.decode(sent)
+            return msgspec.json.decode(text)
         except msgspec.DecodeError:
-            return sent
+            return text
 
-    def contract(self) -> int:
+    def path_id(self) -> int:
         """Return the id in the path.
 
         Raises:
@@ -74,9 +74,9 @@ class EmulatorRequest:
             raise refuse(400, "invalid_args", "invalid instance_id")
         return int(self.ids[0])
 
-    def has_quirk(self, *kinds: str) -> bool:
+    def has_fault(self, *kinds: str) -> bool:
         """Whether the request has one of these faults."""
-        return self.quirk is not None and self.quirk.kind in kinds
+        return self.fault is not None and self.fault.kind in kinds
 
 
 class LoggedRequest(NamedTuple):
@@ -94,7 +94,7 @@ def decode(raw: bytes | str) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise bare(400, "invalid_request", "Invalid json body") from None
+        raise bare_refusal(400, "invalid_request", "Invalid json body") from None
 
 
 def logged_request(request: EmulatorRequest) -> LoggedRequest:
@@ -112,5 +112,5 @@ def without_secrets(sent: dict[str, Any]) -> dict[str, Any]:
     """Replace the values of keys that contain secrets; keeps the names of the environment."""
     env = sent.get("env")
     names = dict.fromkeys(env, "***") if isinstance(env, dict) else "***"
-    hidden = {name: "***" for name in HIDDEN if sent.get(name)} | ({"env": names} if env else {})
+    hidden = {name: "***" for name in SECRET_FIELDS if sent.get(name)} | ({"env": names} if env else {})
     return {name: hidden.get(name, value) for name, value in sent.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.emulator import lists, orders, paperwork, reads
+from gpuwatch.emulator import account_endpoints, lists, orders, reads
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, bad_key, no_key, refuse
 from gpuwatch.emulator.charges import charges
 from gpuwatch.emulator.request import EmulatorRequest
@@ -52,15 +52,15 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/api/v0/charges/"): Route("charges", charges),
     ("GET", "/api/v0/ssh/"): Route("ssh", reads.ssh_list),
     ("POST", "/api/v0/ssh/"): Route("ssh_add", reads.ssh_add),
-    ("GET", "/api/v0/instances/*/ssh/"): Route("attached_keys", paperwork.attached_keys),
-    ("POST", "/api/v0/instances/*/ssh/"): Route("attach_key", paperwork.attach_key),
-    ("DELETE", "/api/v0/instances/*/ssh/*/"): Route("detach_key", paperwork.detach_key),
-    ("PUT", "/api/v0/instances/prepay/*/"): Route("prepay", paperwork.prepay),
-    ("GET", "/api/v0/template/"): Route("templates", paperwork.templates),
-    ("POST", "/api/v0/template/"): Route("create_template", paperwork.create_template),
-    ("DELETE", "/api/v0/template/"): Route("delete_template", paperwork.delete_template),
-    ("GET", "/api/v1/invoices/"): Route("invoices", paperwork.invoices),
-    ("GET", "/api/v0/users/me/invoices/"): Route("invoices_v0", paperwork.invoices_v0),
+    ("GET", "/api/v0/instances/*/ssh/"): Route("attached_keys", account_endpoints.attached_keys),
+    ("POST", "/api/v0/instances/*/ssh/"): Route("attach_key", account_endpoints.attach_key),
+    ("DELETE", "/api/v0/instances/*/ssh/*/"): Route("detach_key", account_endpoints.detach_key),
+    ("PUT", "/api/v0/instances/prepay/*/"): Route("prepay", account_endpoints.prepay),
+    ("GET", "/api/v0/template/"): Route("templates", account_endpoints.templates),
+    ("POST", "/api/v0/template/"): Route("create_template", account_endpoints.create_template),
+    ("DELETE", "/api/v0/template/"): Route("delete_template", account_endpoints.delete_template),
+    ("GET", "/api/v1/invoices/"): Route("invoices", account_endpoints.invoices),
+    ("GET", "/api/v0/users/me/invoices/"): Route("invoices_v0", account_endpoints.invoices_v0),
 }
 SEARCHES = frozenset({"search_get", "search_post", "search_asks"})
 ENDPOINTS = frozenset(route.endpoint for route in ROUTES.values())
@@ -69,20 +69,20 @@ _PATTERNS = sorted(
 )
 
 
-def route_of(request: EmulatorRequest) -> Route | None:
+def find_route(request: EmulatorRequest) -> Route | None:
     """Find the endpoint of a request, and store its ids in the request."""
     exact = ROUTES.get((request.method, request.path))
     if exact is not None:
         return exact
     parts = request.path.split("/")
     for method, pattern, route in _PATTERNS:
-        if method == request.method and len(parts) == len(pattern) and fits(parts, pattern):
+        if method == request.method and len(parts) == len(pattern) and path_matches(parts, pattern):
             request.ids = tuple(part for part, wanted in zip(parts, pattern, strict=True) if wanted == "*")
             return route
     return None
 
 
-def fits(parts: list[str], pattern: list[str]) -> bool:
+def path_matches(parts: list[str], pattern: list[str]) -> bool:
     """Whether every segment equals the pattern's, or the pattern allows any."""
     return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
 
@@ -91,13 +91,13 @@ def handle(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """Answer a request after its faults were applied; runs under the simulation's lock."""
     with simulation.lock:
         request.now = simulation.settle()
-        route = route_of(request)
+        route = find_route(request)
         if route is None:
             return refuse(404, "not_found", "Not found").reply
         try:
             check_key(simulation, request, route)
-            soon = simulation.limits.too_soon(route.endpoint, request.key or request.address, request.now)
-            return soon or route.handle(simulation, request)
+            too_soon = simulation.limits.interval_refusal(route.endpoint, request.key or request.address, request.now)
+            return too_soon or route.handle(simulation, request)
         except RefusedRequest as refusal:
             return refusal.reply
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -116,6 +116,6 @@ def check_key(simulation: Simulation, request: EmulatorRequest, route: Route) ->
             raise no_key()
         return
     if request.key != simulation.options.key:
-        usual = 404 if route.endpoint in SEARCHES else 401
-        raise bad_key(simulation.options.bad_key_status or usual)
+        default_status = 404 if route.endpoint in SEARCHES else 401
+        raise bad_key(simulation.options.bad_key_status or default_status)
     request.keyed = True

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.hardware import GPUS, GpuModel, gpu_named
-from gpuwatch.emulator.machines import EmulatedMachine, Slice, chance_fields, machine_fields
+from gpuwatch.emulator.machines import EmulatedMachine, Slice, machine_fields, random_fields
 
 MACHINE_SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 8, 10)
 
 
 @dataclass(slots=True)
-class Numbers:
+class IdSequences:
     """Issues ids that grow by uneven steps, like the marketplace's."""
 
     rng: random.Random
@@ -39,24 +39,24 @@ class Numbers:
         return tuple(range(first, first + count))
 
 
-def overlapping(gpus: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[tuple[int, ...]]:
+def nested_slices(gpus: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[tuple[int, ...]]:
     """Cut GPUs into one slice per size, each contained in the next: renting one takes all of them."""
-    wanted = [size for size in sizes if size < len(gpus)]
-    return [gpus[:size] for size in wanted] + ([gpus] if gpus else [])
+    smaller_sizes = [size for size in sizes if size < len(gpus)]
+    return [gpus[:size] for size in smaller_sizes] + ([gpus] if gpus else [])
 
 
-def seeded_machine(rng: random.Random, numbers: Numbers, now: float) -> EmulatedMachine:
+def seeded_machine(rng: random.Random, id_sequences: IdSequences, now: float) -> EmulatedMachine:
     """Draw a machine: model, size, price, trust and the figures around them."""
     gpu: GpuModel = rng.choices(GPUS, [gpu.weight for gpu in GPUS])[0]
     size = rng.choice(MACHINE_SIZES)
-    fields = machine_fields(gpu, now, size) | chance_fields(rng, gpu, now)
-    asked = max(0.02, round(gpu.usd_hour * 0.75 * rng.lognormvariate(0.15, 0.28), 2))  # what the host entered
-    price = asked / rng.choice((0.75, 0.75, 0.75, 0.775, 0.80))  # what the renter sees
+    fields = machine_fields(gpu, now, size) | random_fields(rng, gpu, now)
+    host_price = max(0.02, round(gpu.usd_hour * 0.75 * rng.lognormvariate(0.15, 0.28), 2))  # what the host entered
+    price = host_price / rng.choice((0.75, 0.75, 0.75, 0.775, 0.80))  # what the renter sees
     bid = price * rng.choice((0.4, 0.5, 0.6, 0.8, 1.0, 1.05))
     machine = EmulatedMachine(
-        numbers.next("machine"), rng.randrange(1, 650_000), gpu, numbers.gpus(size), fields, price, bid
+        id_sequences.next("machine"), rng.randrange(1, 650_000), gpu, id_sequences.gpus(size), fields, price, bid
     )
-    machine.slices = [machine.cut(gpus) for gpus in overlapping(machine.gpu_ids)]
+    machine.slices = [machine.make_slice(gpus) for gpus in nested_slices(machine.gpu_ids)]
     return machine
 
 
@@ -88,9 +88,9 @@ def odd_machine(rows: list[dict[str, Any]], now: float) -> EmulatedMachine:
 def odd_slice(row: dict[str, Any], now: float) -> Slice:
     """Make one slice of a recorded row, with keys that were added later and with current dates."""
     recorded_at = row["end_date"] - row["duration"]
-    later = {"target_reliability": 0.0, "sla_r_claim": 0.0, "sla_sigma_x": None, "sla_broker_rate": None}
-    kept = {key: value for key, value in row.items() if key not in ("id", "ask_contract_id", "duration")}
-    kept = later | kept | {"end_date": row["end_date"] - recorded_at + now}
+    added_fields = {"target_reliability": 0.0, "sla_r_claim": 0.0, "sla_sigma_x": None, "sla_broker_rate": None}
+    fields = {key: value for key, value in row.items() if key not in ("id", "ask_contract_id", "duration")}
+    fields = added_fields | fields | {"end_date": row["end_date"] - recorded_at + now}
     if row["start_date"] is not None:
-        kept["start_date"] = row["start_date"] - recorded_at + now
-    return Slice(tuple(row["gpu_ids"]), kept, row["dph_base"], row["min_bid"])
+        fields["start_date"] = row["start_date"] - recorded_at + now
+    return Slice(tuple(row["gpu_ids"]), fields, row["dph_base"], row["min_bid"])

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuwatch.emulator.answers import EmulatorReply, moved
+from gpuwatch.emulator.answers import EmulatorReply, moved_permanently
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.control_api import control
 from gpuwatch.emulator.fault_injection import apply_fault
-from gpuwatch.emulator.http_server import LoopbackService, packed
+from gpuwatch.emulator.http_server import LoopbackService, gzip_cached
 from gpuwatch.emulator.request import EmulatorRequest
-from gpuwatch.emulator.routes import handle, route_of
+from gpuwatch.emulator.routes import find_route, handle
 from gpuwatch.emulator.test_controls import MarketControls
 
 
@@ -55,12 +55,12 @@ class Marketplace(MarketControls, LoopbackService):
         if self._simulation.fleet.machines is not None:
             self._simulation.fleet.machines.close()
 
-    def loops(self) -> list[Callable[[], None]]:
+    def background_loops(self) -> list[Callable[[], None]]:
         """Start the market's own movement, if it has one."""
-        return [] if self._tick_every_s is None else [self._tick_on]
+        return [] if self._tick_every_s is None else [self._tick_periodically]
 
-    def _tick_on(self) -> None:
-        while not self.wire.stopping.wait(self._tick_every_s):
+    def _tick_periodically(self) -> None:
+        while not self.listener.stopping.wait(self._tick_every_s):
             self.tick()
 
     def answer(self, request: EmulatorRequest) -> EmulatorReply:
@@ -70,14 +70,14 @@ class Marketplace(MarketControls, LoopbackService):
         request.now = self.clock()
         self._log.append(request)
         if not request.path.endswith("/"):
-            return moved(request.path + "/")
-        route = route_of(request)
+            return moved_permanently(request.path + "/")
+        route = find_route(request)
         request.endpoint = route.endpoint if route else "unknown"
         if request.endpoint == "request_logs":
             request.params["_base"] = self.url
         fault = self.faults.draw(request.endpoint)
-        usual = partial(handle, self._simulation, request)
-        answer = usual() if fault is None else apply_fault(self._simulation, request, fault, usual)
+        handle_normally = partial(handle, self._simulation, request)
+        answer = handle_normally() if fault is None else apply_fault(self._simulation, request, fault, handle_normally)
         if self.options.gzip and request.gzip and len(answer.body) > 1000 and not answer.headers:
-            answer = replace(answer, body=packed(answer.body), headers=(("Content-Encoding", "gzip"),))
+            answer = replace(answer, body=gzip_cached(answer.body), headers=(("Content-Encoding", "gzip"),))
         return answer

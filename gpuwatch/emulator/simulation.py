@@ -77,14 +77,14 @@ class Simulation:
         self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
         self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day, options.search_every_s)
         self.account = RenterAccount(paid_at=int(clock()))
-        self.late: list[tuple[float, Any]] = []
+        self.delayed_effects: list[tuple[float, Any]] = []
 
     def settle(self) -> float:
         """Bring everything up to date and return the time: late effects first, then the instances."""
         with self.lock:
             now = self.clock()
-            due = [entry for entry in self.late if entry[0] <= now]
-            self.late = [entry for entry in self.late if entry[0] > now]
+            due = [entry for entry in self.delayed_effects if entry[0] <= now]
+            self.delayed_effects = [entry for entry in self.delayed_effects if entry[0] > now]
             for _, effect in due:
                 effect()
             self.fleet.settle(now)

@@ -10,17 +10,17 @@ from functools import partial
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.contracts import describe
+from gpuwatch.emulator.contracts import instance_row
 from gpuwatch.emulator.fault_rules import FaultRules
 from gpuwatch.emulator.increases import Proposal
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.instances import Fleet
 from gpuwatch.emulator.ledger import Ledger, TrafficCharge
-from gpuwatch.emulator.market import SOMEBODY
+from gpuwatch.emulator.market import OTHER_RENTER
 from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_request
 from gpuwatch.emulator.simulation import MarketplaceOptions, Simulation
 
-KEPT_REQUESTS = 20_000
+REQUEST_LOG_SIZE = 20_000
 # Options that can be changed while the marketplace is open; the others are read once.
 CHANGEABLE = frozenset({
     "list_lag_s", "list_omits_s", "omits_single", "page_cap", "gone_shape", "bad_key_status", "new_account",
@@ -28,28 +28,28 @@ CHANGEABLE = frozenset({
 })  # fmt: skip
 
 
-def has_load(_: Fleet, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
+def set_load(_: Fleet, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
     """Set its GPU utilisation, in percent."""
     one.gpu_util, one.trace = float(gpu_util), []
 
 
-def is_stopped_by_host(fleet: Fleet, one: EmulatedInstance, now: float) -> None:
+def stop_by_host(fleet: Fleet, one: EmulatedInstance, now: float) -> None:
     """Stop it like the renter, but with its GPUs taken: a start is queued until `give_back`."""
     fleet.stop(one, now)
-    fleet.market.hold(one.machine, one.gpus, SOMEBODY)
+    fleet.market.hold(one.machine, one.gpus, OTHER_RENTER)
 
 
-def is_stuck(_: Fleet, one: EmulatedInstance, __: float) -> None:
+def cancel_steps(_: Fleet, one: EmulatedInstance, __: float) -> None:
     """Keep its state for ever."""
     one.steps = []
 
 
-def differs(_: Fleet, one: EmulatedInstance, __: float, **shown: Any) -> None:
+def override_row(_: Fleet, one: EmulatedInstance, __: float, **fields: Any) -> None:
     """Make its row differ from the rented offer."""
-    one.shown |= shown
+    one.overrides |= fields
 
 
-def has_ssh_at(_: Fleet, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
+def set_ssh_address(_: Fleet, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
     """Set the address of its SSH server, proxy and direct, to one that a test started."""
     one.ssh = (str(host), int(port))
 
@@ -57,14 +57,14 @@ def has_ssh_at(_: Fleet, one: EmulatedInstance, __: float, *, host: str, port: i
 EVENTS: dict[str, Callable[..., None]] = {
     "outbid": partial(Fleet.outbid, as_stop=False),
     "outbid_as_stop": partial(Fleet.outbid, as_stop=True),
-    "resume": Fleet.rival_leaves,
-    "load": has_load,
+    "resume": Fleet.remove_rival,
+    "load": set_load,
     "stopped_by_owner": Fleet.stop,
-    "stopped_by_host": is_stopped_by_host,
-    "stuck": is_stuck,
+    "stopped_by_host": stop_by_host,
+    "stuck": cancel_steps,
     "recovers": Fleet.recover,
-    "differs": differs,
-    "ssh": has_ssh_at,
+    "differs": override_row,
+    "ssh": set_ssh_address,
 }
 
 
@@ -80,7 +80,7 @@ class MarketControls:
         self.options = MarketplaceOptions(**options)
         self.faults = FaultRules(self.options.seed)
         self._simulation = Simulation(self.options, clock)
-        self._log: deque[EmulatorRequest] = deque(maxlen=KEPT_REQUESTS)
+        self._log: deque[EmulatorRequest] = deque(maxlen=REQUEST_LOG_SIZE)
 
     # --- the market ------------------------------------------------------------------------------------------
 
@@ -92,8 +92,8 @@ class MarketControls:
             count: GPUs of the returned offer.
             usd_hour: for the GPUs of the whole offer; the disk is free unless `storage_cost` is given.
             fields: `min_bid`, `machine_id`, `host_id`, `verified`, `country`, `machine_gpus` and `slices` (a machine
-                sold in overlapping parts), `pinned` (False lets ticks move it), `defect` (a fate of `lifecycles.FATES`
-                for every instance on it), and any field of an offer.
+                sold in overlapping parts), `pinned` (False lets ticks move it), `defect` (one of
+                `lifecycles.LIFECYCLE_FAULTS`, for every instance on it), and any field of an offer.
 
         Returns:
             The offer's id.
@@ -118,18 +118,18 @@ class MarketControls:
         """Let somebody else rent an offer: it vanishes with all that overlap it."""
         with self._simulation.lock:
             market = self._simulation.market
-            market.take(market.listings[offer_id], SOMEBODY)
+            market.take(market.listings[offer_id], OTHER_RENTER)
 
     def occupy(self, instance_id: int) -> None:
         """Let somebody else rent the GPUs of a stopped instance: its next start is queued."""
         with self._simulation.lock:
             one = self._instance(instance_id)
-            self._simulation.market.hold(one.machine, one.gpus, SOMEBODY)
+            self._simulation.market.hold(one.machine, one.gpus, OTHER_RENTER)
 
     def give_back(self, machine_id: int) -> None:
         """End the other rental: the machine's GPUs are free again, and queued starts begin."""
         with self._simulation.lock:
-            self._simulation.market.release(self._simulation.market.machines[machine_id], SOMEBODY)
+            self._simulation.market.release(self._simulation.market.machines[machine_id], OTHER_RENTER)
             self._simulation.settle()
 
     def tick(self) -> None:
@@ -137,7 +137,7 @@ class MarketControls:
         with self._simulation.lock:
             self._simulation.market.tick()
 
-    def held(self) -> AbstractContextManager[bool]:
+    def locked(self) -> AbstractContextManager[bool]:
         """Hold the lock: changes inside become visible at once."""
         return self._simulation.lock
 
@@ -150,15 +150,15 @@ class MarketControls:
         """Return all listed offers like an on-demand search with 8 GB."""
         with self._simulation.lock:
             now = self.clock()
-            found = self._simulation.search.find({}, now)
-            return [one.row(found.query.view, now) for one in found.listings]
+            result = self._simulation.search.find({}, now)
+            return [one.row(result.query.view, now) for one in result.listings]
 
     # --- instances -------------------------------------------------------------------------------------------
 
     def instances(self) -> list[dict[str, Any]]:
         """Return the living instances as the API shows them."""
-        with self._settled() as now:
-            return [describe(one, now) for one in self._simulation.fleet.alive.values()]
+        with self._locked_now() as now:
+            return [instance_row(one, now) for one in self._simulation.fleet.alive.values()]
 
     def ordered(self, instance_id: int) -> dict[str, Any]:
         """Return the body of the create of an instance, including secrets; no log contains it."""
@@ -173,7 +173,7 @@ class MarketControls:
         unknown = sorted(set(options) - CHANGEABLE)
         if unknown:
             raise TypeError(f"{', '.join(unknown)} cannot be changed; {', '.join(sorted(CHANGEABLE))} can")
-        with self._settled() as now:
+        with self._locked_now() as now:
             for name, value in options.items():
                 setattr(self._simulation.options, name, value)
             self._simulation.fleet.charge(self._simulation.options.charge_factor, now)
@@ -194,11 +194,11 @@ class MarketControls:
             changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
                 `next_state`, `intended_status`, `gpu_util`.
         """
-        with self._settled() as now:
+        with self._locked_now() as now:
             one = self._instance(instance_id)
-            happens = EVENTS.get(what)
-            if happens is not None:
-                happens(self._simulation.fleet, one, now, **changes)
+            handler = EVENTS.get(what)
+            if handler is not None:
+                handler(self._simulation.fleet, one, now, **changes)
             else:
                 self._simulation.fleet.befall(one, {"actual_status": what, **changes}, now)
 
@@ -231,7 +231,7 @@ class MarketControls:
             trace: (seconds from now, percentage from then on); None is "not measured". An instance that does not run,
                 or has run for less than `Delays.measured_s`, shows null.
         """
-        with self._settled() as now:
+        with self._locked_now() as now:
             self._instance(instance_id).trace = sorted(
                 ((now + float(after_s), percent) for after_s, percent in trace), key=lambda entry: entry[0]
             )
@@ -240,8 +240,8 @@ class MarketControls:
 
     def ends(self, instance_id: int, after_s: float) -> None:
         """Let a contract end this many seconds from now: its instance is then stopped, and deleted 48 hours later."""
-        with self._settled() as now:
-            self._simulation.fleet.end_at(self._instance(instance_id), now + after_s, now)
+        with self._locked_now() as now:
+            self._simulation.fleet.set_end(self._instance(instance_id), now + after_s, now)
 
     def propose_increase(self, instance_id: int, *, gpu_usd_hour: float, **terms: Any) -> int:
         """Let the host announce another price for a running contract.
@@ -254,19 +254,19 @@ class MarketControls:
         Returns:
             The number with which it is accepted or rejected.
         """
-        with self._settled() as now:
-            asked = Proposal(gpu_usd_hour, **terms)
-            return self._simulation.fleet.announce(self._instance(instance_id), asked, now)
+        with self._locked_now() as now:
+            proposal = Proposal(gpu_usd_hour, **terms)
+            return self._simulation.fleet.announce(self._instance(instance_id), proposal, now)
 
     def increase_answers(self) -> dict[int, str]:
         """Return the results of announcements: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
-        with self._settled():
+        with self._locked_now():
             found = self._simulation.fleet.increases
             return dict.fromkeys(found.pending, "pending") | found.answers
 
     def raise_price(self, instance_id: int, factor: float) -> None:
         """Multiply the price of a running contract at once, including the disk, without an announcement."""
-        with self._settled() as now:
+        with self._locked_now() as now:
             one = self._instance(instance_id)
             self._simulation.fleet.change_rates(one, one.base_usd_hour * factor, one.row["storage_cost"] * factor, now)
 
@@ -274,7 +274,7 @@ class MarketControls:
 
     def transfer(self, instance_id: int, *, down_gb: float = 0.0, up_gb: float = 0.0) -> None:
         """Let an instance move data, at its offer's prices per GB."""
-        with self._settled() as now:
+        with self._locked_now() as now:
             row = self._instance(instance_id).row
             factor = Decimal(repr(self._simulation.fleet.charge_factor))
             for kind, gb, cost in (("bwd", down_gb, row["inet_down_cost"]), ("bwu", up_gb, row["inet_up_cost"])):
@@ -285,12 +285,12 @@ class MarketControls:
     @property
     def credit_usd(self) -> float:
         """The account's credit; setting it adds or removes the difference."""
-        with self._settled() as now:
+        with self._locked_now() as now:
             return self._simulation.fleet.credit(now)
 
     @credit_usd.setter
     def credit_usd(self, usd: float) -> None:
-        with self._settled() as now:
+        with self._locked_now() as now:
             self._simulation.fleet.credit_usd = usd + float(self._simulation.ledger.spent_usd(now))
 
     # --- audits ----------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class MarketControls:
         return [logged_request(request) for request in list(self._log)]
 
     @contextmanager
-    def _settled(self) -> Iterator[float]:
+    def _locked_now(self) -> Iterator[float]:
         """Hold the lock, and yield the time up to which everything has happened."""
         with self._simulation.lock:
             yield self._simulation.settle()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from gpuwatch.emulator.answers import EmulatorReply, reply, text
+from gpuwatch.emulator.answers import EmulatorReply, reply, text_reply
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
@@ -46,7 +46,7 @@ class PricePages(ProviderServer):
         """Return one region by its long name; a plain refusal for one without these pages."""
         region = next((code for code, name in _LOCATIONS.items() if name == location), None)
         if region is None:
-            return text("<Error><Code>AccessDenied</Code></Error>", 404, "application/xml")
+            return text_reply("<Error><Code>AccessDenied</Code></Error>", 404, "application/xml")
         rows = {
             f"{sold.type} Linux": {
                 "rateCode": sold.type, "price": sold.on_demand, "Location": location, "Instance Type": sold.type,

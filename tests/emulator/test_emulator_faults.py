@@ -65,7 +65,7 @@ def test_a_late_request_takes_effect_only_after_the_client_gave_up(opened: Any) 
     one.market.faults.add("create", "late", after_s=30)
     assert isinstance(attempt(one, one.market.publish(), answer_s=0.3), httpx.TimeoutException)
     until = time.monotonic() + 60
-    while not one.market._simulation.late and time.monotonic() < until:
+    while not one.market._simulation.delayed_effects and time.monotonic() < until:
         time.sleep(0.01)
     one.clock.advance(29)
     assert one.market.ledger.creates == ()

@@ -97,7 +97,7 @@ def test_a_late_renewal_does_not_shorten_a_lease(run: RunOnMachine) -> None:
 
 def test_a_wrong_clock_changes_nothing(run: RunOnMachine) -> None:
     """It neither ends at once, nor runs forever."""
-    run.machine.shadow("date", "echo 4000000000")
+    run.machine.override_program("date", "echo 4000000000")
     try:
         run.prepare(FOR_EVER)
         run.start(lease_s=3)
@@ -139,7 +139,7 @@ def test_a_command_without_any_runner_is_ended_by_the_next_question(run: RunOnMa
 
 def test_a_machine_that_is_slow_to_start_is_not_taken_for_dead(run: RunOnMachine) -> None:
     """Seconds may pass between the start and the first line of the runner."""
-    run.machine.shadow("setsid", 'sleep 5; exec /usr/bin/setsid "$@"')
+    run.machine.override_program("setsid", 'sleep 5; exec /usr/bin/setsid "$@"')
     try:
         run.prepare("echo once\n")
         run.start()
@@ -152,7 +152,7 @@ def test_a_machine_that_is_slow_to_start_is_not_taken_for_dead(run: RunOnMachine
 
 def test_a_run_that_was_taken_for_dead_does_not_start_after_all(run: RunOnMachine) -> None:
     """Its successor may already run, here or elsewhere."""
-    run.machine.shadow("setsid", 'sleep 2; exec /usr/bin/setsid "$@"')
+    run.machine.override_program("setsid", 'sleep 2; exec /usr/bin/setsid "$@"')
     try:
         run.prepare("touch ran\n")
         run.start()
@@ -245,7 +245,7 @@ def test_the_end_is_known_although_the_disk_is_full(run: RunOnMachine) -> None:
     run.prepare("while [ ! -e go ]; do sleep 0.1; done; exit 7\n")
     run.start()
     run.until(lambda status: status.phase is RunPhase.RUNNING)
-    run.machine.shadow("mv", f'[ -e {run.folder}/reserve ] && exit 1; exec /bin/mv "$@"')
+    run.machine.override_program("mv", f'[ -e {run.folder}/reserve ] && exit 1; exec /bin/mv "$@"')
     try:
         (run.work / "go").touch()
         assert run.ended().exit_code == 7

@@ -100,7 +100,7 @@ def test_a_folder_is_sent(shell: OpenSshShell, machine: MachineSshd, tmp_path: P
     (tmp_path / "data/deep/a b.bin").write_bytes(bytes(range(256)) * 50)
     target = "with rsync" if has_rsync else "with tar"
     if not has_rsync:
-        machine.shadow("rsync", "exit 127")
+        machine.override_program("rsync", "exit 127")
     try:
         for _ in range(2):
             shell.send(tmp_path / "data", target, timeout_s=60)

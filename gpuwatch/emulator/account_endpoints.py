@@ -11,21 +11,21 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.answers import EmulatorReply, bare, refuse, reply
+from gpuwatch.emulator.answers import EmulatorReply, bare_refusal, refuse, reply
 from gpuwatch.emulator.orders import instance_of, is_number
 from gpuwatch.emulator.query import OPERATORS
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 
-KEYS = ("ssh-", "ecdsa-", "sk-")
+KEY_PREFIXES = ("ssh-", "ecdsa-", "sk-")
 MONTH_H = 720
 
 
 def attach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """POST instances/{id}/ssh/: add a public key, once."""
-    instance = instance_of(simulation, request.contract())
+    instance = instance_of(simulation, request.path_id())
     key = request.body().get("ssh_key")
-    if not isinstance(key, str) or not key.startswith(KEYS):
+    if not isinstance(key, str) or not key.startswith(KEY_PREFIXES):
         raise refuse(400, "invalid_args", "Invalid SSH key")
     keys = simulation.account.instance_keys.setdefault(instance.id, {})
     if key in keys.values():
@@ -36,13 +36,13 @@ def attach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorRepl
 
 def attached_keys(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET instances/{id}/ssh/: the keys of one instance."""
-    keys = simulation.account.instance_keys.get(instance_of(simulation, request.contract()).id, {})
+    keys = simulation.account.instance_keys.get(instance_of(simulation, request.path_id()).id, {})
     return reply({"success": True, "ssh_keys": [{"id": number, "public_key": key} for number, key in keys.items()]})
 
 
 def detach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """DELETE instances/{id}/ssh/{key}/: by its number in the list."""
-    keys = simulation.account.instance_keys.get(instance_of(simulation, request.contract()).id, {})
+    keys = simulation.account.instance_keys.get(instance_of(simulation, request.path_id()).id, {})
     number = request.ids[1]
     if not number.isdigit() or keys.pop(int(number), None) is None:
         raise refuse(404, "not_found", f"SSH key {number:.40} not found")
@@ -52,7 +52,7 @@ def detach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorRepl
 def templates(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET template/: the account's templates that pass `select_filters`."""
     filters = _filters(request)
-    found = [one for one in simulation.account.templates.values() if _passes(one, filters)]
+    found = [one for one in simulation.account.templates.values() if _matches(one, filters)]
     return reply({"success": True, "templates_found": len(found), "templates": found})
 
 
@@ -62,61 +62,61 @@ def create_template(simulation: Simulation, request: EmulatorRequest) -> Emulato
     if not isinstance(body.get("image"), str) or not body["image"]:
         raise refuse(400, "invalid_args", "Invalid args: 'image' is missing")
     hash_id = hashlib.sha256(msgspec.json.encode(body, order="sorted")).hexdigest()[:32]
-    kept = simulation.account.templates
-    made = body | {"creator_id": simulation.options.account_id, "created_at": request.now, "count_created": 0}
-    number = 1 + max((one["id"] for one in kept.values()), default=0)
-    template = kept.setdefault(hash_id, {"id": number, "hash_id": hash_id, **made})
+    stored = simulation.account.templates
+    fields = body | {"creator_id": simulation.options.account_id, "created_at": request.now, "count_created": 0}
+    number = 1 + max((one["id"] for one in stored.values()), default=0)
+    template = stored.setdefault(hash_id, {"id": number, "hash_id": hash_id, **fields})
     return reply({"success": True, "msg": "Template created.", "template": template})
 
 
 def delete_template(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """DELETE template/: by hash or number."""
-    body, kept = request.body(), simulation.account.templates
-    wanted = ("hash_id", body["hash_id"]) if body.get("hash_id") else ("id", body.get("template_id"))
-    found = [hash_id for hash_id, one in kept.items() if one[wanted[0]] == wanted[1]]
+    body, stored = request.body(), simulation.account.templates
+    criterion = ("hash_id", body["hash_id"]) if body.get("hash_id") else ("id", body.get("template_id"))
+    found = [hash_id for hash_id, one in stored.items() if one[criterion[0]] == criterion[1]]
     if not found:
         raise refuse(404, "not_found", "Template not found")
-    del kept[found[0]]
+    del stored[found[0]]
     return reply({"success": True, "msg": "Template deleted."})
 
 
 def invoices(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET v1 invoices/: the one payment behind the account's credit, if its day is requested."""
     filters = _filters(request)
-    span, service = filters.get("when", {}), filters.get("service", {})
-    ends = [end for end in (span.get("gte"), span.get("lte")) if is_number(end)]
-    if len(ends) < 2:
+    period, service = filters.get("when", {}), filters.get("service", {})
+    bounds = [end for end in (period.get("gte"), period.get("lte")) if is_number(end)]
+    if len(bounds) < 2:
         raise refuse(400, None, "Must provide both 'when' gte and lte filters for invoices")
-    paid = simulation.account.paid_at
-    asked = ends[0] <= paid <= ends[1] and _fits("stripe_payments", service)
-    rows = [_payment(simulation)] if asked else []
+    paid_at = simulation.account.paid_at
+    is_requested = bounds[0] <= paid_at <= bounds[1] and _value_matches("stripe_payments", service)
+    rows = [_payment(simulation)] if is_requested else []
     return reply({"success": True, "count": len(rows), "total": len(rows), "next_token": None, "results": rows})
 
 
 def invoices_v0(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET users/me/invoices/: the deprecated endpoint; only payments, because charges are at charges/."""
-    paid = simulation.account.paid_at
-    ends = [request.param("sdate", 0), request.param("edate", request.now)]
-    if not all(is_number(end) for end in ends):
+    paid_at = simulation.account.paid_at
+    bounds = [request.param("sdate", 0), request.param("edate", request.now)]
+    if not all(is_number(end) for end in bounds):
         raise refuse(400, "invalid_args", "Invalid args: 'sdate' and 'edate' are Unix seconds")
-    asked = ends[0] <= paid <= ends[1]
+    is_requested = bounds[0] <= paid_at <= bounds[1]
     amount = simulation.options.credit_usd
     row = {"id": 1, "description": "Stripe payment", "quantity": "", "rate": "", "amount": amount, "type": "payment"}
     credit = round(simulation.fleet.credit(request.now), 6)
     current = {"charges": round(amount - credit, 6), "service_fee": 0.0, "total": round(amount - credit, 6)}
-    rows = [row | {"timestamp": paid, "instance_id": None}] if asked else []
+    rows = [row | {"timestamp": paid_at, "instance_id": None}] if is_requested else []
     return reply({"success": True, "invoices": rows, "current": current | {"credit": credit}})
 
 
 def prepay(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/prepay/{id}/: cheaper GPUs from now on; the amount stays in the credit until it is used."""
-    instance, amount = instance_of(simulation, request.contract()), request.body().get("amount")
+    instance, amount = instance_of(simulation, request.path_id()), request.body().get("amount")
     if not is_number(amount) or amount <= 0 or instance.is_bid:
         raise refuse(400, "invalid_args", "Invalid args: 'amount' of an on-demand instance")
     if amount > simulation.fleet.credit(request.now):
         raise refuse(400, "insufficient_credit", "You lack credit, see the billing page.")
     months = amount / ((instance.base_usd_hour + instance.disk_usd_hour) * MONTH_H)
-    rate = _discount(months)
+    rate = _discount_rate(months)
     gpu, disk = instance.base_usd_hour * (1 - rate), instance.row["storage_cost"]
     simulation.fleet.change_rates(instance, gpu, disk, request.now)
     return reply({"success": True, "timescale": months, "discount_rate": rate})
@@ -130,19 +130,21 @@ def _filters(request: EmulatorRequest) -> dict[str, dict[str, Any]]:
     """
     filters = request.param("select_filters") or {}
     if not isinstance(filters, dict) or not all(isinstance(one, dict) for one in filters.values()):
-        raise bare(400, "invalid_request", "Error in query parameters: Input should be a valid dictionary")
+        raise bare_refusal(400, "invalid_request", "Error in query parameters: Input should be a valid dictionary")
     unknown = [op for operations in filters.values() for op in operations if op not in OPERATORS]
     if unknown:
-        raise bare(400, "invalid_request", f"Error in query parameters: unknown operator {unknown[0]:.40}")
+        raise bare_refusal(400, "invalid_request", f"Error in query parameters: unknown operator {unknown[0]:.40}")
     return filters
 
 
-def _passes(template: dict[str, Any], filters: dict[str, dict[str, Any]]) -> bool:
+def _matches(template: dict[str, Any], filters: dict[str, dict[str, Any]]) -> bool:
     """Whether a template has every requested column, with a matching value."""
-    return all(column in template and _fits(template[column], asked) for column, asked in filters.items())
+    return all(
+        column in template and _value_matches(template[column], operations) for column, operations in filters.items()
+    )
 
 
-def _fits(value: Any, operations: dict[str, Any]) -> bool:
+def _value_matches(value: Any, operations: dict[str, Any]) -> bool:
     """Whether a value passes every comparison; values that cannot be compared do not."""
     try:
         return all(OPERATORS[op](value, wanted) for op, wanted in operations.items())
@@ -152,10 +154,10 @@ def _fits(value: Any, operations: dict[str, Any]) -> bool:
 
 def _payment(simulation: Simulation) -> dict[str, Any]:
     """Return the row of the payment: incoming money is negative, as in the documented example."""
-    paid = simulation.account.paid_at
+    paid_at = simulation.account.paid_at
     return {
-        "start": paid,
-        "end": paid,
+        "start": paid_at,
+        "end": paid_at,
         "type": "credit",
         "source": "stripe",
         "description": "Manual billing from VISA ending in 4242",
@@ -165,6 +167,6 @@ def _payment(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _discount(months: float) -> float:
+def _discount_rate(months: float) -> float:
     """Return the discount: the client's 0.2 for one month and 0.3 for three, linear otherwise; at most 0.4."""
     return 0.2 * months if months < 1 else min(0.4, 0.15 + 0.05 * months)
