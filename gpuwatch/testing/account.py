@@ -24,10 +24,10 @@ class AccountSuite(Suite):
         return adapter.launcher
 
     def test_the_account_is_the_same_each_time(self, lookup: AccountLookup) -> None:
-        named = lookup.account_id()
-        assert named is not None
-        assert 0 < len(named) <= 200
-        assert lookup.account_id() == named
+        account_id = lookup.account_id()
+        assert account_id is not None
+        assert 0 < len(account_id) <= 200
+        assert lookup.account_id() == account_id
 
     def test_without_a_readable_answer_no_account_is_named(self, lookup: AccountLookup, relay: Relay) -> None:
         for status, body in ((500, b"{}"), (429, b"{}"), *((200, body) for body in UNREADABLE)):

@@ -7,67 +7,67 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-_DEEP: Final = "@deep@"
-_DEEP_JSON: Final = b"[" * 200_000 + b"]" * 200_000
-VALUES: Final[tuple[Any, ...]] = (
+_NESTING_MARKER: Final = "@deep@"
+_NESTED_JSON: Final = b"[" * 200_000 + b"]" * 200_000
+HOSTILE_VALUES: Final[tuple[Any, ...]] = (
     None, True, False, -1, 0, -0.0, 1e308, -1e308, 10**40, 2**63, 0.1, "", " ", "NaN", "Infinity", "-1", "1e999", "17",
     "x" * 5000, "\u202e\0\ud800", "<script>", "\x1b[31m", [], {}, [None], [[]], {"": None}, {"x": {"x": "x"}},
 )  # fmt: skip
 JUNK: Final[tuple[Any, ...]] = (None, 17, "x", [], True)
 
 
-def spoiled(body: bytes, seed: int, rate: float) -> bytes:
+def corrupted(body: bytes, seed: int, rate: float) -> bytes:
     """Return the answer with hostile values in about `rate` of its places; anything but JSON stays unchanged."""
-    value = _read(body)
+    value = _decode(body)
     if value is None:
         return body
-    dice = Random(seed)  # noqa: S311 - the same seed spoils the same places
-    return _written(_spoil(value, dice, rate))
+    rng = Random(seed)  # noqa: S311 - the same seed spoils the same places
+    return _encode(_corrupt(value, rng, rate))
 
 
 def with_junk(body: bytes) -> bytes:
     """Return the answer with invalid entries added to its lists of rows."""
-    value = _read(body)
+    value = _decode(body)
     if value is None:
         return body
     for rows in _lists_of_objects(value):
         rows[1:1] = JUNK
-    return _written(value)
+    return _encode(value)
 
 
-def _read(body: bytes) -> Any:
+def _decode(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
         return None
 
 
-def _written(value: Any) -> bytes:
-    return json.dumps(value).encode().replace(f'"{_DEEP}"'.encode(), _DEEP_JSON)
+def _encode(value: Any) -> bytes:
+    return json.dumps(value).encode().replace(f'"{_NESTING_MARKER}"'.encode(), _NESTED_JSON)
 
 
-def _spoil(value: Any, dice: Random, rate: float) -> Any:
+def _corrupt(value: Any, rng: Random, rate: float) -> Any:
     if isinstance(value, dict):
-        kept = {key: inner for key, inner in value.items() if dice.random() > rate / 4}
-        return {_key(key, dice, rate): _spoil(inner, dice, rate) for key, inner in kept.items()}
+        items = {key: child for key, child in value.items() if rng.random() > rate / 4}
+        return {_key(key, rng, rate): _corrupt(child, rng, rate) for key, child in items.items()}
     if isinstance(value, list):
-        return [_spoil(inner, dice, rate) for inner in value]
-    if dice.random() > rate:
+        return [_corrupt(child, rng, rate) for child in value]
+    if rng.random() > rate:
         return value
-    return _DEEP if dice.random() < 0.002 else dice.choice(VALUES)
+    return _NESTING_MARKER if rng.random() < 0.002 else rng.choice(HOSTILE_VALUES)
 
 
-def _key(key: str, dice: Random, rate: float) -> str:
-    return f"{key}_" if dice.random() < rate / 20 else key
+def _key(key: str, rng: Random, rate: float) -> str:
+    return f"{key}_" if rng.random() < rate / 20 else key
 
 
 def _lists_of_objects(value: Any) -> Iterator[list[Any]]:
-    inner: list[Any] = []
+    child: list[Any] = []
     if isinstance(value, dict):
-        inner = list(value.values())
+        child = list(value.values())
     elif isinstance(value, list):
-        inner = list(value)
+        child = list(value)
         if value and all(isinstance(one, dict) for one in value):
             yield value
-    for one in inner:
+    for one in child:
         yield from _lists_of_objects(one)

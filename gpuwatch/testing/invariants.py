@@ -14,22 +14,24 @@ from gpuwatch.ports import Answer, Instance
 from gpuwatch.ports.declarations import ProviderInfo
 
 _ID_LENGTH: Final = 64  # as in the store's columns
-_AT_LEAST_0: Final = (
+_NON_NEGATIVE: Final = (
     "quoted_disk_gb", "disk_usd_gb_month", "min_bid_usd_hour", "fee_rate", "vcpu", "ram_gib", "disk_free_gb",
     "download_mbps", "upload_mbps", "download_usd_gb", "upload_usd_gb", "cuda_max", "ports", "nvlink_gbps", "dlperf",
 )  # fmt: skip
-_TEXTS: Final = ("gpu", "gpu_family", "gpu_wire", "offer_id", "machine_id", "host_id", "region", "cpu_arch", "driver")
-_TERM_TEXTS: Final = ("seller", "instance_type", "interconnect", "note")
+_TEXT_FIELDS: Final = (
+    "gpu", "gpu_family", "gpu_wire", "offer_id", "machine_id", "host_id", "region", "cpu_arch", "driver",
+)  # fmt: skip
+_TERM_TEXT_FIELDS: Final = ("seller", "instance_type", "interconnect", "note")
 
 
 def offer_problems(offer: Offer, info: ProviderInfo) -> list[str]:
     """Return the invariants that an offer breaks; empty: none."""
-    return list(_of_offer(offer, info)) + list(_of_terms(offer.terms)) + _texts(offer, _TEXTS)
+    return list(_offer_problems(offer, info)) + list(_terms_problems(offer.terms)) + _text_problems(offer, _TEXT_FIELDS)
 
 
 def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
     """Return the invariants that an answer breaks, with its first broken offers."""
-    found = [f"{offer.offer_id!r}: {odd}" for offer in answer.offers for odd in offer_problems(offer, info)][:5]
+    found = [f"{offer.offer_id!r}: {problem}" for offer in answer.offers for problem in offer_problems(offer, info)][:5]
     identities = [offer.identity for offer in answer.offers]
     prices = [offer.quoted_usd_hour for offer in answer.offers]
     checks = {
@@ -41,24 +43,26 @@ def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
         "skipped has a count of 0": all(count > 0 for count in answer.skipped.values()),
         "a skip reason contains a value of the row": all(len(reason) <= 120 for reason in answer.skipped),
     }
-    return found + [text for text, sound in checks.items() if not sound]
+    return found + [text for text, is_met in checks.items() if not is_met]
 
 
 def instance_problems(instance: Instance) -> list[str]:
     """Return the invariants that an instance breaks."""
     numbers = ("listed_usd_hour", "stopped_usd_hour", "bid_usd_hour", "min_bid_usd_hour", "gpu_utilisation", "disk_gb")
-    found = [f"{name} is {getattr(instance, name)!r}" for name in numbers if not _is_0_or_more(getattr(instance, name))]
+    found = [
+        f"{name} is {getattr(instance, name)!r}" for name in numbers if not _is_non_negative(getattr(instance, name))
+    ]
     if not isinstance(instance.instance_id, str) or not 0 < len(instance.instance_id) <= _ID_LENGTH:
         found.append(f"instance_id is not a text of 1 to {_ID_LENGTH} characters: {instance.instance_id!r:.80}")
     for name in ("started_at", "ends_at", "maintenance_at"):
-        moment = getattr(instance, name)
-        if moment is not None and not _is_utc(moment):
+        timestamp = getattr(instance, name)
+        if timestamp is not None and not _is_utc(timestamp):
             found.append(f"{name} is not aware UTC")
-    return found + _texts(instance, ("status", "gpu", "gpu_wire", "ssh_host"))
+    return found + _text_problems(instance, ("status", "gpu", "gpu_wire", "ssh_host"))
 
 
-def _of_offer(offer: Offer, info: ProviderInfo) -> Iterator[str]:
-    sound = {
+def _offer_problems(offer: Offer, info: ProviderInfo) -> Iterator[str]:
+    checks = {
         "provider": offer.provider == info.name,
         "offer_id": 0 < len(offer.offer_id) <= _ID_LENGTH,
         "machine_id": offer.machine_id is None or 0 < len(offer.machine_id) <= _ID_LENGTH,
@@ -71,15 +75,15 @@ def _of_offer(offer: Offer, info: ProviderInfo) -> Iterator[str]:
         "country": offer.country is None or (len(offer.country) == 2 and offer.country.isupper()),
         "reliability": offer.reliability is None or 0 <= offer.reliability <= 1,
     }
-    for name in (*_AT_LEAST_0, *sound):
-        if not sound[name] if name in sound else not _is_0_or_more(getattr(offer, name)):
+    for name in (*_NON_NEGATIVE, *checks):
+        if not checks[name] if name in checks else not _is_non_negative(getattr(offer, name)):
             yield f"{name} is {getattr(offer, name)!r:.80}"
 
 
-def _of_terms(terms: OfferTerms) -> Iterator[str]:
+def _terms_problems(terms: OfferTerms) -> Iterator[str]:
     if not 0 < terms.gpu_fraction <= 1:
         yield f"terms.gpu_fraction is {terms.gpu_fraction!r}"
-    if not _is_0_or_more(terms.min_billing_s):
+    if not _is_non_negative(terms.min_billing_s):
         yield f"terms.min_billing_s is {terms.min_billing_s!r}"
     if not (len(terms.currency) == 3 and terms.currency.isupper()):
         yield f"terms.currency is {terms.currency!r}"
@@ -87,21 +91,21 @@ def _of_terms(terms: OfferTerms) -> Iterator[str]:
         yield f"terms.usd_rate of {terms.currency} is {terms.usd_rate!r}"
     if terms.currency != "USD" and not isinstance(terms.usd_rate_on, date):
         yield f"terms.usd_rate_on of {terms.currency} is missing"
-    yield from _texts(terms, _TERM_TEXTS)
+    yield from _text_problems(terms, _TERM_TEXT_FIELDS)
 
 
-def _texts(holder: object, names: tuple[str, ...]) -> list[str]:
+def _text_problems(struct: object, names: tuple[str, ...]) -> list[str]:
     """Return the names of texts that are not clean, or empty."""
-    return [f"{name} is not clean: {value!r:.80}" for name in names if not _is_clean(value := getattr(holder, name))]
+    return [f"{name} is not clean: {value!r:.80}" for name in names if not _is_clean(value := getattr(struct, name))]
 
 
 def _is_clean(value: object) -> bool:
     return value is None or (isinstance(value, str) and bool(value) and clean(value) == value)
 
 
-def _is_0_or_more(value: float | None) -> bool:
+def _is_non_negative(value: float | None) -> bool:
     return value is None or (math.isfinite(value) and value >= 0)
 
 
-def _is_utc(moment: datetime) -> bool:
-    return moment.utcoffset() == timedelta(0)
+def _is_utc(timestamp: datetime) -> bool:
+    return timestamp.utcoffset() == timedelta(0)

@@ -25,25 +25,25 @@ from gpuwatch.ports import InstanceState, Launcher, Order, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import OrderCheck
 from gpuwatch.testing.account import AccountSuite
-from gpuwatch.testing.hostile import spoiled, with_junk
+from gpuwatch.testing.hostile import corrupted, with_junk
 from gpuwatch.testing.invariants import instance_problems
-from gpuwatch.testing.lookup import LABEL, ODD_LISTS
+from gpuwatch.testing.lookup import LABEL, MALFORMED_LISTS
 from gpuwatch.testing.loopback import ReplyWriter
 from gpuwatch.testing.money import MoneySuite
 from gpuwatch.testing.ordered import OrderedSuite
-from gpuwatch.testing.relay import Relay, carries, relaying
+from gpuwatch.testing.relay import Relay, contains_text, relaying
 from gpuwatch.testing.suite import case, part
 
 SECRET = "kit-secret-value-7391"  # noqa: S105 not a real secret
-NOTHING_MADE = (OrderRefused, OfferGone)
-ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
-    (400, b"{}", NOTHING_MADE),
+NOT_CREATED = (OrderRefused, OfferGone)
+ORDER_STATUSES: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
+    (400, b"{}", NOT_CREATED),
     (401, b"{}", (OrderRefused,)),
     (402, b"{}", (OrderRefused,)),
     (403, b"{}", (OrderRefused,)),
-    (404, b"{}", NOTHING_MADE),
-    (409, b"{}", NOTHING_MADE),
-    (422, b"{}", NOTHING_MADE),
+    (404, b"{}", NOT_CREATED),
+    (409, b"{}", NOT_CREATED),
+    (422, b"{}", NOT_CREATED),
     (429, b"too many", (OrderRateLimited,)),
     (408, b"{}", (OutcomeUnknown,)),
     (500, b"", (OutcomeUnknown,)),
@@ -55,14 +55,14 @@ ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
     (200, b"null", (OutcomeUnknown,)),
     (200, b"[" * 200_000, (OutcomeUnknown,)),
 )
-LISTING: tuple[tuple[int, type[ProviderError]], ...] = (
+LIST_STATUSES: tuple[tuple[int, type[ProviderError]], ...] = (
     (401, KeyRejected),
     (500, ProviderDown),
     (502, ProviderDown),
     (404, ProviderError),
     (429, RateLimited),  # last, because it delays later requests
 )
-WISHES: dict[str, dict[str, Any]] = {
+ORDER_FEATURES: dict[str, dict[str, Any]] = {
     "ports": {"ports": ("8000", "53/udp")},
     "registry": {"registry": Registry(server="ghcr.io", username="me", password=SECRET)},
     "volume": {"volume": Volume(mount="/data", volume_id="17")},
@@ -82,60 +82,58 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         self, adapter: Adapter, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
     ) -> None:
         label = f"{LABEL}-abcdefgh-abcdefgh ".ljust(adapter.info.label_length, "x")[: adapter.info.label_length]
-        made = launcher.create(self.order(offers[0].offer_id, label))
-        assert made.starting
+        created = launcher.create(self.order(offers[0].offer_id, label))
+        assert created.starting
         assert relay.count(self.bench.creates) == 1
         [found] = launcher.list_instances()
         assert instance_problems(found) == []
-        assert (found.instance_id, found.label) == (made.instance_id, label)
+        assert (found.instance_id, found.label) == (created.instance_id, label)
         assert not found.spot
         assert found.state in (InstanceState.STARTING, InstanceState.RUNNING)
-        launcher.destroy(made.instance_id)
-        self.ended(place)
+        launcher.destroy(created.instance_id)
+        self.wait_for_end(place)
         assert list(launcher.list_instances()) == []
-        launcher.destroy(made.instance_id)  # again: no error
+        launcher.destroy(created.instance_id)  # again: no error
         assert list(launcher.list_instances()) == []
 
     def test_what_runs_is_reported_with_its_price(
         self, launcher: Launcher, offers: Sequence[Offer], place: Any
     ) -> None:
         launcher.create(self.order(offers[0].offer_id))
-        self.ended(place)
+        self.wait_for_end(place)
         [found] = launcher.list_instances()
-        stated = found.listed_usd_hour
-        assert stated is None or offers[0].quoted_usd_hour / 3 < stated < offers[0].quoted_usd_hour * 3, (
-            "cents, or per GPU?"
-        )
+        listed, quoted = found.listed_usd_hour, offers[0].quoted_usd_hour
+        assert listed is None or quoted / 3 < listed < quoted * 3, "cents, or per GPU?"
         assert found.gpu in (None, offers[0].gpu)
         assert found.gpu_count in (None, offers[0].gpu_count)
 
     @pytest.mark.parametrize(
-        "wish", [{"env": {"KIT_TOKEN": SECRET}}, {"onstart": f"echo {SECRET}"}], ids=["env", "start"]
+        "feature", [{"env": {"KIT_TOKEN": SECRET}}, {"onstart": f"echo {SECRET}"}], ids=["env", "start"]
     )
     def test_what_the_machine_is_to_know_is_sent(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, wish: dict[str, Any]
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, feature: dict[str, Any]
     ) -> None:
-        if self._refused(launcher, self.order(offers[0].offer_id, **wish)) is None:
-            assert any(carries(request, SECRET) for request in relay.requests)
-            assert any(carries(request, LABEL) for request in relay.requests)
+        if self._create_refusal(launcher, self.order(offers[0].offer_id, **feature)) is None:
+            assert any(contains_text(request, SECRET) for request in relay.requests)
+            assert any(contains_text(request, LABEL) for request in relay.requests)
 
     def test_many_are_all_listed(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
-        made = self._many(launcher, offers)
+        labels = self._create_many(launcher, offers)
         listed = launcher.list_instances()
-        assert sorted(one.instance_id for one in listed) == sorted(made)
-        assert sorted(one.label or "" for one in listed) == sorted(made.values())
+        assert sorted(one.instance_id for one in listed) == sorted(labels)
+        assert sorted(one.label or "" for one in listed) == sorted(labels.values())
 
     def test_ending_one_leaves_the_others(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
-        made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
-        launcher.destroy(made[0])
-        self.ended(place)
-        assert [one.instance_id for one in launcher.list_instances()] == made[1:]
+        instance_ids = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
+        launcher.destroy(instance_ids[0])
+        self.wait_for_end(place)
+        assert [one.instance_id for one in launcher.list_instances()] == instance_ids[1:]
 
     @part("pages")
     def test_a_missing_page_is_never_a_short_list(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
     ) -> None:
-        self._many(launcher, offers)
+        self._create_many(launcher, offers)
         relay.requests.clear()
         launcher.list_instances()
         pages = len(relay.requests)
@@ -158,17 +156,17 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     @part("ordering")
     def test_a_create_that_fails_is_sent_once(self, offers: Sequence[Offer], relay: Relay) -> None:
         order = self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET})
-        for status, body, usual in ORDERING:
-            other = self.rendered(status, Exception, OrderError)
+        for status, body, expected in ORDER_STATUSES:
+            override = self.expected_error(status, Exception, OrderError)
             relay.restore()
             relay.requests.clear()
             relay.fail(self.bench.creates, status, body)
             with case(f"{status} {body[:20]!r}"), self.bench.pointed_at(relay.url) as adapter:
                 assert adapter.launcher is not None
-                with pytest.raises(usual if other is Exception else other) as caught:
+                with pytest.raises(expected if override is Exception else override) as raised:
                     adapter.launcher.create(order)
                 assert relay.count(self.bench.creates) == 1
-                assert SECRET not in f"{caught.value!r} {caught.value}"
+                assert SECRET not in f"{raised.value!r} {raised.value}"
 
     @part("ordering")
     def test_no_error_shows_the_key_or_the_order(
@@ -176,11 +174,11 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     ) -> None:
         key = self.bench.key or "demo-key"
         relay.fail(self.bench.creates, 400, b'{"error": "wrong: Bearer %b"}' % key.encode())
-        with pytest.raises(OrderError) as caught:
+        with pytest.raises(OrderError) as raised:
             launcher.create(self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET}))
         for secret in (key, SECRET):
-            assert secret not in f"{caught.value!r} {caught.value} {launcher!r}"
-        assert "\n" not in str(caught.value)
+            assert secret not in f"{raised.value!r} {raised.value} {launcher!r}"
+        assert "\n" not in str(raised.value)
 
     @part("lost")
     @pytest.mark.parametrize("ending", [ReplyWriter.close, ReplyWriter.reset], ids=["closed", "reset"])
@@ -209,34 +207,34 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     def test_an_end_whose_answer_is_lost_is_not_repeated(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
     ) -> None:
-        made = launcher.create(self.order(offers[0].offer_id))
+        created = launcher.create(self.order(offers[0].offer_id))
         relay.requests.clear()
         relay.lose(self.bench.ends)
         with pytest.raises((OutcomeUnknown, ProviderError)):
-            launcher.destroy(made.instance_id)
+            launcher.destroy(created.instance_id)
         assert relay.count(self.bench.ends) == 1
         relay.restore()
-        self.ended(place)
+        self.wait_for_end(place)
         assert list(launcher.list_instances()) == []
 
     @part("lost")
     def test_an_end_that_fails_is_reported(self, launcher: Launcher, offers: Sequence[Offer], relay: Relay) -> None:
-        made = launcher.create(self.order(offers[0].offer_id))
+        created = launcher.create(self.order(offers[0].offer_id))
         for status in (401, 429, 500):
             relay.restore()
             relay.fail(self.bench.ends, status, b"{}")
             with pytest.raises((OrderError, ProviderError)):
-                launcher.destroy(made.instance_id)
+                launcher.destroy(created.instance_id)
         relay.restore()
-        assert [one.instance_id for one in launcher.list_instances()] == [made.instance_id]
+        assert [one.instance_id for one in launcher.list_instances()] == [created.instance_id]
 
     @part("not_sent")
     def test_what_never_left_is_refused_as_not_sent(self, offers: Sequence[Offer]) -> None:
         with self.bench.pointed_at("http://127.0.0.1:1") as adapter:
             assert adapter.launcher is not None
-            with pytest.raises(OrderRefused) as refused:
+            with pytest.raises(OrderRefused) as raised:
                 adapter.launcher.create(self.order(offers[0].offer_id))
-            assert refused.value.kind is RefusalKind.NOT_SENT
+            assert raised.value.kind is RefusalKind.NOT_SENT
 
     # --- unsupported operations --------------------------------------------------------------------------------------
 
@@ -255,46 +253,46 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     def test_what_it_cannot_do_is_refused_before_anything_is_sent(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
     ) -> None:
-        machines = _of_each_machine(offers)
-        for number, (name, wish) in enumerate(WISHES.items()):
+        machines = _one_per_machine(offers)
+        for number, (name, feature) in enumerate(ORDER_FEATURES.items()):
             relay.requests.clear()
-            order = self.order(machines[number % len(machines)].offer_id, **wish)
+            order = self.order(machines[number % len(machines)].offer_id, **feature)
             with case(name):
-                refused = self._refused(launcher, order)
-                assert relay.count(self.bench.creates) == (0 if refused else 1)
-                assert refused is None or refused.kind is RefusalKind.BAD_ORDER
-                assert SECRET not in str(refused)
+                refusal = self._create_refusal(launcher, order)
+                assert relay.count(self.bench.creates) == (0 if refusal else 1)
+                assert refusal is None or refusal.kind is RefusalKind.BAD_ORDER
+                assert SECRET not in str(refusal)
                 if isinstance(launcher, OrderCheck):  # `rehearse` reports before the rent what a rent would report
                     relay.requests.clear()
-                    assert str(self._checked(launcher, order)) == str(refused)
+                    assert str(self._check_refusal(launcher, order)) == str(refusal)
                     assert relay.requests == []
-                for made in launcher.list_instances():
-                    launcher.destroy(made.instance_id)
-                self.ended(place)
+                for instance in launcher.list_instances():
+                    launcher.destroy(instance.instance_id)
+                self.wait_for_end(place)
 
     def test_what_ends_itself_is_declared(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
         """`ProviderInfo.self_destruct` describes an order with it; without that, such an order is refused."""
-        wish = WISHES["self-destruction"] | WISHES["onstart"]
-        refused = self._refused(launcher, self.order(offers[0].offer_id, **wish))
-        assert (refused is None) == (self.bench.info.self_destruct is not None), refused
+        feature = ORDER_FEATURES["self-destruction"] | ORDER_FEATURES["onstart"]
+        refusal = self._create_refusal(launcher, self.order(offers[0].offer_id, **feature))
+        assert (refusal is None) == (self.bench.info.self_destruct is not None), refusal
 
-    def _checked(self, launcher: OrderCheck, order: Order) -> OrderRefused | None:
+    def _check_refusal(self, launcher: OrderCheck, order: Order) -> OrderRefused | None:
         try:
             launcher.check_order(order)
-        except OrderRefused as refused:
-            return refused
+        except OrderRefused as refusal:
+            return refusal
         return None
 
-    def _refused(self, launcher: Launcher, order: Order) -> OrderRefused | None:
+    def _create_refusal(self, launcher: Launcher, order: Order) -> OrderRefused | None:
         try:
             launcher.create(order)
-        except OrderRefused as refused:
-            return refused
+        except OrderRefused as refusal:
+            return refusal
         return None
 
     def test_an_offer_id_that_is_none_is_an_order_refused(self, launcher: Launcher) -> None:
         for offer_id in ("", "nonsense", "../../x", "a b\n", "x" * 5000, "1/2/3/4/5/6", "\u202e"):
-            with case(repr(offer_id[:20])), pytest.raises(NOTHING_MADE):
+            with case(repr(offer_id[:20])), pytest.raises(NOT_CREATED):
                 launcher.create(self.order(offer_id))
         assert list(launcher.list_instances()) == []
 
@@ -304,9 +302,9 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         with relaying(place.url) as relay, self.bench.pointed_at(relay.url, None) as adapter:
             if adapter.launcher is None:
                 return
-            with pytest.raises(OrderRefused) as refused:
+            with pytest.raises(OrderRefused) as raised:
                 adapter.launcher.create(self.order(offers[0].offer_id))
-            assert refused.value.kind is RefusalKind.KEY
+            assert raised.value.kind is RefusalKind.KEY
             with pytest.raises(KeyRejected):
                 adapter.launcher.list_instances()
 
@@ -314,17 +312,17 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
 
     @part("lists")
     def test_a_list_that_fails_says_why(self, launcher: Launcher, relay: Relay) -> None:
-        for status, error in LISTING:
+        for status, error in LIST_STATUSES:
             relay.restore()
             relay.fail("", status, b"{}")
-            with case(status), pytest.raises(self.rendered(status, error, ProviderError)):
+            with case(status), pytest.raises(self.expected_error(status, error, ProviderError)):
                 launcher.list_instances()
 
     @part("lists")
     def test_an_odd_list_is_never_an_empty_one(self, launcher: Launcher, relay: Relay) -> None:
         assert list(launcher.list_instances()) == []
         plain_array = relay.bodies[-1].lstrip().startswith(b"[")  # an empty list is then []
-        for body in ODD_LISTS:
+        for body in MALFORMED_LISTS:
             if plain_array and body == b"[]":
                 continue
             relay.restore()
@@ -337,39 +335,39 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     def test_a_hostile_list_is_an_error_or_whole(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, rate: float
     ) -> None:
-        made = len(self._many(launcher, offers[:2], 2))
+        count = len(self._create_many(launcher, offers[:2], 2))
         for seed in range(12):
             relay.requests.clear()
-            relay.spoil = lambda body, seed=seed: spoiled(body, seed, rate)
+            relay.corrupt = lambda body, seed=seed: corrupted(body, seed, rate)
             try:
                 found = launcher.list_instances()
             except ProviderError:
                 continue
-            assert [odd for one in found for odd in instance_problems(one)] == [], f"seed {seed}"
-            assert len(found) >= made, f"seed {seed}: a malformed instance must not be omitted"
+            assert [problem for one in found for problem in instance_problems(one)] == [], f"seed {seed}"
+            assert len(found) >= count, f"seed {seed}: a malformed instance must not be omitted"
 
     @part("lists")
     def test_junk_in_a_list_is_an_error_or_left_out(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
     ) -> None:
-        made = self._many(launcher, offers[:2], 2)
-        relay.spoil = with_junk
+        labels = self._create_many(launcher, offers[:2], 2)
+        relay.corrupt = with_junk
         try:
             found = {one.instance_id for one in launcher.list_instances()}
         except ProviderError:
             return
-        assert found == set(made)
+        assert found == set(labels)
 
-    def _many(self, launcher: Launcher, offers: Sequence[Offer], count: int = 0) -> dict[str, str]:
+    def _create_many(self, launcher: Launcher, offers: Sequence[Offer], count: int = 0) -> dict[str, str]:
         """Rent several; return their ids → labels."""
-        made = {}
-        machines = _of_each_machine(offers)
+        labels = {}
+        machines = _one_per_machine(offers)
         for n in range(count or self.bench.many):
             label = f"gpuwatch-many{n}"
-            made[launcher.create(self.order(machines[n % len(machines)].offer_id, label)).instance_id] = label
-        return made
+            labels[launcher.create(self.order(machines[n % len(machines)].offer_id, label)).instance_id] = label
+        return labels
 
 
-def _of_each_machine(offers: Sequence[Offer]) -> list[Offer]:
+def _one_per_machine(offers: Sequence[Offer]) -> list[Offer]:
     """Return one offer of each machine: if hosts sell, a rented machine has no second offer."""
     return list({offer.machine_id or offer.offer_id: offer for offer in offers}.values())

@@ -42,7 +42,7 @@ class ReplyWriter:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self.open = True
+        self.is_open = True
 
     def raw(self, data: bytes) -> None:
         self._connection.sendall(data)
@@ -50,21 +50,21 @@ class ReplyWriter:
     def answer(self, status: int = 200, body: object = b"", **headers: str) -> None:
         """Send a complete response; a body other than bytes is sent as JSON. `content_encoding="gzip"` is a header."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
         lines = [
             f"HTTP/1.1 {status} x",
-            *(f"{k}: {v}" for k, v in ({"content-length": str(len(data))} | named).items()),
+            *(f"{name}: {value}" for name, value in ({"content-length": str(len(data))} | header_fields).items()),
         ]
         self.raw("\r\n".join([*lines, "", ""]).encode() + data)
 
     def close(self) -> None:
-        self.open = False
+        self.is_open = False
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def reset(self) -> None:
         """Reset the connection: the other side gets "connection reset"."""
-        self.open = False
+        self.is_open = False
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._connection.close()
 
@@ -84,11 +84,11 @@ class Server:
 @contextmanager
 def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Serve until the block ends. `answer` runs once per request, on the connection's own thread."""
-    house = _LoopbackServer(answer, tls)
+    listener = _LoopbackServer(answer, tls)
     try:
-        yield house.server
+        yield listener.server
     finally:
-        house.close()
+        listener.close()
 
 
 class _LoopbackServer:
@@ -97,12 +97,12 @@ class _LoopbackServer:
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.server = Server(f"{'https' if tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}")
-        self._open: list[socket.socket] = []
+        self._connections: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
     def close(self) -> None:
-        for one in [self._listener, *self._open]:
+        for one in [self._listener, *self._connections]:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -114,36 +114,36 @@ class _LoopbackServer:
             while True:
                 connection, _ = self._listener.accept()
                 self.server.connections += 1
-                self._open.append(connection)
+                self._connections.append(connection)
                 self._threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
                 self._threads[-1].start()
 
-    def _serve(self, plain: socket.socket) -> None:
-        connection = plain
+    def _serve(self, raw_connection: socket.socket) -> None:
+        connection = raw_connection
         with suppress(OSError, ValueError):
             if self._tls is not None:
-                connection = self._tls.wrap_socket(plain, server_side=True)
-                self._open.append(connection)
+                connection = self._tls.wrap_socket(raw_connection, server_side=True)
+                self._connections.append(connection)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire = ReplyWriter(connection)
-            while wire.open and (request := _read(connection)):
+            writer = ReplyWriter(connection)
+            while writer.is_open and (request := _read(connection)):
                 self.server.requests.append(request)
-                self._answer(request, wire)
+                self._answer(request, writer)
         connection.close()
-        plain.close()
+        raw_connection.close()
 
 
 def _read(connection: socket.socket) -> ReceivedRequest | None:
     raw = b""
     while b"\r\n\r\n" not in raw:
-        piece = connection.recv(65536)
-        if not piece:
+        chunk = connection.recv(65536)
+        if not chunk:
             return None
-        raw += piece
+        raw += chunk
     head, _, body = raw.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
+    request_line, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     while len(body) < int(headers.get("content-length", "0")):
         body += connection.recv(65536)
-    method, target, _ = first.split(" ", 2)
+    method, target, _ = request_line.split(" ", 2)
     return ReceivedRequest(method, target, headers, body, raw)

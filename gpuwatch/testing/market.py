@@ -12,7 +12,7 @@ from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.ports.declarations import Adapter, ProviderInfo
 from gpuwatch.providers.toolkit.post_processing import listed_usd_hour
 from gpuwatch.testing.bench import Bench
-from gpuwatch.testing.hostile import spoiled, with_junk
+from gpuwatch.testing.hostile import corrupted, with_junk
 from gpuwatch.testing.invariants import answer_problems
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from gpuwatch.testing.relay import Relay
@@ -56,7 +56,7 @@ class MarketSuite(Suite):
         assert OfferKind.LIVE in info.kinds or not info.launches, "rentable offers must be live"
         assert info.billing.minimum_s >= 0
         assert info.billing.step_s >= 0
-        assert _odd_options(info) == []
+        assert _option_problems(info) == []
 
     def test_the_adapter_bears_its_name_everywhere(self, adapter: Adapter) -> None:
         assert adapter.name == adapter.market.name == self.bench.name
@@ -73,43 +73,47 @@ class MarketSuite(Suite):
             assert {offer.spot for offer in answer.offers} == {spot}
 
     def test_a_rental_type_that_it_lacks_is_answered_without_a_request(self, adapter: Adapter, relay: Relay) -> None:
-        lacking = [spot for spot in (False, True) if spot not in self.bench.info.spots]
-        if not lacking:
+        missing_types = [spot for spot in (False, True) if spot not in self.bench.info.spots]
+        if not missing_types:
             pytest.skip(f"{self.bench.name} has both rental types")
-        answer = adapter.market.search(Query(spot=lacking[0]))
+        answer = adapter.market.search(Query(spot=missing_types[0]))
         assert (list(answer.offers), answer.completeness) == ([], Completeness.COMPLETE)
         assert relay.requests == []
 
     def test_asked_again_an_offer_is_the_same(self, place: Any) -> None:
-        seen = []
+        searches = []
         for _ in range(2):
             with self.bench.pointed_at(place.url) as adapter:
                 offers = adapter.market.search(Query()).offers
-                seen.append({(offer.identity, offer.offer_id) for offer in offers})
-        assert seen[0] == seen[1]
+                searches.append({(offer.identity, offer.offer_id) for offer in offers})
+        assert searches[0] == searches[1]
 
     @part("narrowing")
     def test_a_gpu_narrows_the_answer(self, adapter: Adapter) -> None:
         gpu = self.bench.gpu
-        everything = adapter.market.search(Query()).offers
+        all_offers = adapter.market.search(Query()).offers
         found = adapter.market.search(Query(gpus=(gpu,))).offers
         assert len(found) >= 2
         assert {offer.gpu for offer in found} == {gpu}
-        assert {o.identity for o in found} == {o.identity for o in everything if o.gpu == gpu}
+        assert {offer.identity for offer in found} == {offer.identity for offer in all_offers if offer.gpu == gpu}
 
     @part("narrowing")
     def test_a_price_narrows_the_answer(self, adapter: Adapter) -> None:
-        everything = adapter.market.search(Query(gpus=(self.bench.gpu,))).offers
-        middle = everything[len(everything) // 2].quoted_usd_hour
-        cheap = adapter.market.search(Query(gpus=(self.bench.gpu,), max_listed_usd_hour=middle)).offers
-        assert [o.offer_id for o in cheap] == [o.offer_id for o in everything if o.quoted_usd_hour <= middle]
+        all_offers = adapter.market.search(Query(gpus=(self.bench.gpu,))).offers
+        median_usd_hour = all_offers[len(all_offers) // 2].quoted_usd_hour
+        cheap = adapter.market.search(Query(gpus=(self.bench.gpu,), max_listed_usd_hour=median_usd_hour)).offers
+        assert [offer.offer_id for offer in cheap] == [
+            offer.offer_id for offer in all_offers if offer.quoted_usd_hour <= median_usd_hour
+        ]
 
     @part("narrowing")
     def test_a_number_of_gpus_narrows_the_answer(self, adapter: Adapter) -> None:
-        everything = adapter.market.search(Query()).offers
-        count = everything[0].gpu_count
+        all_offers = adapter.market.search(Query()).offers
+        count = all_offers[0].gpu_count
         found = adapter.market.search(Query(count_min=count, count_max=count)).offers
-        assert {o.identity for o in found} == {o.identity for o in everything if o.gpu_count == count}
+        assert {offer.identity for offer in found} == {
+            offer.identity for offer in all_offers if offer.gpu_count == count
+        }
         assert list(adapter.market.search(Query(count_min=10_000)).offers) == []
 
     @part("narrowing")
@@ -119,31 +123,31 @@ class MarketSuite(Suite):
 
     @part("narrowing")
     def test_more_disk_is_never_cheaper(self, adapter: Adapter) -> None:
-        priced = [
+        prices = [
             {offer.identity: listed_usd_hour(offer, query) for offer in adapter.market.search(query).offers}
             for query in (Query(disk_gb=20.0), Query(disk_gb=200.0))
         ]
-        assert all(priced[1][one] >= usd * 0.999 for one, usd in priced[0].items() if one in priced[1])
+        assert all(prices[1][one] >= usd * 0.999 for one, usd in prices[0].items() if one in prices[1])
 
     @part("keyless")
     def test_without_a_key_it_answers_or_says_that_it_wants_one(self, place: Any) -> None:
         if self.bench.info.own_credentials or self.bench.key is None:
             pytest.skip(f"{self.bench.name} receives no key from gpuwatch")
         with self.bench.pointed_at(place.url) as adapter:
-            with_key = adapter.market.search(Query()).offers
+            keyed_offers = adapter.market.search(Query()).offers
         with self.bench.pointed_at(place.url, None) as adapter:
             if not self.bench.info.searches_without_key:
                 with pytest.raises(KeyRejected):
                     adapter.market.search(Query())
                 return
-            without = adapter.market.search(Query()).offers
-        assert [offer.offer_id for offer in without] == [offer.offer_id for offer in with_key]
+            keyless_offers = adapter.market.search(Query()).offers
+        assert [offer.offer_id for offer in keyless_offers] == [offer.offer_id for offer in keyed_offers]
 
     @part("statuses")
     def test_every_status_has_its_own_error(self) -> None:
         for status, error in STATUSES:
             with case(status):
-                text = _raised(self.bench, status, b"{}", self.rendered(status, error, ProviderError))
+                text = _error_text(self.bench, status, b"{}", self.expected_error(status, error, ProviderError))
                 assert text.startswith(f"{self.bench.name}: ")
                 assert "\n" not in text
 
@@ -151,24 +155,24 @@ class MarketSuite(Suite):
     def test_an_answer_that_is_none_is_never_a_market_without_offers(self) -> None:
         for name, body in GARBAGE.items():
             with case(name):
-                _raised(self.bench, 200, body, PayloadChanged)
+                _error_text(self.bench, 200, body, PayloadChanged)
 
     @part("statuses")
     def test_no_error_shows_the_key(self) -> None:
         key = self.bench.key or "demo-key"
-        text = _raised(self.bench, 400, b'{"error": "bad key %b"}' % key.encode(), ProviderError)
+        text = _error_text(self.bench, 400, b'{"error": "bad key %b"}' % key.encode(), ProviderError)
         assert key not in text
 
     @part("losses")
     @pytest.mark.parametrize("fault", ["refused", "closed", "reset", "cut", "silent"])
     def test_every_loss_of_connection_is_a_provider_that_is_down(self, fault: str) -> None:
-        def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:
             if fault == "cut":
-                wire.raw(b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"offers": [')
+                writer.raw(b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"offers": [')
             if fault in {"closed", "cut"}:
-                wire.close()
+                writer.close()
             elif fault == "reset":
-                wire.reset()
+                writer.reset()
             # empty: no bytes at all
 
         with serving(answer) as server:
@@ -182,20 +186,20 @@ class MarketSuite(Suite):
         for seed in range(4):
             spots = self.bench.info.spots
             relay.requests.clear()
-            relay.spoil = lambda body, seed=seed: spoiled(body, seed, rate)
+            relay.corrupt = lambda body, seed=seed: corrupted(body, seed, rate)
             with case(f"seed {seed}"):
-                answer = self._asked(relay.url, spots[seed % len(spots)])
+                answer = self._search(relay.url, spots[seed % len(spots)])
                 assert answer is None or answer_problems(answer, self.bench.info) == []
 
     @part("hostile")
     def test_rows_that_are_none_leave_the_others(self, place: Any, relay: Relay) -> None:
-        sound, relay.spoil = self._asked(place.url, False), with_junk
-        found = self._asked(relay.url, False)
-        assert sound is not None
+        expected, relay.corrupt = self._search(place.url, False), with_junk
+        found = self._search(relay.url, False)
+        assert expected is not None
         assert found is not None, "junk rows must not reject the whole answer"
-        assert [offer.offer_id for offer in found.offers] == [offer.offer_id for offer in sound.offers]
+        assert [offer.offer_id for offer in found.offers] == [offer.offer_id for offer in expected.offers]
 
-    def _asked(self, url: str, spot: bool) -> Answer | None:
+    def _search(self, url: str, spot: bool) -> Answer | None:
         with self.bench.pointed_at(url) as adapter:
             try:
                 return adapter.market.search(Query(spot=spot))
@@ -203,21 +207,21 @@ class MarketSuite(Suite):
                 return None
 
 
-def _raised(bench: Bench, status: int, body: bytes, error: type[Exception]) -> str:
-    answered = serving(lambda request, wire: wire.answer(status, body))
-    with answered as server, bench.pointed_at(server.url) as adapter, pytest.raises(error) as caught:
+def _error_text(bench: Bench, status: int, body: bytes, error: type[Exception]) -> str:
+    serving_answer = serving(lambda request, writer: writer.answer(status, body))
+    with serving_answer as server, bench.pointed_at(server.url) as adapter, pytest.raises(error) as raised:
         adapter.market.search(Query(spot=bench.info.spots[0]))
-    return str(caught.value)
+    return str(raised.value)
 
 
-def _odd_options(info: ProviderInfo) -> list[str]:
+def _option_problems(info: ProviderInfo) -> list[str]:
     """Return options whose default does not match their kind, or that cannot be set."""
     kinds = {"text": str, "number": int | float, "integer": int, "switch": bool, "texts": tuple}
-    odd = []
+    problems = []
     for spec in info.options:
         if spec.default is not None and not isinstance(spec.default, kinds[spec.kind]):
-            odd.append(f"{spec.name}: the default is not a {spec.kind}")
+            problems.append(f"{spec.name}: the default is not a {spec.kind}")
         if not spec.about or "\n" in spec.about or not spec.name.isidentifier() or not spec.name.islower():
-            odd.append(f"{spec.name}: expected a lower-case name and a one-line description")
+            problems.append(f"{spec.name}: expected a lower-case name and a one-line description")
     names = [spec.name for spec in info.options]
-    return odd + [f"{name}: twice" for name in set(names) if names.count(name) > 1]
+    return problems + [f"{name}: twice" for name in set(names) if names.count(name) > 1]

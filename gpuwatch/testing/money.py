@@ -26,8 +26,8 @@ class MoneySuite(Suite):
     @part("lists")
     def test_money_that_cannot_be_read_is_an_error_or_left_out(self, launcher: Launcher, relay: Relay) -> None:
         relay.fail("", 500)
-        for ask in (launcher.credit_usd, lambda: launcher.charges(DAY, DAY)):
+        for read in (launcher.credit_usd, lambda: launcher.charges(DAY, DAY)):
             try:
-                assert ask() is None
+                assert read() is None
             except ProviderError:
                 assert relay.requests != []

@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.ports import InstanceLookup, Launcher
 from gpuwatch.testing.lookup import LookupSuite
-from gpuwatch.testing.relay import Relay, carries, line_of
+from gpuwatch.testing.relay import Relay, contains_text, request_text
 from gpuwatch.testing.suite import case, part
 
 IMAGE: Final = "ghcr.io/kit/image-7391:17"
@@ -24,18 +24,22 @@ class OrderedSuite(LookupSuite):
     def test_the_disk_that_is_priced_is_the_disk_that_is_ordered(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
     ) -> None:
-        priced = [one for one in offers if one.disk_usd_gb_month]
-        if not priced:
+        candidates = [one for one in offers if one.disk_usd_gb_month]
+        if not candidates:
             pytest.skip(f"{self.bench.name}: disk has no separate price")
-        for letter, disk_gb in (("a", self.bench.disk_gb), ("b", self.bench.disk_gb + 100)):
+        for suffix, disk_gb in (("a", self.bench.disk_gb), ("b", self.bench.disk_gb + 100)):
             relay.requests.clear()
-            launcher.create(self.order(priced[0].offer_id, f"gpuwatch-{letter}", disk_gb=float(disk_gb)))
-            sent = [line_of(one) for one in relay.requests if re.search(self.bench.creates, line_of(one), re.DOTALL)]
+            launcher.create(self.order(candidates[0].offer_id, f"gpuwatch-{suffix}", disk_gb=float(disk_gb)))
+            request_texts = [
+                request_text(one)
+                for one in relay.requests
+                if re.search(self.bench.creates, request_text(one), re.DOTALL)
+            ]
             with case(f"{disk_gb} GB"):
-                assert any(re.search(rf"(?<![\d.]){disk_gb}(?:\.0+)?(?![\d.]*\d)", one) for one in sent), (
+                assert any(re.search(rf"(?<![\d.]){disk_gb}(?:\.0+)?(?![\d.]*\d)", one) for one in request_texts), (
                     "the create request must contain the disk that is paid for: order.disk_gb"
                 )
-            priced = priced[1:] or priced
+            candidates = candidates[1:] or candidates
 
     @part("image")
     def test_the_image_that_is_wanted_is_ordered(
@@ -44,7 +48,7 @@ class OrderedSuite(LookupSuite):
         if not self.bench.info.runs_images:
             pytest.skip(f"{self.bench.name} starts machines, not images (runs_images = False)")
         launcher.create(self.order(offers[0].offer_id, image=IMAGE))
-        assert any(carries(one, IMAGE) for one in relay.requests), (
+        assert any(contains_text(one, IMAGE) for one in relay.requests), (
             "the create request must contain order.image, or declare runs_images=False"
         )
 
@@ -55,9 +59,10 @@ class OrderedSuite(LookupSuite):
         if not isinstance(launcher, InstanceLookup):
             pytest.skip(f"{self.bench.name}: {self.bench.info.no_lookup}")
         assert list(launcher.list_instances()) == []
-        asked, answers = [line_of(one) for one in relay.requests], list(relay.bodies)[-len(relay.requests) :]
-        made = launcher.create(self.order(offers[0].offer_id))
-        for line, body in zip(asked, answers, strict=True):
+        request_texts = [request_text(one) for one in relay.requests]
+        answers = list(relay.bodies)[-len(relay.requests) :]
+        created = launcher.create(self.order(offers[0].offer_id))
+        for line, body in zip(request_texts, answers, strict=True):
             relay.fail(f"^{re.escape(line)}$", 200, body)
         assert list(launcher.list_instances()) == [], "the test server holds back the list"
-        assert launcher.get(made.instance_id) is not None, "get() must request the single instance, not use the list"
+        assert launcher.get(created.instance_id) is not None, "get() must request the single instance, not use the list"

@@ -12,9 +12,9 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
-MOST_REQUESTS: Final = 300  # per test: an adapter that sends more is in a loop
-_NOT_PASSED_ON: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
-_DEEPEST: Final = 4
+MAX_REQUESTS: Final = 300  # per test: an adapter that sends more is in a loop
+_CONNECTION_HEADERS: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+_MAX_NESTING: Final = 4
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
 Ending = Callable[[ReplyWriter], None]  # writes the adapter's answer
 
@@ -25,25 +25,25 @@ class RelayRule(NamedTuple):
     matching: re.Pattern[str]
     ending: Ending
     carried_out: bool  # the request still reaches the stand-in
-    spared: list[int]  # number of requests that pass first; one value, counted down
+    skip_count: list[int]  # number of requests that pass first; one value, counted down
 
 
 class Relay:
-    """Passes requests on to `to`, except as the test sets. `requests` has all of them, in order."""
+    """Passes requests on to `target_url`, except as the test sets. `requests` has all of them, in order."""
 
-    def __init__(self, to: str) -> None:
+    def __init__(self, target_url: str) -> None:
         self.url = ""
         self.requests: list[ReceivedRequest] = []
         self.bodies: list[bytes] = []  # of the forwarded answers
-        self.spoil: Callable[[bytes], bytes] | None = None  # applied to every 2xx body
-        self._to = to
+        self.corrupt: Callable[[bytes], bytes] | None = None  # applied to every 2xx body
+        self._target_url = target_url
         self._rules: list[RelayRule] = []
 
     def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
         """From now on, answer requests that match "METHOD /target body" with this, without the stand-in."""
         self._rules.append(
             RelayRule(
-                re.compile(matching, re.DOTALL), lambda wire: wire.answer(status, body, **headers), False, [spare]
+                re.compile(matching, re.DOTALL), lambda writer: writer.answer(status, body, **headers), False, [spare]
             )
         )
 
@@ -57,76 +57,80 @@ class Relay:
 
     def count(self, matching: str) -> int:
         """Return the number of matching requests."""
-        return sum(1 for request in self.requests if re.search(matching, line_of(request), re.DOTALL))
+        return sum(1 for request in self.requests if re.search(matching, request_text(request), re.DOTALL))
 
-    def answer(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
+    def answer(self, request: ReceivedRequest, writer: ReplyWriter) -> None:
         """Handle one request."""
-        if len(self.requests) >= MOST_REQUESTS:
-            return wire.answer(429, b"the test allows no more requests")
+        if len(self.requests) >= MAX_REQUESTS:
+            return writer.answer(429, b"the test allows no more requests")
         self.requests.append(request)
-        rule = self._rule_for(line_of(request))
+        rule = self._rule_for(request_text(request))
         if rule is None:
-            return self._pass_on(request, wire)
+            return self._forward(request, writer)
         if rule.carried_out:
-            self._asked(request)
-        return rule.ending(wire)
+            self._fetch(request)
+        return rule.ending(writer)
 
     def _rule_for(self, line: str) -> RelayRule | None:
         for rule in self._rules:
             if rule.matching.search(line):
-                if rule.spared[0] <= 0:
+                if rule.skip_count[0] <= 0:
                     return rule
-                rule.spared[0] -= 1
+                rule.skip_count[0] -= 1
         return None
 
-    def _pass_on(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
-        status, headers, body = self._asked(request)
-        body = body.replace(self._to.encode(), self.url.encode())  # so that links to a next page lead here, too
+    def _forward(self, request: ReceivedRequest, writer: ReplyWriter) -> None:
+        status, headers, body = self._fetch(request)
+        body = body.replace(self._target_url.encode(), self.url.encode())  # so that links to a next page lead here, too
         self.bodies.append(body)
-        if self.spoil is not None and 200 <= status < 300:
-            body = self.spoil(body)
-        wire.answer(status, body, **headers)
+        if self.corrupt is not None and 200 <= status < 300:
+            body = self.corrupt(body)
+        writer.answer(status, body, **headers)
 
-    def _asked(self, request: ReceivedRequest) -> tuple[int, dict[str, str], bytes]:
-        connection = HTTPConnection(urlsplit(self._to).netloc, timeout=30)
+    def _fetch(self, request: ReceivedRequest) -> tuple[int, dict[str, str], bytes]:
+        connection = HTTPConnection(urlsplit(self._target_url).netloc, timeout=30)
         try:
-            headers = {name: value for name, value in request.headers.items() if name not in _NOT_PASSED_ON}
+            headers = {name: value for name, value in request.headers.items() if name not in _CONNECTION_HEADERS}
             connection.request(request.method, request.target, request.body or None, headers)
             response = connection.getresponse()
-            passed = {name.lower(): value for name, value in response.getheaders()}
-            kept = {name.replace("-", "_"): value for name, value in passed.items() if name not in _NOT_PASSED_ON}
-            return response.status, kept, response.read()
+            received = {name.lower(): value for name, value in response.getheaders()}
+            forwarded = {
+                name.replace("-", "_"): value for name, value in received.items() if name not in _CONNECTION_HEADERS
+            }
+            return response.status, forwarded, response.read()
         finally:
             connection.close()
 
 
-def line_of(request: ReceivedRequest) -> str:
+def request_text(request: ReceivedRequest) -> str:
     """Return a request as text for the patterns of `Bench.creates` and `Relay.fail`."""
     return f"{request.method} {request.target} {request.body.decode('utf-8', 'replace')}"
 
 
-def carries(request: ReceivedRequest, text: str) -> bool:
+def contains_text(request: ReceivedRequest, text: str) -> bool:
     """Whether a request contains a text: plain, quoted for a form, or in Base64, even nested."""
-    line = line_of(request).replace("\\/", "/").replace("\\n", "\n")
-    left = [line, unquote(line), unquote_plus(line)]
-    for _ in range(_DEEPEST):
-        if any(text in one for one in left):
+    line = request_text(request).replace("\\/", "/").replace("\\n", "\n")
+    variants = [line, unquote(line), unquote_plus(line)]
+    for _ in range(_MAX_NESTING):
+        if any(text in variant for variant in variants):
             return True
-        left = [plain for one in left for word in _BASE64.findall(one) if (plain := _decoded(word))]
+        variants = [
+            plain for variant in variants for encoded in _BASE64.findall(variant) if (plain := _decode_base64(encoded))
+        ]
     return False
 
 
-def _decoded(word: str) -> str:
+def _decode_base64(encoded: str) -> str:
     try:
-        return b64decode(word).decode("utf-8", "replace")
+        return b64decode(encoded).decode("utf-8", "replace")
     except ValueError:
         return ""
 
 
 @contextmanager
-def relaying(to: str) -> Iterator[Relay]:
+def relaying(target_url: str) -> Iterator[Relay]:
     """Run a relay to a stand-in's address, until the block ends."""
-    relay = Relay(to)
+    relay = Relay(target_url)
     with serving(relay.answer) as server:
         relay.url = server.url
         yield relay

@@ -20,11 +20,11 @@ def part(name: str) -> Callable[[T], T]:
     """Mark a test as belonging to a part of the suites that a bench may skip."""
     assert name in PARTS, name
 
-    def marked(test: T) -> T:
+    def decorator(test: T) -> T:
         test.part = name  # type: ignore[attr-defined]  # pytest hands the function itself to the fixture
         return test
 
-    return marked
+    return decorator
 
 
 @contextmanager
@@ -43,10 +43,10 @@ class Suite:
     bench: ClassVar[Bench]
 
     @pytest.fixture(autouse=True)
-    def _leave_out(self, request: pytest.FixtureRequest) -> None:
-        why = self.bench.leaves_out.get(getattr(request.function, "part", ""))
-        if why:
-            pytest.skip(f"{self.bench.name}: {why}")
+    def _skip_left_out(self, request: pytest.FixtureRequest) -> None:
+        reason = self.bench.leaves_out.get(getattr(request.function, "part", ""))
+        if reason:
+            pytest.skip(f"{self.bench.name}: {reason}")
 
     @pytest.fixture
     def place(self) -> Iterator[Any]:
@@ -66,10 +66,10 @@ class Suite:
         with self.bench.pointed_at(relay.url) as adapter:
             yield adapter
 
-    def rendered(self, status: int, usual: type[Exception], side: type[Exception]) -> type[Exception]:
+    def expected_error(self, status: int, default: type[Exception], base: type[Exception]) -> type[Exception]:
         """Return the error class of a status: the bench's for this side (reads or orders), else the usual one."""
         for name in self.bench.renders.get(status, "").split("|"):
             found = getattr(errors, name.strip(), None)
-            if found is not None and issubclass(found, side):
+            if found is not None and issubclass(found, base):
                 return found  # type: ignore[no-any-return]  # a class of `errors`
-        return usual
+        return default

@@ -14,7 +14,7 @@ from nebius.api.nebius.common import v1 as common
 from nebius.base._service_error import pbrpc_status_of_errors
 
 from gpuwatch.testing.loopback import ReceivedRequest
-from gpuwatch.testing.relay import MOST_REQUESTS, Relay, line_of
+from gpuwatch.testing.relay import MAX_REQUESTS, Relay, request_text
 
 # source: google.rpc.Code, which names the HTTP status of each; 402, 408 and 502 have none, so the nearest is used.
 _CODES: Final = {
@@ -67,17 +67,17 @@ class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
     def _relayed(self, method: str, message: bytes, context: Any) -> bytes:
         metadata = {one.key: one.value for one in context.invocation_metadata()}
         request = ReceivedRequest("POST", method, metadata, message, message)
-        if len(self.requests) >= MOST_REQUESTS:
+        if len(self.requests) >= MAX_REQUESTS:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the test allows no more requests")
         self.requests.append(request)
-        rule = self._planned_for(line_of(request))
+        rule = self._planned_for(request_text(request))
         if rule is not None and not rule.carried_out:
             return _ended(rule, context)
         body = self._passed(method, message, metadata, context)
         if rule is not None:
             return _ended(rule, context)
         self.bodies.append(body)
-        return body if self.spoil is None else self.spoil(body)
+        return body if self.corrupt is None else self.corrupt(body)
 
     def _passed(self, method: str, message: bytes, metadata: dict[str, str], context: Any) -> bytes:
         kept = [(name, value) for name, value in metadata.items() if name in {"authorization", "x-idempotency-key"}]

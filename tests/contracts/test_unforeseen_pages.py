@@ -29,8 +29,8 @@ def test_a_page_is_not_the_list(name: str, mark: dict[str, Any]) -> None:
     with bench.place() as place, relaying(place.url) as relay, bench.pointed_at(relay.url) as adapter:
         assert adapter.launcher is not None
         assert list(adapter.launcher.list_instances()) == []
-        relay.spoil = lambda body: marked(body, mark)
+        relay.corrupt = lambda body: marked(body, mark)
         with pytest.raises(ProviderError):
             adapter.launcher.list_instances()
-        relay.spoil = lambda body: marked(body, {key: 0 if value == 700 else None for key, value in mark.items()})
+        relay.corrupt = lambda body: marked(body, {key: 0 if value == 700 else None for key, value in mark.items()})
         assert list(adapter.launcher.list_instances()) == []

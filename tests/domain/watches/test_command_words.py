@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.domain.watches.command_words import PLACEHOLDERS, filled_words, plain, word_faults
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.testing.hostile import VALUES
+from gpuwatch.testing.hostile import HOSTILE_VALUES
 from tests.builders import a_match, a_watch, an_offer, changed
 
 WATCH = a_watch(
@@ -58,7 +58,7 @@ def test_what_a_host_wrote_is_made_plain(written: str | None, found: str) -> Non
     assert (len(words), words[1]) == (len(WATCH.command), f"--at=vastai/{found}")
 
 
-@pytest.mark.parametrize("written", [one for one in VALUES if isinstance(one, str)])
+@pytest.mark.parametrize("written", [one for one in HOSTILE_VALUES if isinstance(one, str)])
 def test_no_hostile_text_becomes_an_option_a_path_or_a_line(written: str) -> None:
     found = plain(written)
     assert not found.startswith(("-", ".", "/"))

@@ -31,11 +31,11 @@ def _spoiled(rate: float, seed: int) -> Callable[[bytes], bytes]:
             return b"><"  # the element is empty
         return b">" + dice.choice(VALUES).encode() + b"<"
 
-    def spoil(body: bytes) -> bytes:
+    def corrupt(body: bytes) -> bytes:
         head, mark, rest = body.partition(b"?>")
         return body if not mark or b"<" not in head else head + mark + re.sub(rb">([^<>{}]+)<", change, rest)
 
-    return spoil
+    return corrupt
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
@@ -45,7 +45,7 @@ def test_offers_out_of_hostile_xml_are_sound(rate: float) -> None:
         for seed in range(6):
             for spot in (False, True):
                 relay.requests.clear()
-                relay.spoil = _spoiled(rate, seed)
+                relay.corrupt = _spoiled(rate, seed)
                 with asking(relay.url, regions=("us-east-1",)) as adapter:
                     try:
                         answer = adapter.market.search(Query(spot=spot))
@@ -69,7 +69,7 @@ def test_a_list_out_of_hostile_xml_is_whole_and_sound_or_none(rate: float) -> No
             adapter.launcher.create(order(f"us-east-1/{zone}/g5.xlarge/on-demand"))
         for seed in range(12):
             relay.requests.clear()
-            relay.spoil = _spoiled(rate, seed)
+            relay.corrupt = _spoiled(rate, seed)
             try:
                 found = adapter.launcher.list_instances()
             except ProviderError:

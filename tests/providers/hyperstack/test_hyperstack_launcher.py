@@ -54,7 +54,7 @@ def test_only_what_is_in_stock_on_demand_is_an_offer(adapter: Adapter) -> None:
 
 def test_a_gpu_without_a_price_is_skipped_and_counted(place: Hyperstack) -> None:
     with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
-        relay.spoil = lambda body: body.replace(b'"name":"L40",', b'"name":"L41",')
+        relay.corrupt = lambda body: body.replace(b'"name":"L40",', b'"name":"L41",')
         answer = adapter.market.search(Query())
     assert not any(one.offer_id.startswith("n3-L40x1/") for one in answer.offers)
     assert answer.skipped == {"a GPU without a price": 2}

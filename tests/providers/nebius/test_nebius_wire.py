@@ -114,14 +114,14 @@ def test_spoiled_bytes_are_refused_or_sound(relay: GrpcRelay) -> None:
     for seed in range(24):
         draw = random.Random(seed)
 
-        def spoil(body: bytes, draw: random.Random = draw) -> bytes:
+        def corrupt(body: bytes, draw: random.Random = draw) -> bytes:
             spoiled = bytearray(body)
             if draw.random() < 0.1:
                 spoiled[draw.randrange(len(body))] = draw.randrange(256)
             return bytes(spoiled)
 
         relay.requests.clear()
-        relay.spoil = spoil
+        relay.corrupt = corrupt
         with BENCH.pointed_at(relay.url) as adapter:
             try:
                 answer = adapter.market.search(Query(spot=seed % 2 == 0))

@@ -73,7 +73,7 @@ def test_a_place_whose_stock_is_unknown_makes_the_answer_a_part(place: Vultr, ad
 
 def test_number_and_memory_that_contradict_each_other_are_no_offer(place: Vultr) -> None:
     with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
-        relay.spoil = lambda body: body.replace(b'"gpu_vram_gb":48', b'"gpu_vram_gb":480')
+        relay.corrupt = lambda body: body.replace(b'"gpu_vram_gb":48', b'"gpu_vram_gb":480')
         answer = adapter.market.search(Query())
     assert not any(one.offer_id.startswith(L40S) for one in answer.offers)
     assert answer.skipped
