@@ -44,17 +44,17 @@ def build(
         KeyError: there is no provider of that name.
     """
     stop = stop or threading.Event()
-    return build_with(settings, Tools(http=http, now=now, monotonic=monotonic, sleep=sleep or _until(stop), stop=stop))
+    return build_with(settings, Tools(http=http, now=now, monotonic=monotonic, sleep=sleep or _waiter(stop), stop=stop))
 
 
 def build_with(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Like `build`. Raises KeyError."""
     if settings.name in _REGISTRY.built_in():
-        return build_bare(settings, tools)
+        return build_unisolated(settings, tools)
     return _build_plugin(settings, tools)
 
 
-def build_bare(settings: ProviderSettings, tools: Tools) -> Adapter:
+def build_unisolated(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter without isolating errors of a plugin. For tests. Raises KeyError."""
     return cast(Adapter, _REGISTRY.target(settings.name).build(settings, tools))
 
@@ -65,12 +65,12 @@ def _build_plugin(settings: ProviderSettings, tools: Tools) -> Adapter:
 
     declared = info(settings.name)
     try:
-        return isolated(build_bare(settings, tools))
+        return isolated(build_unisolated(settings, tools))
     except Exception as error:  # a plugin may raise anything
         return unusable_adapter(declared, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
 
 
-def _until(stop: threading.Event) -> Callable[[float], None]:
+def _waiter(stop: threading.Event) -> Callable[[float], None]:
     def wait(seconds: float) -> None:
         stop.wait(seconds)
 

@@ -117,7 +117,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             tools = providers.Tools(
                 http=http, now=lambda: NOW, monotonic=clock, sleep=clock.sleep, stop=threading.Event()
             )
-            yield providers.build_bare(settings, tools)
+            yield providers.build_unisolated(settings, tools)
         finally:
             http.close()
 

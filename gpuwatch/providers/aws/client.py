@@ -16,7 +16,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.aws.error_mapping import code_of, ordering_error, reading_error
 from gpuwatch.providers.toolkit.api_client import PacedClient
-from gpuwatch.providers.toolkit.fan_out import ask_all
+from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.rate_limiter import WaitStopped
 from gpuwatch.redaction import register_secret
 
@@ -55,7 +55,7 @@ class AwsClient(PacedClient):
 
     def start_search(self, urgent: bool) -> None:
         """Wait until the search may start. Raises ProviderDown: gpuwatch is stopping."""
-        self._wait("search", urgent)
+        self._acquire_to_read("search", urgent)
 
     def ask(self, service: str, region: str, operation: str, **values: Any) -> Mapping[str, Any]:
         """Return the answer to a request that only reads, sent up to three times. Raises ProviderError."""
@@ -123,7 +123,7 @@ class AwsClient(PacedClient):
 
     def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
         """Return the result or error of each region; all regions are requested in parallel."""
-        found = ask_all({f"aws: {region}": partial(look, region) for region in regions}, self.tools.stop)
+        found = query_all({f"aws: {region}": partial(look, region) for region in regions}, self.tools.stop)
         return dict(zip(regions, found, strict=True))
 
     def _client(self, service: str, region: str, ordering: bool = False) -> Any:

@@ -22,7 +22,7 @@ from gpuwatch.errors import (
     RefusalKind,
     RefusalScope,
 )
-from gpuwatch.providers.toolkit.error_mapping import fit_sentence
+from gpuwatch.providers.toolkit.error_mapping import display_sentence
 
 _SHOWN: Final = 200
 NO_INSTANCE: Final = "InvalidInstanceID.NotFound"
@@ -160,7 +160,7 @@ def error_text(error: Exception) -> str:
     sentence = _answer(error, "Error").get("Message")
     code = code_of(error)
     text = f"{code}: {sentence}" if code else _own_words(error)
-    return fit_sentence(text, _SHOWN)
+    return display_sentence(text, _SHOWN)
 
 
 def _own_words(error: Exception) -> str:

@@ -16,7 +16,7 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.aws.create import INSTANCE_ID, TAG_BID, TAG_DISK, TAG_LABEL
 from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import machine_id
-from gpuwatch.providers.toolkit.error_mapping import fit_sentence
+from gpuwatch.providers.toolkit.error_mapping import display_sentence
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
 
 _STATES: Final = {
@@ -92,4 +92,4 @@ def _status(row: Mapping[str, Any]) -> str:
     """Return AWS's own words: the state, and its reason."""
     why = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
     parts = [row["State"]["Name"], why if isinstance(why, str) else ""]
-    return fit_sentence(": ".join(filter(None, parts)))
+    return display_sentence(": ".join(filter(None, parts)))

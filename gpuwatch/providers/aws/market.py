@@ -43,21 +43,21 @@ class AwsMarket:
         began, observed_at = tools.monotonic(), tools.now()
         self._account.start_search(urgent=query.limit is not None)
         looks = self._account.everywhere(self._account.regions, lambda region: self._look(region, query, observed_at))
-        seen = _joined(looks)
-        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+        result = _joined(looks)
+        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
 
     def _look(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
         offered = self._offered(region)
         machines = self._catalog.machines(region, (key.type for key in offered))
         wanted = {name: one for name, one in machines.items() if is_wanted(one, query)}
         new = [name for name in machines if name not in table()]
-        seen = ParseResult(rows=len(offered), drift={f"new instance type: {name[:40]}": None for name in new})
+        result = ParseResult(rows=len(offered), drift={f"new instance type: {name[:40]}": None for name in new})
         keys = [key for key in offered if key.type in wanted]
         if keys:
             place = RegionZones(region, self._catalog.zones(region), observed_at)
             add = self._add_spot if query.spot else self._add_on_demand
-            add(seen, place, keys, wanted, new)
-        return seen
+            add(result, place, keys, wanted, new)
+        return result
 
     def _offered(self, region: str) -> list[SpotKey]:
         """Return what this account may rent in a region, by zone. An answer without any GPU is an error."""
@@ -78,46 +78,48 @@ class AwsMarket:
 
     def _add_on_demand(
         self,
-        seen: ParseResult,
+        result: ParseResult,
         place: RegionZones,
         keys: list[SpotKey],
         wanted: Mapping[str, InstanceType],
         new: Iterable[str],
     ) -> None:
         prices = self._catalog.prices(place.region, new)
-        seen.add_skipped(prices.skipped)
+        result.add_skipped(prices.skipped)
         for key in keys:
             price = prices.types.get(key.type)
             if price is None:
-                seen.skip("an instance type without a list price")
+                result.skip("an instance type without a list price")
             elif key.zone in place.zones:
-                seen.offers.append(on_demand_offer(place, key.zone, wanted[key.type], price, prices.disk_usd_gb_month))
-        self._add_blocks(seen, place, wanted, prices)
+                result.offers.append(
+                    on_demand_offer(place, key.zone, wanted[key.type], price, prices.disk_usd_gb_month)
+                )
+        self._add_blocks(result, place, wanted, prices)
 
     def _add_blocks(
-        self, seen: ParseResult, place: RegionZones, wanted: Mapping[str, InstanceType], prices: PriceList
+        self, result: ParseResult, place: RegionZones, wanted: Mapping[str, InstanceType], prices: PriceList
     ) -> None:
         """Add what is for sale in advance; if that fails, the other offers are still correct."""
         try:
             blocks = self._blocks.of(place.region, wanted)
         except ProviderError as error:
-            seen.skip(f"no capacity blocks of {place.region}: {type(error).__name__}")
+            result.skip(f"no capacity blocks of {place.region}: {type(error).__name__}")
             return
         for block in blocks:
             if block.zone in place.zones:
                 machine, size = wanted[block.type], prices.types.get(block.type)
-                seen.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
+                result.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
 
     def _add_spot(
         self,
-        seen: ParseResult,
+        result: ParseResult,
         place: RegionZones,
         keys: list[SpotKey],
         wanted: Mapping[str, InstanceType],
         new: Iterable[str],
     ) -> None:
-        found, rows = self._catalog.spot_prices(place.region, {key.type for key in keys}, seen.skipped)
-        seen.rows += rows
+        found, rows = self._catalog.spot_prices(place.region, {key.type for key in keys}, result.skipped)
+        result.rows += rows
         prices = self._list_prices(place.region, new)
         sold = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
         scores = self._scores.of(place.region, [wanted[key.type] for key in sold])
@@ -125,7 +127,7 @@ class AwsMarket:
             machine, size = wanted[key.type], prices.types.get(key.type)
             score = scores.get((key.type, place.zones[key.zone]))
             offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
-            seen.offers.append(with_score(offer, score))
+            result.offers.append(with_score(offer, score))
 
     def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
         """Add the disk's price and the machine's size: a spot price is correct without them."""
@@ -142,7 +144,7 @@ def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
         if isinstance(look, ProviderError):
             errors.append(look)
             whole.skip(f"region {region} did not answer: {type(look).__name__}")
-            whole.lacks(f"region {region}: {look}")
+            whole.note_missing(f"region {region}: {look}")
             continue
         whole.add(look)
     if errors and len(errors) == len(looks):

@@ -73,23 +73,23 @@ class PublicMarket:
             ProviderError: none is available.
         """
         began, observed_at = self._tools.monotonic(), self._tools.now()
-        seen = ParseResult(searches=0)
+        result = ParseResult(searches=0)
         errors: list[ProviderError] = []
         for region in self._regions:
-            seen.searches += 1
+            result.searches += 1
             try:
                 prices = self._prices(region, query.spot)
             except ProviderError as error:
                 errors.append(error)
-                seen.skip(f"region {region} did not answer: {type(error).__name__}")
-                seen.lacks(f"region {region}: {error}")
+                result.skip(f"region {region} did not answer: {type(error).__name__}")
+                result.note_missing(f"region {region}: {error}")
                 continue
-            seen.rows += len(prices)
-            seen.offers += offers_of(prices, region, query, observed_at)
-        if errors and len(errors) == seen.searches:
+            result.rows += len(prices)
+            result.offers += offers_of(prices, region, query, observed_at)
+        if errors and len(errors) == result.searches:
             raise errors[0]
         elapsed_s = self._tools.monotonic() - began
-        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
+        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _prices(self, region: str, spot: bool) -> Prices:
         found = self._spot.get(self._all_spot).get(region) if spot else self._of_page(region)

@@ -42,25 +42,25 @@ class AzureMarket:
             ProviderError: no usable answer.
         """
         began, now = self._tools.monotonic(), self._tools.now()
-        seen, failed = ParseResult(searches=0), None
+        result, failed = ParseResult(searches=0), None
         for family in families_of(query.gpus):
             try:
                 walk = self._kept.get(partial(self._walk, family), family)
             except ProviderError as error:
                 failed = failed or error
-                seen.skip(f"{family}: no answer")
-                seen.lacks(f"{family}: {error}")
+                result.skip(f"{family}: no answer")
+                result.note_missing(f"{family}: {error}")
                 if not isinstance(error, PayloadChanged):
                     break  # the server is down or limits the rate, which affects the other families, too
                 continue
-            seen.add(parse_prices(walk.rows, now))
+            result.add(parse_prices(walk.rows, now))
             if not walk.whole:
-                seen.lacks(f"{family}: its pages break off, or show less than a third of the usual prices")
+                result.note_missing(f"{family}: its pages break off, or show less than a third of the usual prices")
                 self._kept.invalidate(family)
-        if failed is not None and not seen.searches:
+        if failed is not None and not result.searches:
             raise failed
         elapsed_s = self._tools.monotonic() - began
-        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
     def _walk(self, family: str) -> _FamilyPages:
         """Return all pages of one family's prices."""

@@ -40,22 +40,22 @@ _KNOWN: Final = _NEEDED | frozenset(
 
 def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
     """Parse the offers of a price list. Pure. Raises PayloadChanged: no row is an hourly price."""
-    seen = ParseResult(rows=len(rows))
+    result = ParseResult(rows=len(rows))
     hours, offers = 0, []
     for row in rows:
         if not _is_readable(row):
-            seen.skip("a row without what a price needs")
-            _note_drift(seen, row)
+            result.skip("a row without what a price needs")
+            _note_drift(result, row)
         elif _is_ours(row):
             hours += 1
-            if (offer := _offer(row, seen, observed_at)) is not None:
+            if (offer := _offer(row, result, observed_at)) is not None:
                 offers.append(offer)
     if rows and not hours:
-        raise seen.none_understood(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
+        raise result.no_usable_row(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
-        seen.check_drift(rows[0], _KNOWN, _NEEDED)
-    seen.offers = _without_false_spot(without_placeholders(_once(offers), seen))
-    return seen
+        result.check_drift(rows[0], _KNOWN, _NEEDED)
+    result.offers = _without_false_spot(without_placeholders(_once(offers), result))
+    return result
 
 
 def _is_readable(row: object) -> bool:
@@ -84,19 +84,19 @@ def _says(row: Mapping[str, Any], words: str) -> bool:
     return any(words in value[:200].lower() for name in _NAMES if isinstance(value := row.get(name), str))
 
 
-def _offer(row: Mapping[str, Any], seen: ParseResult, observed_at: datetime) -> Offer | None:
+def _offer(row: Mapping[str, Any], result: ParseResult, observed_at: datetime) -> Offer | None:
     sku, region = word(row["armSkuName"], 60), word(row["armRegionName"], 40)
     if sku is None or not sku.startswith("Standard_") or region is None or not _REGION.fullmatch(region):
-        seen.skip("a machine or a region without a usable name")
+        result.skip("a machine or a region without a usable name")
         return None
     found = machine(sku)
     if found is None:
-        seen.skip("a machine type that is in no table")
-        seen.drift[f"new machine type: {sku}"] = None
+        result.skip("a machine type that is in no table")
+        result.drift[f"new machine type: {sku}"] = None
         return None
     price = usd_hour(row["retailPrice"])
     if row.get("currencyCode", "USD") != "USD" or price is None or not is_plausible(price, found.gpus):
-        seen.skip("no price, or a placeholder")
+        result.skip("no price, or a placeholder")
         return None
     return _made(sku, region, found, price, _says(row, "spot"), observed_at)
 
@@ -161,6 +161,6 @@ def _without_false_spot(offers: list[Offer]) -> list[Offer]:
     return stated
 
 
-def _note_drift(seen: ParseResult, row: object) -> None:
+def _note_drift(result: ParseResult, row: object) -> None:
     if isinstance(row, dict):
-        seen.check_drift(row, _KNOWN, _NEEDED)
+        result.check_drift(row, _KNOWN, _NEEDED)

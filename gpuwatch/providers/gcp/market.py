@@ -18,7 +18,7 @@ from gpuwatch.providers.gcp.skus import PartPrices, machine_price, read_skus, re
 from gpuwatch.providers.gcp.weekly import WeeklyPrices, read_weekly
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
-from gpuwatch.providers.toolkit.list_prices import TOO_FEW, RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from gpuwatch.providers.toolkit.validation import at, usd_hour, word
 
@@ -60,48 +60,48 @@ class GoogleMarket:
     def search(self, query: Query) -> Answer:
         """Return matching prices. Raises ProviderError: no usable answer."""
         began, now = self._tools.monotonic(), self._tools.now()
-        seen = self._brief.get(lambda: self._kept.get(self._listed if self._rest.has_key else self._computed))
-        if seen.partial:
+        result = self._brief.get(lambda: self._kept.get(self._listed if self._rest.has_key else self._computed))
+        if result.partial:
             self._kept.invalidate()
-        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
     def _listed(self) -> ParseResult:
         """With a key: fetch all pages of the price list, and compute the machines from their parts."""
-        seen, token = ParseResult(searches=0), ""
+        result, token = ParseResult(searches=0), ""
         parts: PartPrices = {}
         for _ in range(_PAGES_MAX):
             try:
                 page = self._rest.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
                 token = _next(page)
             except ProviderError as error:
-                if not seen.searches:
+                if not result.searches:
                     raise
-                seen.lacks(f"page {seen.searches + 1}: {error}")
+                result.note_missing(f"page {result.searches + 1}: {error}")
                 break
-            seen.searches += 1
-            read_skus(page, parts, seen)
+            result.searches += 1
+            read_skus(page, parts, result)
             if not token:
                 break
         else:
-            seen.lacks(f"more than {_PAGES_MAX} pages")
-        return self._done(seen, parse_parts(parts, seen, self._tools.now()))
+            result.note_missing(f"more than {_PAGES_MAX} pages")
+        return self._done(result, parse_parts(parts, result, self._tools.now()))
 
     def _computed(self) -> ParseResult:
         """Without a key: fetch the weekly file."""
-        weekly = read_weekly(self._public.ask("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
-        seen = ParseResult(rows=len(weekly.prices))
-        return self._done(seen, parse_weekly(weekly, seen, self._tools.now()))
+        weekly = read_weekly(self._public.request("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
+        result = ParseResult(rows=len(weekly.prices))
+        return self._done(result, parse_weekly(weekly, result, self._tools.now()))
 
-    def _done(self, seen: ParseResult, offers: list[Offer]) -> ParseResult:
-        seen.offers = offers
+    def _done(self, result: ParseResult, offers: list[Offer]) -> ParseResult:
+        result.offers = offers
         if not offers:
             raise PayloadChanged(f"{self.name}: the price list has no machine with GPUs")
         if self._usual.is_too_few("offers", len(offers)):
-            seen.lacks(TOO_FEW)
-        return seen
+            result.note_missing(TOO_FEW_ROWS)
+        return result
 
 
-def parse_parts(parts: PartPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
+def parse_parts(parts: PartPrices, result: ParseResult, observed_at: datetime) -> list[Offer]:
     """Compute the machines from the parts of a price list, in every region that has all parts."""
     priced = [
         MachinePrice(machine, region, spot, price)
@@ -110,10 +110,10 @@ def parse_parts(parts: PartPrices, seen: ParseResult, observed_at: datetime) -> 
         for spot in (False, True)
         if (price := machine_price(machine, region, spot, parts)) is not None
     ]
-    return _offers(priced, _ASSEMBLED, OfferKind.LISTED, seen, observed_at)
+    return _offers(priced, _ASSEMBLED, OfferKind.LISTED, result, observed_at)
 
 
-def parse_weekly(weekly: WeeklyPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
+def parse_weekly(weekly: WeeklyPrices, result: ParseResult, observed_at: datetime) -> list[Offer]:
     """Return the machines of a weekly file. Prices older than a month are historical."""
     old = weekly.made_at is not None and observed_at - weekly.made_at > _OLD_AFTER
     # word-check: allow - a value of the JSON
@@ -125,11 +125,11 @@ def parse_weekly(weekly: WeeklyPrices, seen: ParseResult, observed_at: datetime)
         for (name, region, spot), text in weekly.prices.items()
         if name in MACHINES
     ]
-    return _offers(priced, note, OfferKind.HISTORY if old else OfferKind.LISTED, seen, observed_at)
+    return _offers(priced, note, OfferKind.HISTORY if old else OfferKind.LISTED, result, observed_at)
 
 
 def _offers(
-    priced: Iterable[MachinePrice], note: str, kind: OfferKind, seen: ParseResult, observed_at: datetime
+    priced: Iterable[MachinePrice], note: str, kind: OfferKind, result: ParseResult, observed_at: datetime
 ) -> list[Offer]:
     found = []
     for one in priced:
@@ -137,10 +137,10 @@ def _offers(
             continue  # computed, but not for sale
         price, region = usd_hour(one.usd_hour), word(one.region, 40)
         if price is None or region is None or not is_plausible(price, one.machine.gpus):
-            seen.skip("a price that nobody would ask")
+            result.skip("a price that nobody would ask")
             continue
         found.append(_offer(one._replace(region=region), price, note, kind, observed_at))
-    return _with_their_gpus(without_placeholders(found, seen), seen)
+    return _with_their_gpus(without_placeholders(found, result), result)
 
 
 def _offer(one: MachinePrice, price: float, note: str, kind: OfferKind, observed_at: datetime) -> Offer:
@@ -174,7 +174,7 @@ def _terms(instance_type: str, fraction: float, note: str) -> OfferTerms:
     return OfferTerms(instance_type=instance_type, gpu_fraction=fraction, tax_included=False, note=note)
 
 
-def _with_their_gpus(offers: list[Offer], seen: ParseResult) -> list[Offer]:
+def _with_their_gpus(offers: list[Offer], result: ParseResult) -> list[Offer]:
     """Drop machines that are so cheap compared to others with the same GPU that the GPU's price must be missing."""
     each = {id(offer): offer.quoted_usd_hour / (offer.gpu_count * offer.terms.gpu_fraction) for offer in offers}
     groups: dict[tuple[str, bool], list[float]] = {}
@@ -183,7 +183,7 @@ def _with_their_gpus(offers: list[Offer], seen: ParseResult) -> list[Offer]:
     floors = {group: sorted(prices)[len(prices) // 2] * _WITHOUT_ITS_GPUS for group, prices in groups.items()}
     kept = [offer for offer in offers if each[id(offer)] >= floors[offer.gpu, offer.spot]]
     for _ in range(len(offers) - len(kept)):
-        seen.skip("a machine that is priced as if without its GPUs")
+        result.skip("a machine that is priced as if without its GPUs")
     return kept
 
 

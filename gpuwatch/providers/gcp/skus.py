@@ -44,15 +44,15 @@ class PricedPart(NamedTuple):
 PartPrices = dict[tuple[PricedPart, str, bool], float]  # (part, region, is spot) → USD an hour for one GPU, vCPU or GiB
 
 
-def read_skus(page: object, into: PartPrices, seen: ParseResult) -> None:
+def read_skus(page: object, into: PartPrices, result: ParseResult) -> None:
     """Add the parts of machines with GPUs on one page; ignores other SKUs."""
     for sku in objects(at(page, "skus")):
         description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
         part = None if description is None or spot is None else part_of(description)
         if part is None or spot is None:
             continue
-        seen.rows += 1
-        price = _price(sku, part, seen)
+        result.rows += 1
+        price = _price(sku, part, result)
         regions = sku.get("serviceRegions")
         if price is None:
             continue
@@ -105,17 +105,17 @@ def _bill(machine: GcpMachine) -> list[tuple[PricedPart, float]]:
     return bill + ([(PricedPart("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
 
 
-def _price(sku: Mapping[str, Any], part: PricedPart, seen: ParseResult) -> float | None:
+def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult) -> float | None:
     """Return dollars an hour of one unit: the last tier, which has no discount or free allowance."""
     info = objects(sku.get("pricingInfo"))
     expression = info[0].get("pricingExpression") if info else None
     tiers = objects(at(expression, "tieredRates"))
     price = _money(at(tiers[-1], "unitPrice")) if tiers else None
     if price is None:
-        seen.skip("a SKU without a price")
+        result.skip("a SKU without a price")
         return None
     if at(expression, "usageUnit") != _UNITS[part.kind]:
-        seen.skip("a SKU in another unit")
+        result.skip("a SKU in another unit")
         return None
     return price / HOURS_A_MONTH if part.kind == "ssd" else price
 

@@ -30,7 +30,7 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.online import TimeBox, ask
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.list_prices import TOO_FEW, RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id
 from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
 
@@ -82,7 +82,7 @@ class GpuhuntMarket:
         """
         began = self._tools.monotonic()
         need_library()
-        seen, failed, down, now = ParseResult(searches=0), None, False, self._tools.now()
+        result, failed, down, now = ParseResult(searches=0), None, False, self._tools.now()
         for seller in (*self._sellers, *self._online):
             if down and seller in self._sellers:
                 continue  # one server has all the catalogs
@@ -90,15 +90,15 @@ class GpuhuntMarket:
                 found = self._of(seller)
             except ProviderError as error:
                 failed = failed or error
-                seen.skip(f"{seller}: no answer")
-                seen.lacks(f"{seller}: {error}")
+                result.skip(f"{seller}: no answer")
+                result.note_missing(f"{seller}: {error}")
                 down = down or (isinstance(error, ProviderDown) and seller in self._sellers)
                 continue
-            seen.add(found)
-        if failed is not None and not seen.searches:
+            result.add(found)
+        if failed is not None and not result.searches:
             raise failed
         elapsed_s = self._tools.monotonic() - began
-        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
     def _of(self, seller: str) -> ParseResult:
         with self._lock:
@@ -116,20 +116,20 @@ class GpuhuntMarket:
         Raises:
             ProviderError: no usable catalog.
         """
-        version = self._rest.ask("GET", f"/{seller}/version", max_bytes=200).body.strip()
+        version = self._rest.request("GET", f"/{seller}/version", max_bytes=200).body.strip()
         if not _VERSION.fullmatch(version):
             raise PayloadChanged(f"{self.name}: the catalog version of {seller} is invalid")
         named, now = version.decode("ascii"), self._tools.now()
         kept = self._catalogs.get(seller)
         if kept is None or kept.version != named:
-            archive = self._rest.ask("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
+            archive = self._rest.request("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
             kept = self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
         found = parse_items(kept.items, seller, *stamp(kept.version, now), now)
         found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
         if not found.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} lists no GPU")
         if self._usual.is_too_few(seller, found.rows):
-            found.lacks(f"{seller}: {TOO_FEW}")
+            found.note_missing(f"{seller}: {TOO_FEW_ROWS}")
         return found
 
 
@@ -195,16 +195,16 @@ def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, o
         note: the source of the prices, for every offer.
         observed_at: the last check that this was the newest version; the age of the prices is unknown.
     """
-    seen = ParseResult()
+    result = ParseResult()
     shared: dict[OfferTerms, OfferTerms] = {}
     for item in items:
-        seen.rows += 1
-        with seen.skipping():
+        result.rows += 1
+        with result.counting_skips():
             offer = _offer(item, seller, note, observed_at)
             terms = shared.setdefault(offer.terms, offer.terms)
-            seen.offers.append(msgspec.structs.replace(offer, kind=kind, terms=terms))
-    seen.offers = without_placeholders(seen.offers, seen)
-    return seen
+            result.offers.append(msgspec.structs.replace(offer, kind=kind, terms=terms))
+    result.offers = without_placeholders(result.offers, result)
+    return result
 
 
 def _offer(item: Any, seller: str, note: str, observed_at: datetime) -> Offer:

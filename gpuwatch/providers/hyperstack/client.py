@@ -49,10 +49,10 @@ def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
     raise PayloadChanged(f"{PROVIDER}: the list of {name} is incomplete: it ends after {len(found)}")
 
 
-def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
+def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
     reason = at(body.value, "error_reason")
     return reply.status == 404 and reason == _NOT_FOUND and body.sentence.lower().startswith(_ABOUT_A_VM)
 
 
-list_error = reading_errors(_says_gone)
-order_error = ordering_errors(_says_gone)  # the answer for no stock is not documented: the status decides
+list_error = reading_errors(_is_not_found)
+order_error = ordering_errors(_is_not_found)  # the answer for no stock is not documented: the status decides

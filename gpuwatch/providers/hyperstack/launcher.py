@@ -18,9 +18,9 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
-    needed_ssh_key,
-    offer_parts,
+    match_offer_id,
     refuse_beyond_machine,
+    require_ssh_key,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
@@ -62,11 +62,11 @@ class HyperstackLauncher(ApiLauncher):
         self._account.require_key()
         return instances_of(all_rows(self._account, _MACHINES, "instances"))
 
-    def row_in(self, value: Any) -> object:
+    def instance_row(self, value: Any) -> object:
         """Return the row, which is within an object."""
         return _with_text_id(at(value, "instance"))
 
-    def read(self, row: Mapping[str, Any]) -> Instance:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance:
         """Return the instance; a machine that has ended has no row."""
         return _instance(row)
 
@@ -124,8 +124,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Hyperstack does not support it.
     """
-    found = offer_parts(order, _OFFER, PROVIDER)
-    ssh_key = needed_ssh_key(options, PROVIDER, "a key pair", "NAME")
+    found = match_offer_id(order, _OFFER, PROVIDER)
+    ssh_key = require_ssh_key(options, PROVIDER, "a key pair", "NAME")
     refuse_beyond_machine(order, PROVIDER, "Hyperstack", label_length=_NAME_LENGTH, ports="only SSH is open")
     script = first_boot_script(order.onstart, order.env)
     return {

@@ -36,9 +36,9 @@ def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
     """Fetch Hyperstack's flavors wherever they are in stock. Raises ProviderError."""
     prices = parse_prices(client.get("/pricebook", kind="prices"))  # not paced as a search: it belongs to one
     value, now = client.get("/core/flavors"), client.tools.now()
-    seen = parse_flavors(value, prices, now)
-    seen.searches = 2
-    return seen, now
+    result = parse_flavors(value, prices, now)
+    result.searches = 2
+    return result, now
 
 
 def parse_prices(value: object) -> dict[str, float]:
@@ -69,7 +69,7 @@ def _rows(group: object) -> list[Any]:
     return rows if isinstance(rows, list) else [None]  # a group that cannot be read counts as a row
 
 
-def _read(row: object, seen: ParseResult, prices: Mapping[str, float], observed_at: datetime) -> None:
+def _read(row: object, result: ParseResult, prices: Mapping[str, float], observed_at: datetime) -> None:
     found = parse_flavor(row)
     if found is None or not isinstance(row, dict):
         return
@@ -79,7 +79,7 @@ def _read(row: object, seen: ParseResult, prices: Mapping[str, float], observed_
     if price is None:
         raise RowSkipped("a GPU without a price")
     if in_stock:
-        seen.offers.append(_offer(found, price * found.gpu_count, observed_at))
+        result.offers.append(_offer(found, price * found.gpu_count, observed_at))
 
 
 def parse_flavor(stated: object) -> HyperstackFlavor | None:

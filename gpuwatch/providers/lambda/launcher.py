@@ -32,9 +32,9 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
-    needed_ssh_key,
-    offer_parts,
+    match_offer_id,
     refuse_beyond_machine,
+    require_ssh_key,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
@@ -116,11 +116,11 @@ class LambdaLauncher(ApiLauncher):
         self._account.require_key()
         return [row.get("name") for row in objects(at(self._account.get("/ssh-keys", kind="instances"), "data"))]
 
-    def row_in(self, value: Any) -> object:
+    def instance_row(self, value: Any) -> object:
         """Return the row, which is within an object."""
         return at(value, "data")
 
-    def read(self, row: Mapping[str, Any]) -> Instance | None:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Return the instance; None: it is terminated, or was preempted."""
         return None if row.get("status") in _ENDED else _instance(row)
 
@@ -152,8 +152,8 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Lambda does not support it.
     """
-    found = offer_parts(order, _OFFER, PROVIDER)
-    ssh_key, image = needed_ssh_key(options, PROVIDER, "an SSH key", "NAME"), options.get("image")
+    found = match_offer_id(order, _OFFER, PROVIDER)
+    ssh_key, image = require_ssh_key(options, PROVIDER, "an SSH key", "NAME"), options.get("image")
     script = first_boot_script(order.onstart, order.env)
     too_long = {"onstart and env exceed the 1 MB that Lambda accepts": len((script or "").encode()) > _USER_DATA_BYTES}
     firewall = "set them in the firewall of the account"

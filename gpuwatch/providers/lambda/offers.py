@@ -128,23 +128,23 @@ def _wire(stated: Mapping[str, Any], name: str, count: int) -> str:
     return _A100[count == 8] if model == "a100" else _BY_NAME.get(model, model)
 
 
-def _read(row: object, seen: ParseResult, observed_at: datetime) -> None:
+def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
     kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
     found = parse_type(kind)
     if not isinstance(regions, list):
         raise RowSkipped("no list of regions")  # not the same as an empty list
     if isinstance(row, dict) and isinstance(kind, dict):
-        seen.check_drift(row, _ROW, _ROW)
-        seen.check_drift(kind, _TYPE, _TYPE - {"architecture"})
+        result.check_drift(row, _ROW, _ROW)
+        result.check_drift(kind, _TYPE, _TYPE - {"architecture"})
     if found is not None:
-        seen.offers += [_offer(found, region, observed_at) for region in regions if _is_region(region, seen)]
+        result.offers += [_offer(found, region, observed_at) for region in regions if _is_region(region, result)]
 
 
-def _is_region(region: object, seen: ParseResult) -> bool:
+def _is_region(region: object, result: ParseResult) -> bool:
     name = at(region, "name")
     if isinstance(name, str) and _REGION.fullmatch(name):
         return True
-    seen.skip("no name of a region")
+    result.skip("no name of a region")
     return False
 
 

@@ -20,7 +20,7 @@ from gpuwatch.errors import (
     RefusalScope,
 )
 from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
-from gpuwatch.providers.toolkit.error_mapping import fit_sentence
+from gpuwatch.providers.toolkit.error_mapping import display_sentence
 
 _SHOWN: Final = 160
 _READ: Final = 4_000
@@ -43,7 +43,7 @@ def reading_error(error: Exception, about: str = "") -> ProviderError:
         return KeyRejected(line)
     if code == "RESOURCE_EXHAUSTED":
         return RateLimited(line)
-    if _says_gone(error, about):
+    if _is_not_found(error, about):
         return InstanceNotFound(line)
     if code == "UNAVAILABLE" and any(words in line for words in _UNCONNECTED):
         return ProviderUnreachable(line)
@@ -59,7 +59,7 @@ def ordering_error(error: Exception, about: str = "") -> OrderError:
         return OrderRefused(f"not sent: {line}", RefusalKind.NOT_SENT)
     if code in {"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"}:
         return _lacking(code, line, reasons)
-    if _says_gone(error, about):
+    if _is_not_found(error, about):
         return InstanceGone(line)
     # ALREADY_EXISTS: an instance with this label, perhaps from an earlier attempt.
     return OrderRefused(line, RefusalKind.BAD_ORDER) if code in _BAD else OutcomeUnknown(line)
@@ -77,7 +77,7 @@ def _lacking(code: str, line: str, reasons: set[str]) -> OrderError:
     return OrderRefused(line, RefusalKind.BAD_ORDER)
 
 
-def _says_gone(error: Exception, about: str) -> bool:
+def _is_not_found(error: Exception, about: str) -> bool:
     """Whether Nebius itself states that the instance is missing; a gateway's NOT_FOUND may be about a path."""
     if code_of(error) != "NOT_FOUND" or not about:
         return False
@@ -96,7 +96,7 @@ def _line(error: Exception) -> str:
     if not code:
         return f"nebius: {type(error).__name__}"
     sentence = str(getattr(status, "message", None) or "")[:_READ]
-    return f"nebius: {fit_sentence(f'{code} {sentence}')}"
+    return f"nebius: {display_sentence(f'{code} {sentence}')}"
 
 
 def _reasons(error: Exception) -> set[str]:

@@ -17,7 +17,7 @@ from gpuwatch.providers.nebius.account import NebiusAccount
 from gpuwatch.providers.nebius.client import LIST_ADVICE, PROVIDER, NebiusClient
 from gpuwatch.providers.nebius.prices import NebiusPrices
 from gpuwatch.providers.toolkit.api_client import TtlCache
-from gpuwatch.providers.toolkit.catalogue import FRESH_S
+from gpuwatch.providers.toolkit.catalogue import TTL_S
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer
 from gpuwatch.providers.toolkit.validation import whole
 
@@ -68,28 +68,28 @@ class NebiusMarket:
         self._client = client
         self._account = account
         self._prices = prices
-        self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(FRESH_S, client.tools.monotonic)
+        self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(TTL_S, client.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Return matching offers. Raises ProviderError."""
         self._client.require_key()
         began_s = self._client.tools.monotonic()
-        seen, observed_at = self._kept.get(self._fetch)
+        result, observed_at = self._kept.get(self._fetch)
         elapsed_s = self._client.tools.monotonic() - began_s
-        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
+        return build_answer(result, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _fetch(self) -> tuple[ParseResult, datetime]:
         rows = self._client.pages(LIST_ADVICE, kind="search", parent_id=self._account.tenant())
-        seen = ParseResult(rows=len(rows))
-        stock = read_advice(rows, seen)
+        result = ParseResult(rows=len(rows))
+        stock = read_advice(rows, result)
         spot = self._prices.spot() if any(one.machines.get(True) for one in stock) else {}
         now = self._client.tools.now()
         for one in stock:
-            with seen.skipping():
-                seen.offers += self._offers(one, spot, now)
-        if rows and not stock and seen.skipped:
-            raise seen.none_understood(f"{PROVIDER}: none of {len(rows)} rows of capacity advice can be used")
-        return seen, now
+            with result.counting_skips():
+                result.offers += self._offers(one, spot, now)
+        if rows and not stock and result.skipped:
+            raise result.no_usable_row(f"{PROVIDER}: none of {len(rows)} rows of capacity advice can be used")
+        return result, now
 
     def _offers(self, one: NebiusStock, spot: Mapping[tuple[str, str], float], now: datetime) -> Iterable[Offer]:
         free = [kind for kind in (False, True) if one.machines.get(kind)]
@@ -112,15 +112,15 @@ class NebiusMarket:
         return found
 
 
-def read_advice(rows: Iterable[Any], seen: ParseResult) -> list[NebiusStock]:
+def read_advice(rows: Iterable[Any], result: ParseResult) -> list[NebiusStock]:
     """Parse the presets with GPUs in capacity advice, one per region; joins fabrics. Pure."""
     found: dict[str, NebiusStock] = {}
     for row in rows:
-        with seen.skipping():
+        with result.counting_skips():
             one = _read(row)
             if one is not None:
                 kept = found.setdefault(one.offer_id, one)
-                _add(kept, row.status, seen)
+                _add(kept, row.status, result)
     return list(found.values())
 
 
@@ -156,7 +156,7 @@ def _read(row: Any) -> NebiusStock | None:
     )
 
 
-def _add(stock: NebiusStock, status: Any, seen: ParseResult) -> None:
+def _add(stock: NebiusStock, status: Any, result: ParseResult) -> None:
     """Add the stock of one fabric. Stale data is unknown: the answer is then partial."""
     for spot, stated in ((False, status.on_demand), (True, status.preemptible)):
         level, state = _enum(stated.availability_level), _enum(stated.data_state)
@@ -165,7 +165,7 @@ def _add(stock: NebiusStock, status: Any, seen: ParseResult) -> None:
         elif state == "DATA_STATE_UNSPECIFIED":  # the platform is not rented in this way
             continue
         elif state != _FRESH:
-            seen.lacks(f"{stock.region}: what is free is not known")
+            result.note_missing(f"{stock.region}: what is free is not known")
         else:
             stock.machines[spot] = max(stock.machines.get(spot, 0), whole(stated.available, 0, 10**9) or 0)
             if level == _RISKY:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.nebius.client import ESTIMATE, LIST_SPOT_PRICES, PROVIDER, NebiusClient, api
 from gpuwatch.providers.toolkit.api_client import TtlCache
-from gpuwatch.providers.toolkit.catalogue import FRESH_S
+from gpuwatch.providers.toolkit.catalogue import TTL_S
 from gpuwatch.providers.toolkit.validation import number, usd_hour
 
 _LISTED_S: Final = 3600.0  # list prices; preemptible prices are requested each time
@@ -22,7 +22,7 @@ class NebiusPrices:
     def __init__(self, client: NebiusClient) -> None:
         self._client = client
         self._listed: TtlCache[float | None] = TtlCache(_LISTED_S, client.tools.monotonic)
-        self._spot: TtlCache[dict[tuple[str, str], float]] = TtlCache(FRESH_S, client.tools.monotonic)
+        self._spot: TtlCache[dict[tuple[str, str], float]] = TtlCache(TTL_S, client.tools.monotonic)
 
     def on_demand(self, project: str, platform: str, preset: str) -> float | None:
         """Return the price of a machine without its disk; None: not in the calculator. Raises ProviderError."""

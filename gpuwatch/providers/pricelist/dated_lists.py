@@ -1,7 +1,7 @@
 """Prices that somebody copied from a page on a given day: for clouds without a machine-readable price list.
 
 Each list is a file in `dated/`: its rows, its page, and the date of reading. A list that is older than
-`OLD_AFTER_DAYS` is shown with a warning, as a historical price.
+`STALE_AFTER_DAYS` is shown with a warning, as a historical price.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, short_id
 
 log = logging.getLogger(__name__)
 PROVIDER: Final = "pricelist"
-OLD_AFTER_DAYS: Final = 90
+STALE_AFTER_DAYS: Final = 90
 _FOLDER: Final = Path(__file__).parent / "dated"
 _HOURS: Final = {"hour": 1.0, "second": 1.0 / 3600.0, "month": 730.0}
 Rates = Callable[[str], ExchangeRate | None]
@@ -63,7 +63,7 @@ class DatedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def is_old(self, today: date) -> bool:
         """Whether it needs a warning."""
-        return self.age_days(today) > OLD_AFTER_DAYS
+        return self.age_days(today) > STALE_AFTER_DAYS
 
 
 def read_dated(name: str) -> DatedList:

@@ -39,12 +39,12 @@ class Goods(NamedTuple):
     scale: float
 
 
-def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
+def goods_of(source: PriceSource, row: Row, result: ParseResult) -> Goods:
     """Parse what a row sells. Raises OtherGoods, RowSkipped."""
     name = text(row, paths(source.fields.machine))
     declared, said = _declared(source, name)
     if declared is None:
-        declared = _undeclared(source, name, row, seen)
+        declared = _undeclared(source, name, row, result)
     spellings, gpu_said = _spellings(source, row, declared)
     if not spellings:
         raise OtherGoods if source.mixed else RowSkipped("a row without a GPU's name")
@@ -94,14 +94,14 @@ def _declared(source: PriceSource, name: str | None) -> tuple[DeclaredMachine | 
     return None, None
 
 
-def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResult) -> DeclaredMachine:
+def _undeclared(source: PriceSource, name: str | None, row: Row, result: ParseResult) -> DeclaredMachine:
     """Handle a machine that no pattern matches: another product, or one to report to the owner."""
     count = whole(first(row, paths(source.fields.count)))
     is_suspect = bool(name and source.suspects and _compiled(source.suspects).search(name))
     if source.fields.gpu and not is_suspect:
         return _ANY
     if is_suspect or (not source.fields.gpu and count):
-        seen.drift[f"{source.name}: a machine that is not declared: {clean(name or '', 60)}"] = None
+        result.drift[f"{source.name}: a machine that is not declared: {clean(name or '', 60)}"] = None
         raise RowSkipped("a machine that is not declared")
     raise OtherGoods if source.mixed else RowSkipped("a machine that is not declared")
 

@@ -18,7 +18,7 @@ from gpuwatch.providers.pricelist.dated_lists import DatedLists
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
 from gpuwatch.providers.pricelist.source_client import SourceClient, rebased
 from gpuwatch.providers.toolkit.currency import ExchangeRates
-from gpuwatch.providers.toolkit.fan_out import ask_all
+from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matching
 
 log = logging.getLogger(__name__)
@@ -48,21 +48,21 @@ class PriceLists:
         """
         began, now = self._tools.monotonic(), self._tools.now()
         askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
-        answers = ask_all({one.name: one.seen for one in askers}, self._tools.stop)
-        seen, failed = ParseResult(searches=0), list[ProviderError]()
+        answers = query_all({one.name: one.seen for one in askers}, self._tools.stop)
+        result, failed = ParseResult(searches=0), list[ProviderError]()
         for asker, found in zip(askers, answers, strict=True):
             if isinstance(found, ProviderError):
                 failed.append(found)
                 kind = "not understood" if isinstance(found, PayloadChanged) else "no answer"
-                seen.skip(f"{asker.source.name}: {kind}")
-                seen.lacks(f"{asker.source.name}: {found}")
+                result.skip(f"{asker.source.name}: {kind}")
+                result.note_missing(f"{asker.source.name}: {found}")
             else:
-                _join(seen, asker.source, found, query, now)
+                _join(result, asker.source, found, query, now)
             self._tell(asker, found)
         if failed and len(failed) == len(askers):
             raise failed[0]
-        seen.add(self._dated.seen(now))
-        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+        result.add(self._dated.seen(now))
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
     def findings(self) -> Iterator[Finding]:
         """For `gpuwatch doctor`: return the age of the dated lists."""
@@ -105,7 +105,7 @@ def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
     return list(({name: shipped[name] for name in named if name in shipped} | own).values())
 
 
-def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
+def _join(result: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
     """Add the matching offers. A cached price still applies, so it gets the time of the others."""
     offers = [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
-    seen.add(msgspec.structs.replace(found, offers=offers), source.name)
+    result.add(msgspec.structs.replace(found, offers=offers), source.name)

@@ -16,7 +16,7 @@ from gpuwatch.providers.pricelist.declaration import PriceSource
 from gpuwatch.providers.pricelist.paths import entries
 from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.list_prices import TOO_FEW, RowCountGuard
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, decoded, word
 
@@ -56,15 +56,15 @@ class SourceClient:
                     self._read(reader, value, place)
             except ProviderError as error:
                 failed = failed or error
-                reader.seen.lacks(f"{place}: {error}" if place else str(error))
-                if reader.seen.searches == 0 and not isinstance(error, PayloadChanged):
+                reader.result.note_missing(f"{place}: {error}" if place else str(error))
+                if reader.result.searches == 0 and not isinstance(error, PayloadChanged):
                     break  # it is down, also for the other places
-        if failed is not None and not reader.seen.offers:
+        if failed is not None and not reader.result.offers:
             raise failed
-        seen = self._believed(reader)
-        if self._usual.is_too_few(None, len(seen.offers)) and self.source.kind == "listed":
-            seen.lacks(TOO_FEW)
-        return seen
+        result = self._believed(reader)
+        if self._usual.is_too_few(None, len(result.offers)) and self.source.kind == "listed":
+            result.note_missing(TOO_FEW_ROWS)
+        return result
 
     def _read(self, reader: SourceReader, value: object, place: str) -> None:
         try:
@@ -100,13 +100,13 @@ class SourceClient:
             if following is None:
                 return
             params[paging.param] = following
-        reader.seen.lacks("it has more pages than are read")
+        reader.result.note_missing("it has more pages than are read")
 
     def _asked(self, url: str, params: Mapping[str, str]) -> Any:
         options: dict[str, Any] = {"max_bytes": _MAX_BYTES}
         if self.source.body is not None:
             options["json"] = msgspec.json.decode(self.source.body)
-        reply = self._rest.ask(self.source.method, url, params=params, **options)
+        reply = self._rest.request(self.source.method, url, params=params, **options)
         return decoded(reply.body, self.name)
 
 

@@ -35,7 +35,7 @@ class SourceReader:
     """
 
     def __init__(self, source: PriceSource, rates: Rates, observed_at: datetime) -> None:
-        self.seen = ParseResult(searches=0)
+        self.result = ParseResult(searches=0)
         self._source = source
         self._rates = rates
         self._observed_at = observed_at
@@ -46,29 +46,30 @@ class SourceReader:
     def page(self, value: object, place: str = "") -> None:
         """Parse one answer. Raises PayloadChanged: there are no rows at the path."""
         rows = rows_of(value, self._source.rows, place)
-        self.seen.searches += 1
-        self.seen.rows += len(rows)
+        self.result.searches += 1
+        self.result.rows += len(rows)
         for row in rows:
-            with suppress(OtherGoods), self.seen.skipping():
+            with suppress(OtherGoods), self.result.counting_skips():
                 self._row(row)
 
     def done(self) -> ParseResult:
         """Return the result. Raises PayloadChanged: fewer rows about GPUs than the declaration requires."""
         if self._reported < self._source.least_rows:
             raise PayloadChanged(
-                f"{self._reported} of {self.seen.rows} rows are about GPUs, usually at least {self._source.least_rows}"
+                f"{self._reported} of {self.result.rows} rows are about GPUs, "
+                f"usually at least {self._source.least_rows}"
             )
         for name in sorted(self._gone_fields) if self._reported else ():
-            self.seen.drift[f"{self._source.name}: field gone: {name}"] = None
+            self.result.drift[f"{self._source.name}: field gone: {name}"] = None
         if self._source.kind == "listed":  # a bargain on a live market is not a placeholder
-            self.seen.offers = without_placeholders(self.seen.offers, self.seen)
-        return self.seen
+            self.result.offers = without_placeholders(self.result.offers, self.result)
+        return self.result
 
     def _row(self, row: Row) -> None:
         source = self._source
         if not _is_meant(source, row):
             raise OtherGoods
-        goods = goods_of(source, row, self.seen)
+        goods = goods_of(source, row, self.result)
         free = whole(first(row, paths(source.fields.free)))
         prices = list(self._prices(row, goods))
         self._reported += 1
@@ -79,7 +80,7 @@ class SourceReader:
             for count, price in _parts(source, row, goods, usd, free):
                 if not is_plausible(price, count * goods.fraction):
                     raise RowSkipped("a placeholder: nobody would ask this price")
-                self.seen.offers.append(self._offer(row, goods._replace(gpus=count), price, spot, rate, free))
+                self.result.offers.append(self._offer(row, goods._replace(gpus=count), price, spot, rate, free))
 
     def _prices(self, row: Row, goods: Goods) -> Iterable[tuple[bool, float, ExchangeRate]]:
         """Return rental type and dollars an hour for the whole machine."""

@@ -102,7 +102,7 @@ class PrimeLauncher(ApiLauncher):
                 return None
             raise
 
-    def read(self, row: Mapping[str, Any]) -> Instance | None:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Return the instance; None: it is terminated."""
         return None if row.get("status") == _ENDED else instance_of(row)
 
@@ -139,16 +139,16 @@ class PrimeLauncher(ApiLauncher):
 
     def _pages(self, path: str) -> Iterator[Mapping[str, Any]]:
         """Yield all rows of a list, fetching pages on demand. Raises ProviderError."""
-        seen = 0
+        received = 0
         for _ in range(_PAGES_MAX):
-            rows, total = self._page(path, seen)
+            rows, total = self._page(path, received)
             yield from rows
-            seen += len(rows)
-            if seen >= total:
+            received += len(rows)
+            if received >= total:
                 return
             if not rows:
                 break
-        raise PayloadChanged(f"{PROVIDER}: the list of pods is incomplete: it ends after {seen}")
+        raise PayloadChanged(f"{PROVIDER}: the list of pods is incomplete: it ends after {received}")
 
     def _page(self, path: str, offset: int) -> tuple[list[Mapping[str, Any]], int]:
         value = self._account.get(path, {"offset": str(offset), "limit": str(_PAGE_ROWS)}, kind="instances")

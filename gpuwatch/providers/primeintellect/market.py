@@ -60,14 +60,14 @@ def fetcher(
         rows, is_whole, pages = _all_rows(client)
         now = tools.now()
         listed: ListedRows = {}
-        seen = parse_rows(rows, exchange.rate, now, listed)
+        result = parse_rows(rows, exchange.rate, now, listed)
         if shown is not None:
             shown.clear()
             shown.update(listed)
-        seen.searches = pages
+        result.searches = pages
         if not is_whole:
-            seen.lacks(f"its list ends early, after page {pages}")
-        return seen, now
+            result.note_missing(f"its list ends early, after page {pages}")
+        return result, now
 
     return fetch
 
@@ -115,17 +115,17 @@ def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime, listed: List
         rate: returns dollars for one unit of a currency.
         listed: receives the row of each offer by its id; for a duplicate id, the cheaper one.
     """
-    seen = ParseResult(rows=len(rows))
+    result = ParseResult(rows=len(rows))
     for row in rows:
-        with seen.skipping():
+        with result.counting_skips():
             if not isinstance(row, dict):
                 raise RowSkipped("a row that is no object")
-            seen.check_drift(row, _KNOWN, _NEEDED)
+            result.check_drift(row, _KNOWN, _NEEDED)
             for offer in _offers(row, rate, observed_at):
-                seen.offers.append(offer)
+                result.offers.append(offer)
                 if listed is not None and _is_cheaper(offer, listed.get(offer.offer_id)):
                     listed[offer.offer_id] = (row, offer)
-    return seen
+    return result
 
 
 def _is_cheaper(offer: Offer, known: tuple[Mapping[str, Any], Offer] | None) -> bool:

@@ -68,26 +68,26 @@ def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
     Raises:
         PayloadChanged: it is not a catalogue, or none of its rows is usable.
     """
-    seen, known = ParseResult(), 0
+    result, known = ParseResult(), 0
     for one in gpu_types(value):
-        seen.rows += 1
+        result.rows += 1
         if one.get("id") == SENTINEL or one.get(asked.cloud.lower()) is False:
             continue  # not sold in this cloud: ignore its leftover price
-        seen.check_drift(one, _TYPE_FIELDS, _NEEDED)
+        result.check_drift(one, _TYPE_FIELDS, _NEEDED)
         reason = _odd(one, asked.cloud)
         if reason is not None:
-            seen.skip(reason)
+            result.skip(reason)
             continue
         known += 1
-        seen.offers += _offers(one, asked, seen)
-    need_one(known, seen)
-    return seen
+        result.offers += _offers(one, asked, result)
+    need_one(known, result)
+    return result
 
 
-def need_one(known: int, seen: ParseResult) -> None:
+def need_one(known: int, result: ParseResult) -> None:
     """Reject a catalogue without a usable row: it is not a market without offers. Raises PayloadChanged."""
-    if seen.skipped and not known:
-        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(seen.skipped))}")
+    if result.skipped and not known:
+        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(result.skipped))}")
 
 
 def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
@@ -104,16 +104,16 @@ def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
     return None
 
 
-def _offers(one: Mapping[str, Any], asked: CatalogueRequest, seen: ParseResult) -> Iterator[Offer]:
+def _offers(one: Mapping[str, Any], asked: CatalogueRequest, result: ParseResult) -> Iterator[Offer]:
     """Yield the offers of a usable row: one per place."""
     price, most = usd_hour(_of_cloud(one.get("price"), asked.cloud)), _max_count(one, asked.cloud)
     if not _STOCK[one["availability"]] or price is None or (most is not None and asked.count > most):
         return
-    for place in _places(one, seen):
+    for place in _places(one, result):
         wanted = PodPlacement(one["id"], asked.cloud, asked.count, place)
         offer = offer_of(wanted, price, whole(one.get("memory"), 1, 4096), asked, _least_cuda(one))
         if offer is None:
-            seen.skip("its id is not one that can be kept")
+            result.skip("its id is not one that can be kept")
             return
         yield offer
 
@@ -157,7 +157,7 @@ def offer_of(
     )
 
 
-def _places(one: Mapping[str, Any], seen: ParseResult) -> list[str | None]:
+def _places(one: Mapping[str, Any], result: ParseResult) -> list[str | None]:
     """Return the data centres with stock now. Without a list of them: "somewhere"."""
     listed = one.get("dataCenters")
     if listed is None:
@@ -169,7 +169,7 @@ def _places(one: Mapping[str, Any], seen: ParseResult) -> list[str | None]:
     for row in rows:
         place, stock = word(row.get("id"), 40), row.get("availability")
         if not is_place(place) or not isinstance(stock, str) or stock not in _STOCK:
-            seen.skip("a data centre is not understood")
+            result.skip("a data centre is not understood")
         elif _STOCK[stock]:
             places[place] = None
     return list(places)

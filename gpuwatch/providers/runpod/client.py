@@ -34,11 +34,11 @@ class RunpodClient(ApiClient):
         """
         super().acquire(kind, urgent)
         waited_s = 0.0
-        while kind != GRAPHQL and (left_s := self._quota.take(kind in _URGENT)) > 0:
-            if waited_s + left_s > _LONGEST_WAIT_S:
-                raise RateLimited(f"{self.name}: its quota of requests is used up for {left_s:.0f} s", left_s)
-            self.tools.sleep(left_s)
-            waited_s += left_s
+        while kind != GRAPHQL and (remaining_s := self._quota.take(kind in _URGENT)) > 0:
+            if waited_s + remaining_s > _LONGEST_WAIT_S:
+                raise RateLimited(f"{self.name}: its quota of requests is used up for {remaining_s:.0f} s", remaining_s)
+            self.tools.sleep(remaining_s)
+            waited_s += remaining_s
             if self.tools.stop.is_set():
                 raise WaitStopped
 

@@ -52,22 +52,22 @@ def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
         KeyRejected: the API requires a key now.
     """
     data = graphql_data(value, PROVIDER)
-    rows, known, seen = data.get("gpuTypes"), 0, ParseResult()
+    rows, known, result = data.get("gpuTypes"), 0, ParseResult()
     if not isinstance(rows, list) or not objects(rows):
         raise PayloadChanged(f"{PROVIDER}: the catalogue contains no list of GPUs")
     places = _places(data.get("dataCenters"), asked) if asked.cloud == SECURE else {}
     for one in objects(rows):
-        seen.rows += 1
+        result.rows += 1
         if one.get("id") == SENTINEL or one.get(f"{asked.cloud.lower()}Cloud") is False:
             continue
         reason = _odd(one, asked)
         if reason is not None:
-            seen.skip(reason)
+            result.skip(reason)
             continue
         known += 1
-        seen.offers += _offers(one, asked, places, seen)
-    need_one(known, seen)
-    return seen
+        result.offers += _offers(one, asked, places, result)
+    need_one(known, result)
+    return result
 
 
 def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
@@ -85,7 +85,7 @@ def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
 
 
 def _offers(
-    one: Mapping[str, Any], asked: CatalogueRequest, places: Mapping[str, list[str]], seen: ParseResult
+    one: Mapping[str, Any], asked: CatalogueRequest, places: Mapping[str, list[str]], result: ParseResult
 ) -> Iterator[Offer]:
     """Yield the offers of a usable row: one per place."""
     kind = asked.cloud.lower()
@@ -97,7 +97,7 @@ def _offers(
         wanted = PodPlacement(one["id"], asked.cloud, asked.count, place)
         offer = offer_of(wanted, price, whole(one.get("memoryInGb"), 1, 4096), asked)
         if offer is None:
-            seen.skip("its id is not one that can be kept")
+            result.skip("its id is not one that can be kept")
             return
         yield offer
 

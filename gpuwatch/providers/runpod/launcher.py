@@ -63,7 +63,9 @@ class RunpodLauncher(BasicLauncher):
         """Return every pod of the account, including those of clusters. Raises ProviderError."""
         self._account.require_key()
         # the API ignores unknown filters, but supports this one
-        reply = self._account.ask("GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"})
+        reply = self._account.request(
+            "GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"}
+        )
         return self._restarts.looked(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
 
     def get(self, instance_id: str) -> Instance | None:
@@ -72,7 +74,7 @@ class RunpodLauncher(BasicLauncher):
             raise PayloadChanged(f"{PROVIDER}: invalid pod id")
         self._account.require_key()
         try:
-            reply = self._account.ask("GET", f"/v2/pods/{instance_id}", kind="list", urgent=True)
+            reply = self._account.request("GET", f"/v2/pods/{instance_id}", kind="list", urgent=True)
         except NoSuchPod:
             return None
         found = parse_pod(decoded(reply.body, PROVIDER))

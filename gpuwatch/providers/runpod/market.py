@@ -55,9 +55,9 @@ class RunpodMarket:
         began = self._account.tools.monotonic()
         if query.spot:
             return self._nothing()
-        seen, observed_at = self._with_key(query) if self._account.has_key else self._without_key(query)
+        result, observed_at = self._with_key(query) if self._account.has_key else self._without_key(query)
         elapsed_s = self._account.tools.monotonic() - began
-        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
+        return build_answer(result, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _disk_gb(self, query: Query) -> float:
         return self._default_disk_gb if query.disk_gb is None else query.disk_gb
@@ -90,7 +90,7 @@ class RunpodMarket:
             raise failed[0]
         total.searches = len(stated)
         for one_failed in failed:
-            total.lacks(str(one_failed))
+            total.note_missing(str(one_failed))
         return total, observed_at
 
     def _catalogues(self, cloud: str, query: Query, failed: list[ProviderError]) -> list[_CatalogueReply]:

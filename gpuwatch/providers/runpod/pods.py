@@ -88,8 +88,8 @@ class RestartDetector:
             now_s: monotonic; the interval between polls may vary.
         """
         pods = list(pods)
-        seen = {one.instance.instance_id: self._seen(one, now_s) for one in pods}
-        self._young = {instance_id: young for instance_id, young in seen.items() if young is not None}
+        young = {one.instance.instance_id: self._seen(one, now_s) for one in pods}
+        self._young = {instance_id: container for instance_id, container in young.items() if container is not None}
         return [self._judged(one, now_s) for one in pods]
 
     def _seen(self, pod: PodRow, now_s: float) -> _YoungContainer | None:

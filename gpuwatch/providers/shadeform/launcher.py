@@ -27,8 +27,8 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
+    match_offer_id,
     not_sent,
-    offer_parts,
     refuse,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
@@ -100,7 +100,7 @@ class ShadeformLauncher(ApiLauncher):
         self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
         return found
 
-    def read(self, row: Mapping[str, Any]) -> Instance | None:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Return the instance; None: it is deleted. A 404 is not documented, and proves nothing."""
         return None if row.get("status") == _GONE else _instance(row)
 
@@ -126,7 +126,7 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     Raises:
         OrderRefused: BAD_ORDER, Shadeform does not support it.
     """
-    found = offer_parts(order, _OFFER, PROVIDER)
+    found = match_offer_id(order, _OFFER, PROVIDER)
     _check(order)
     body: dict[str, Any] = {
         "cloud": found[1],

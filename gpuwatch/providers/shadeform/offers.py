@@ -106,19 +106,19 @@ def hardware_of(configuration: object) -> Hardware:
     )
 
 
-def _read(row: object, seen: ParseResult, observed_at: datetime) -> None:
+def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
     kind = _kind(row)
     regions = at(row, "availability")
     if not isinstance(regions, list):
         raise RowSkipped("no list of regions")
-    offers = [_offer(kind, region, observed_at) for region in regions if _is_available(region, seen)]
+    offers = [_offer(kind, region, observed_at) for region in regions if _is_available(region, result)]
     if isinstance(row, dict):
-        seen.check_drift(row, _KNOWN, _NEEDED)
+        result.check_drift(row, _KNOWN, _NEEDED)
     for offer in offers:
         if len(offer.offer_id) > ID_LENGTH:
-            seen.skip("a longer id than can be kept")
+            result.skip("a longer id than can be kept")
         else:
-            seen.offers.append(offer)
+            result.offers.append(offer)
 
 
 def _kind(row: object) -> ShadeformInstanceType:
@@ -160,11 +160,11 @@ def _terms(cloud: str, row: object, hardware: Hardware) -> OfferTerms:
     )
 
 
-def _is_available(region: object, seen: ParseResult) -> bool:
+def _is_available(region: object, result: ParseResult) -> bool:
     """Whether it is available there: only a plain `true` means yes."""
     name = at(region, "region")
     if not isinstance(name, str) or not _REGION.fullmatch(name):
-        seen.skip("no name of a region")
+        result.skip("no name of a region")
         return False
     return at(region, "available") is True
 

@@ -78,7 +78,7 @@ class TensorDockLauncher(BasicLauncher):
             ProviderError: the list is incomplete.
         """
         self._rest.require_key()
-        reply = self._rest.ask("GET", _PATH, kind="list")
+        reply = self._rest.request("GET", _PATH, kind="list")
         rows = {row.machine_id: row for row in rows_of(accepted(reply, self._rest.tools.now()))}
         found = [self._instance(row) for row in rows.values() if row.word not in GONE]
         with self._lock:
@@ -125,7 +125,7 @@ class TensorDockLauncher(BasicLauncher):
         return instance_of(row, machine, died_young=is_young)
 
     def _machine(self, machine_id: str) -> Mapping[str, Any]:
-        reply = self._rest.ask("GET", f"{_PATH}/{machine_id}", kind="detail")
+        reply = self._rest.request("GET", f"{_PATH}/{machine_id}", kind="detail")
         return machine_of(accepted(reply, self._rest.tools.now()))
 
     def _looked_at(self, row: MachineRow) -> _CachedMachine:

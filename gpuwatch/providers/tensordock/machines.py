@@ -14,7 +14,7 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import PLACE, gpu_of
 from gpuwatch.providers.toolkit.basic_launcher import instance_rows
-from gpuwatch.providers.toolkit.validation import at, number, objects, require_whole_list, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, require_complete_list, whole, word
 
 GONE: Final = frozenset({"deleted", "terminated"})
 _S: Final = InstanceState
@@ -57,7 +57,7 @@ def rows_of(value: Any) -> list[MachineRow]:
     rows = at(value, "data", "instances") if isinstance(at(value, "data"), dict) else at(value, "data")
     found = instance_rows(value, rows, NAME)
     for around in (at(value, "data"), at(value, "meta"), at(value, "links")):
-        require_whole_list(around, len(found), NAME)
+        require_complete_list(around, len(found), NAME)
     return [row_of(row) for row in found]
 
 

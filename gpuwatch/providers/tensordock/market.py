@@ -37,7 +37,7 @@ def fetcher(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseR
     def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
         if hosts:
             client.require_key()
-        reply = client.ask("GET", f"/api/v2/{'hostnodes' if hosts else 'locations'}")
+        reply = client.request("GET", f"/api/v2/{'hostnodes' if hosts else 'locations'}")
         now = client.tools.now()
         return parse(accepted(reply, now), recipe, now), now
 

@@ -81,31 +81,31 @@ def parse_locations(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) 
     Raises:
         PayloadChanged: it contains no list of locations.
     """
-    seen = ParseResult()
+    result = ParseResult()
     for row in _rows(value, "locations"):
-        seen.rows += 1
-        with seen.skipping():
+        result.rows += 1
+        with result.counting_skips():
             place = _place(row, row.get("id"), row, observed_at)
-            seen.check_drift(row, _LOCATION, frozenset({"id", "gpus"}))
+            result.check_drift(row, _LOCATION, frozenset({"id", "gpus"}))
             for gpu in _gpus(row.get("gpus")):
-                _take(seen, gpu, place, recipe)
-    return seen
+                _take(result, gpu, place, recipe)
+    return result
 
 
 def parse_hostnodes(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
     """Parse `GET /hostnodes`: each offer is one known machine. Raises PayloadChanged: no list of hosts."""
-    seen = ParseResult()
+    result = ParseResult()
     for row in _rows(value, "hostnodes"):
-        seen.rows += 1
-        with seen.skipping():
-            seen.check_drift(row, _HOST, frozenset({"id", "available_resources"}))
+        result.rows += 1
+        with result.counting_skips():
+            result.check_drift(row, _HOST, frozenset({"id", "available_resources"}))
             there = _resources(row)
             place = _place(row, row.get("id"), at(row, "location") or {}, observed_at) | _host(row, there)
             reachable = {"port_forwarding_available": bool(place["ports"]) if "available_ports" in there else None}
             shared = {"resources": there, "pricing": row.get("pricing"), "network_features": reachable}
             for gpu in _gpus(there.get("gpus")):
-                _take(seen, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, recipe, is_host=True)
-    return seen
+                _take(result, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, recipe, is_host=True)
+    return result
 
 
 def _rows(value: Any, name: str) -> list[Any]:
@@ -164,12 +164,12 @@ def _gpus(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _take(
-    seen: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: ResourcesPerGpu, is_host: bool = False
+    result: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: ResourcesPerGpu, is_host: bool = False
 ) -> None:
-    with seen.skipping():
+    with result.counting_skips():
         if not is_host:
-            seen.check_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
-        seen.offers += _offers(_lot(gpu, is_host), place, recipe, _is_reachable(gpu))
+            result.check_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
+        result.offers += _offers(_lot(gpu, is_host), place, recipe, _is_reachable(gpu))
 
 
 def _lot(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:

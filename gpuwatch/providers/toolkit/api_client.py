@@ -38,8 +38,8 @@ from gpuwatch.providers.toolkit.validation import decoded
 if TYPE_CHECKING:
     from gpuwatch.ports.http import RequestOptions
 
-_LEAST_S: Final = 1.0
-_ERROR_BYTES: Final = 2**20
+_MIN_ATTEMPT_S: Final = 1.0
+_MAX_ERROR_BYTES: Final = 2**20
 T = TypeVar("T")
 
 
@@ -64,9 +64,9 @@ class PacedClient:
         self._holds.load()
         try:
             self._limiter.wait(kind, urgent, self._timeout_s)
-        except RequestHeld as held:
-            raise self._holds.error(kind, held.left_s) from None
-        self._holds.leaving(kind)
+        except RequestHeld as error:
+            raise self._holds.error(kind, error.remaining_s) from None
+        self._holds.on_send(kind)
 
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
         """Run a request that only reads, up to three times; stops at a wrong key, a used-up quota, an unknown format.
@@ -79,16 +79,16 @@ class PacedClient:
         Raises:
             ProviderError: no usable answer.
         """
-        spent_s = 0.0
+        elapsed_s = 0.0
 
-        def once() -> T:
-            nonlocal spent_s
-            self._wait(kind, urgent)
+        def attempt_once() -> T:
+            nonlocal elapsed_s
+            self._acquire_to_read(kind, urgent)
             sent_at_s = self.tools.monotonic()
             try:
-                return attempt(max(self._timeout_s - spent_s, _LEAST_S))
+                return attempt(max(self._timeout_s - elapsed_s, _MIN_ATTEMPT_S))
             except (RateLimited, QuotaSpent) as error:
-                self._holds.refused(kind, error)
+                self._holds.on_read_refused(kind, error)
                 raise
             except UnusableReply as error:
                 raise PayloadChanged(f"{self.name}: {error}") from error
@@ -97,27 +97,27 @@ class PacedClient:
             except NetError as error:
                 raise ProviderDown(f"{self.name}: {error}") from error
             finally:
-                spent_s += self.tools.monotonic() - sent_at_s
-                self._holds.came_back(kind, sent_at_s)
+                elapsed_s += self.tools.monotonic() - sent_at_s
+                self._holds.on_complete(kind, sent_at_s)
 
         try:
-            return once()
+            return attempt_once()
         except ProviderError as error:
-            gives_up = isinstance(error, ProviderUnreachable) and not self.tools.is_patient
-            if gives_up or not is_retryable(error) or self._is_over(spent_s):
+            is_final = isinstance(error, ProviderUnreachable) and not self.tools.is_patient
+            if is_final or not is_retryable(error) or self._is_timed_out(elapsed_s):
                 raise
-            first = error
-        return retry(once, first, self.tools.sleep, lambda: self._is_over(spent_s))
+            first_error = error
+        return retry(attempt_once, first_error, self.tools.sleep, lambda: self._is_timed_out(elapsed_s))
 
-    def _is_over(self, spent_s: float) -> bool:
-        return self.tools.stop.is_set() or spent_s + _LEAST_S > self._timeout_s
+    def _is_timed_out(self, elapsed_s: float) -> bool:
+        return self.tools.stop.is_set() or elapsed_s + _MIN_ATTEMPT_S > self._timeout_s
 
-    def _wait(self, kind: str, urgent: bool) -> None:
+    def _acquire_to_read(self, kind: str, urgent: bool) -> None:
         try:
             try:
                 self.acquire(kind, urgent)
-            except WaitStopped as stopped:
-                raise ProviderDown(f"{self.name}: no request sent, gpuwatch is stopping") from stopped
+            except WaitStopped as error:
+                raise ProviderDown(f"{self.name}: no request sent, gpuwatch is stopping") from error
         except ProviderError as error:
             error.was_sent = False
             raise
@@ -146,9 +146,9 @@ class ApiClient(PacedClient):
         if headers is None:
             headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._headers = dict(headers)
-        self._base = settings.base_url.rstrip("/")
-        self._reading = reading
-        self._ordering = ordering
+        self._base_url = settings.base_url.rstrip("/")
+        self._map_read_error = reading
+        self._map_order_error = ordering
 
     def get(self, path: str, params: Mapping[str, str] | None = None, *, kind: str = "search") -> Any:
         """Return the decoded JSON of a GET, sent up to three times.
@@ -159,13 +159,15 @@ class ApiClient(PacedClient):
         Raises:
             ProviderError: no usable answer.
         """
-        return decoded(self.ask("GET", path, kind=kind, params=params or {}).body, self.name)
+        return decoded(self.request("GET", path, kind=kind, params=params or {}).body, self.name)
 
     def query(self, path: str, body: object, *, kind: str = "search") -> Any:
         """Return the decoded JSON of a POST that only reads, such as a GraphQL query. Raises ProviderError."""
-        return decoded(self.ask("POST", path, kind=kind, json=body).body, self.name)
+        return decoded(self.request("POST", path, kind=kind, json=body).body, self.name)
 
-    def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> HttpReply:
+    def request(
+        self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any
+    ) -> HttpReply:
         """Return the 2xx answer to a request that only reads. `options`: as `RequestOptions`. Raises ProviderError."""
 
         def attempt(deadline_s: float) -> HttpReply:
@@ -183,14 +185,18 @@ class ApiClient(PacedClient):
             NetError: no answer.
         """
         url = self._url(path)
-        sent: RequestOptions = {"headers": self._headers_for(url), **options}  # type: ignore[typeddict-item]
-        with self.tools.http.stream(method, url, **sent) as arriving:
-            ok = 200 <= arriving.status < 300
-            reply = HttpReply(arriving.status, arriving.headers, b"" if ok else arriving.read(_ERROR_BYTES))
+        request_options: RequestOptions = {"headers": self._headers_for(url), **options}  # type: ignore[typeddict-item]
+        with self.tools.http.stream(method, url, **request_options) as streaming_reply:
+            is_success = 200 <= streaming_reply.status < 300
+            reply = HttpReply(
+                streaming_reply.status,
+                streaming_reply.headers,
+                b"" if is_success else streaming_reply.read(_MAX_ERROR_BYTES),
+            )
             self.on_reply(reply, kind)
-            if not ok:
-                raise self._reading(self.name, read_error_body(reply), reply, self.tools.now())
-            yield arriving
+            if not is_success:
+                raise self._map_read_error(self.name, read_error_body(reply), reply, self.tools.now())
+            yield streaming_reply
 
     def order(
         self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
@@ -203,7 +209,7 @@ class ApiClient(PacedClient):
         """
         reply = self.send(method, path, body, kind=kind, deadline_s=deadline_s)
         if not 200 <= reply.status < 300:
-            raise self._ordering(self.name, read_error_body(reply), reply, self.tools.now())
+            raise self._map_order_error(self.name, read_error_body(reply), reply, self.tools.now())
         return reply
 
     def send(
@@ -222,15 +228,15 @@ class ApiClient(PacedClient):
         try:
             self.acquire(kind, urgent=True)
             reply = self.tools.http.ask(method, url, **options)
-        except WaitStopped as stopped:
-            raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
+        except WaitStopped as error:
+            raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from error
         except NotSent as error:
             raise OrderRefused(f"{self.name}: not sent: {error}", RefusalKind.NOT_SENT) from error
         except NetError as error:
             raise OutcomeUnknown(f"{self.name}: {error}") from error
         self.on_reply(reply, kind)
         if reply.status == 429:
-            self._holds.order_refused(kind, retry_after_s(reply, self.tools.now()))
+            self._holds.on_order_refused(kind, retry_after_s(reply, self.tools.now()))
         return reply
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
@@ -250,11 +256,11 @@ class ApiClient(PacedClient):
 
     def _headers_for(self, url: str) -> Mapping[str, str]:
         """Send the key only to the provider's own host: a link in a page may lead anywhere."""
-        is_own = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
-        return self._headers if is_own else {}
+        is_own_host = url.startswith(f"{self._base_url}/") or _origin(url) == _origin(self._base_url)
+        return self._headers if is_own_host else {}
 
     def _url(self, path: str) -> str:
-        return path if path.startswith(("http://", "https://")) else self._base + path
+        return path if path.startswith(("http://", "https://")) else self._base_url + path
 
 
 def _origin(url: str) -> tuple[str, str]:
@@ -272,16 +278,16 @@ class TtlCache(Generic[T]):
     def __init__(self, ttl_s: float, monotonic: Callable[[], float]) -> None:
         self._ttl_s = ttl_s
         self._monotonic = monotonic
-        self._kept: dict[object, tuple[float, T]] = {}
+        self._entries: dict[object, tuple[float, T]] = {}
 
     def get(self, fetch: Callable[[], T], key: object = None) -> T:
         """Return the cached answer of `key`, or fetch it. Passes on an error of `fetch`, and then caches nothing."""
-        kept = self._kept.get(key)
-        if kept is not None and 0 <= self._monotonic() - kept[0] <= self._ttl_s:
-            return kept[1]
-        self._kept[key] = (self._monotonic(), found := fetch())
-        return found
+        entry = self._entries.get(key)
+        if entry is not None and 0 <= self._monotonic() - entry[0] <= self._ttl_s:
+            return entry[1]
+        self._entries[key] = (self._monotonic(), value := fetch())
+        return value
 
     def invalidate(self, key: object = None) -> None:
         """Discard the cached answer, because it is incomplete."""
-        self._kept.pop(key, None)
+        self._entries.pop(key, None)

@@ -35,11 +35,11 @@ class InstanceGone(OfferGone):
 class ApiLauncher(BasicLauncher):
     """A launcher whose client raises `InstanceNotFound` and `InstanceGone`.
 
-    A subclass adds `create`, `list_instances` and `read`, and overrides what its provider does differently.
+    A subclass adds `create`, `list_instances` and `parse_instance`, and overrides what its provider does differently.
     """
 
     instance_id: ClassVar[re.Pattern[str]]  # the form of an id: nothing else is sent
-    one_at: ClassVar[str] = "/instances/{}"
+    instance_path: ClassVar[str] = "/instances/{}"
 
     def __init__(self, account: ApiClient, options: Mapping[str, Option]) -> None:
         self._account = account
@@ -51,10 +51,10 @@ class ApiLauncher(BasicLauncher):
             raise PayloadChanged(f"{self.name}: invalid instance id")
         self._account.require_key()
         try:
-            value = self._account.get(self.one_at.format(instance_id), kind="instances")
+            value = self._account.get(self.instance_path.format(instance_id), kind="instances")
         except InstanceNotFound:
             return None
-        return self.read(one_instance(self.row_in(value), instance_id, self.name))
+        return self.parse_instance(one_instance(self.instance_row(value), instance_id, self.name))
 
     def destroy(self, instance_id: str) -> None:
         """End an instance and delete its disk, unless it is already gone.
@@ -75,39 +75,39 @@ class ApiLauncher(BasicLauncher):
         self._account.require_key_to_order()
         return self._account.order("POST", path, body, kind=kind, deadline_s=_CREATE_DEADLINE_S)
 
-    def row_in(self, value: Any) -> object:
+    def instance_row(self, value: Any) -> object:
         """Return the row of an answer about one instance."""
         return value
 
-    def read(self, row: Mapping[str, Any]) -> Instance | None:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Return the instance of a row; None: it has ended. Raises PayloadChanged."""
         raise NotImplementedError
 
     def end(self, instance_id: str) -> None:
         """Send the request that ends it. Raises OrderError."""
-        self._account.order("DELETE", self.one_at.format(instance_id), kind="delete")
+        self._account.order("DELETE", self.instance_path.format(instance_id), kind="delete")
 
 
-SaysGone = Callable[[ErrorBody, HttpReply], bool]
+NotFoundPredicate = Callable[[ErrorBody, HttpReply], bool]
 
 
-def reading_errors(says_gone: SaysGone) -> ReadErrorMapper:
+def reading_errors(is_not_found: NotFoundPredicate) -> ReadErrorMapper:
     """Map the errors of requests that only read; includes `InstanceNotFound`."""
 
-    def error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-        if says_gone(body, reply):
+    def map_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+        if is_not_found(body, reply):
             return InstanceNotFound(f"{name}: {body.summary}")
         return reading_error(name, body, reply, now)
 
-    return error
+    return map_error
 
 
-def ordering_errors(says_gone: SaysGone, others: OrderErrorMapper = ordering_error) -> OrderErrorMapper:
+def ordering_errors(is_not_found: NotFoundPredicate, fallback: OrderErrorMapper = ordering_error) -> OrderErrorMapper:
     """Map the errors of orders; includes `InstanceGone`."""
 
-    def error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-        if says_gone(body, reply):
+    def map_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+        if is_not_found(body, reply):
             return InstanceGone(f"{name}: {body.summary}")
-        return others(name, body, reply, now)
+        return fallback(name, body, reply, now)
 
-    return error
+    return map_error

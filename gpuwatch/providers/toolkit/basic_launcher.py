@@ -11,7 +11,7 @@ from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, Refusa
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
+from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_complete_list, word
 
 
 class BasicLauncher:
@@ -43,25 +43,25 @@ class BasicLauncher:
         return None
 
 
-def not_sent(name: str, why: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> OrderRefused:
+def not_sent(name: str, reason: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> OrderRefused:
     """Return the error of an order that is not sent because it would be refused or misunderstood.
 
     Args:
         scope: what it applies to; None: the watch's orders at this provider.
         lasts_s: how long, in seconds; None: the default of the scope.
     """
-    return OrderRefused(f"{name}: nothing was sent: {why}", RefusalKind.BAD_ORDER, scope, lasts_s)
+    return OrderRefused(f"{name}: nothing was sent: {reason}", RefusalKind.BAD_ORDER, scope, lasts_s)
 
 
-def offer_parts(order: Order, form: re.Pattern[str], name: str) -> re.Match[str]:
+def match_offer_id(order: Order, pattern: re.Pattern[str], name: str) -> re.Match[str]:
     """Return the parts of an offer id. Raises OrderRefused: it is not an id of this provider."""
-    found = form.fullmatch(order.offer_id)
-    if found is None:
+    match = pattern.fullmatch(order.offer_id)
+    if match is None:
         raise not_sent(name, "invalid offer id")
-    return found
+    return match
 
 
-def needed_ssh_key(options: Mapping[str, Option], name: str, what: str, example: str) -> Option:
+def require_ssh_key(options: Mapping[str, Option], name: str, what: str, example: str) -> Option:
     """Return the option `ssh_key`. Raises OrderRefused: it is not set.
 
     Args:
@@ -82,16 +82,16 @@ def refuse(name: str, reasons: Mapping[str, object]) -> None:
     Raises:
         OrderRefused: BAD_ORDER, with the first reason that applies.
     """
-    for why, is_so in reasons.items():
-        if is_so:
-            raise not_sent(name, why)
+    for reason, applies in reasons.items():
+        if applies:
+            raise not_sent(name, reason)
 
 
 def refuse_beyond_machine(  # noqa: PLR0913 each is named
     order: Order,
     name: str,
     title: str,
-    wrong: Mapping[str, object] | None = None,
+    extra_reasons: Mapping[str, object] | None = None,
     *,
     label_length: int,
     ports: str = "a machine has its own address, with all ports",
@@ -102,14 +102,14 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
 
     Args:
         title: the provider's name for people.
-        wrong: further reasons to refuse: reason → whether it applies.
+        extra_reasons: further reasons to refuse: reason → whether it applies.
         ports: why no ports are opened.
         ends_itself: a machine that is shut down is no longer billed, except for its disk.
 
     Raises:
         OrderRefused: BAD_ORDER, with the first reason that applies.
     """
-    lacking = {
+    unsupported = {
         "bids": order.bid_usd_hour is not None and not takes_bids,
         "templates": order.template is not None,
         "private registries": order.registry is not None,
@@ -119,9 +119,11 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
         and not ends_itself,
         f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
-    reasons: dict[str, object] = {f"{title} does not support {what}": is_wanted for what, is_wanted in lacking.items()}
+    reasons: dict[str, object] = {
+        f"{title} does not support {what}": is_requested for what, is_requested in unsupported.items()
+    }
     reasons[f"the label must have 1 to {label_length} characters"] = not 1 <= len(order.label) <= label_length
-    refuse(name, reasons | dict(wrong or {}))
+    refuse(name, reasons | dict(extra_reasons or {}))
 
 
 def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -> Any:
@@ -132,25 +134,25 @@ def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -
         raise OutcomeUnknown(str(error), instance_id) from error
 
 
-def created_instance(instance_id: object, form: re.Pattern[str], name: str) -> Created:
+def created_instance(instance_id: object, pattern: re.Pattern[str], name: str) -> Created:
     """Return the receipt of a create from the id in its answer. Raises OutcomeUnknown: there is no id."""
-    if not isinstance(instance_id, str) or not form.fullmatch(instance_id):
+    if not isinstance(instance_id, str) or not pattern.fullmatch(instance_id):
         raise OutcomeUnknown(f"{name}: the answer to a create names no instance; it may have been created")
     return Created(instance_id=instance_id)
 
 
-def instance_rows(around: object, rows: object, name: str) -> list[Mapping[str, Any]]:
+def instance_rows(container: object, rows: object, name: str) -> list[Mapping[str, Any]]:
     """Return the rows of an unpaged list of instances. A missing row might be an instance that costs money.
 
     Args:
-        around: the object that contains the list.
+        container: the object that contains the list.
 
     Raises:
         PayloadChanged: it is not a list of objects, or incomplete.
     """
     if not isinstance(rows, list) or len(objects(rows)) != len(rows):
         raise PayloadChanged(f"{name}: the answer is not a list of instances")
-    require_whole_list(around, len(rows), name)
+    require_complete_list(container, len(rows), name)
     return objects(rows)
 
 

@@ -11,7 +11,7 @@ from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
-FRESH_S = 5.0  # gpuwatch rents from this catalogue: the price must be current
+TTL_S = 5.0  # gpuwatch rents from this catalogue: the price must be current
 T = TypeVar("T")
 
 
@@ -28,25 +28,25 @@ class CatalogueMarket:
         info: ProviderInfo,
         client: ApiClient,
         fetch: Callable[[ApiClient], tuple[ParseResult, datetime]],
-        ttl_s: float = FRESH_S,
+        ttl_s: float = TTL_S,
     ) -> None:
         self.name = info.name
         self._info = info
         self._client = client
         self._fetch = fetch
-        self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(ttl_s, client.tools.monotonic)
+        self._cache: TtlCache[tuple[ParseResult, datetime]] = TtlCache(ttl_s, client.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Return matching offers; none for a rental type that the provider does not have. Raises ProviderError."""
         if not self._info.searches_without_key:
             self._client.require_key()
         tools = self._client.tools
-        began_s = tools.monotonic()
+        started_s = tools.monotonic()
         if query.spot in self._info.spots:
-            seen, observed_at = self._kept.get(lambda: self._fetch(self._client))
+            result, observed_at = self._cache.get(lambda: self._fetch(self._client))
         else:
-            seen, observed_at = ParseResult(searches=0), tools.now()
-        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
+            result, observed_at = ParseResult(searches=0), tools.now()
+        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
 
 
 def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], Any]) -> ParseResult:
@@ -58,11 +58,11 @@ def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult],
     Raises:
         PayloadChanged: none of them can be read.
     """
-    seen, usable = ParseResult(rows=len(types)), 0
+    result, usable = ParseResult(rows=len(types)), 0
     for row in types:
-        with seen.skipping():
-            read(row, seen)
+        with result.counting_skips():
+            read(row, result)
             usable += 1
     if not usable:
-        raise seen.none_understood(f"{name}: none of {len(types)} instance types can be used")
-    return seen
+        raise result.no_usable_row(f"{name}: none of {len(types)} instance types can be used")
+    return result

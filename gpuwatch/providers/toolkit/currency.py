@@ -27,10 +27,10 @@ ECB_URL: Final = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml"
 # note of every offer that is converted with it says that the rate is built in.
 BUILT_IN_ON: Final = date(2025, 6, 30)
 BUILT_IN_USD_PER_EUR: Final = 1.1720
-OLD_AFTER_DAYS: Final = 7  # Easter has four days without a rate
-_PLAUSIBLE: Final = (0.5, 2.0)  # dollars per euro; the range since 1999 is 0.82 to 1.60
-_FRESH_S: Final = 24 * 3600.0
-_AGAIN_S: Final = 3600.0  # after a failed fetch
+STALE_AFTER_DAYS: Final = 7  # Easter has four days without a rate
+_PLAUSIBLE_USD_PER_EUR: Final = (0.5, 2.0)  # dollars per euro; the range since 1999 is 0.82 to 1.60
+_REFRESH_S: Final = 24 * 3600.0
+_RETRY_S: Final = 3600.0  # after a failed fetch
 _DEADLINE_S: Final = 8.0
 _MAX_BYTES: Final = 256 * 1024
 _DAY = re.compile(r"""<Cube\s+time\s*=\s*["'](\d{4}-\d\d-\d\d)["']""")
@@ -70,11 +70,11 @@ def read_fixing(body: bytes) -> Fixing:
         raise PayloadChanged("the exchange rates have no date")
     end = days[1].start() if len(days) > 1 else len(text)
     found: dict[str, float] = {}
-    for currency, spelled in _RATE.findall(text, days[0].end(), end):
-        units = number(spelled, 1e-6, 1e9)
+    for currency, rate_text in _RATE.findall(text, days[0].end(), end):
+        units = number(rate_text, 1e-6, 1e9)
         if units is None or found.setdefault(currency, units) != units:
             raise PayloadChanged(f"the exchange rate of {currency} is not a number")
-    if not _PLAUSIBLE[0] < found.get("USD", 0.0) < _PLAUSIBLE[1]:
+    if not _PLAUSIBLE_USD_PER_EUR[0] < found.get("USD", 0.0) < _PLAUSIBLE_USD_PER_EUR[1]:
         raise PayloadChanged("the exchange rates have no plausible dollar rate")
     try:
         return Fixing(date.fromisoformat(days[0][1]), found)
@@ -93,7 +93,7 @@ class ExchangeRates:
         self._tools = tools
         self._url = url
         self._lock = threading.Lock()
-        self._newest = _BUILT_IN
+        self._fixing = _BUILT_IN
         self._due_at: float | None = None  # None: never fetched
 
     def rate(self, currency: str) -> ExchangeRate | None:
@@ -103,18 +103,18 @@ class ExchangeRates:
         with self._lock:
             if self._due_at is None or self._tools.monotonic() >= self._due_at:
                 self._refresh()
-            return rate_of(currency, self._newest, self._tools.now().date())
+            return rate_of(currency, self._fixing, self._tools.now().date())
 
     def _refresh(self) -> None:
         try:
-            self._newest = self._fetched()
-            wait_s = _FRESH_S
+            self._fixing = self._fetch()
+            wait_s = _REFRESH_S
         except (NetError, PayloadChanged) as error:
-            log.warning("no new exchange rates, using those of %s: %s", self._newest.on, error)
-            wait_s = _AGAIN_S
+            log.warning("no new exchange rates, using those of %s: %s", self._fixing.on, error)
+            wait_s = _RETRY_S
         self._due_at = self._tools.monotonic() + wait_s
 
-    def _fetched(self) -> Fixing:
+    def _fetch(self) -> Fixing:
         reply = self._tools.http.ask(
             "GET", self._url, headers={"Accept": "application/xml"}, deadline_s=_DEADLINE_S, max_bytes=_MAX_BYTES
         )
@@ -123,7 +123,7 @@ class ExchangeRates:
         fixing = read_fixing(reply.body)
         if (fixing.on - self._tools.now().date()).days > 1:
             raise PayloadChanged(f"the exchange rates have a future date, {fixing.on}")
-        if fixing.on < self._newest.on:
+        if fixing.on < self._fixing.on:
             raise PayloadChanged(f"the exchange rates have the date {fixing.on} and are older than the known ones")
         return fixing
 
@@ -137,6 +137,6 @@ def rate_of(currency: str, fixing: Fixing, today: date) -> ExchangeRate | None:
     note = None
     if fixing.built_in:
         note = f"{currency} converted at a built-in rate of {fixing.on}: no newer one is available"
-    elif days > OLD_AFTER_DAYS:
+    elif days > STALE_AFTER_DAYS:
         note = f"{currency} converted at a rate of {fixing.on}, {days} days old"
     return ExchangeRate(currency, fixing.per_euro["USD"] / units, fixing.on, note)

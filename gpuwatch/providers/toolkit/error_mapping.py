@@ -28,12 +28,12 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE, number
 from gpuwatch.redaction import redact
 
-_SHOWN: Final = 160
-_READ: Final = 4_000  # characters: more than is shown, so that a key is redacted before the text is cut
+_MAX_SENTENCE_LENGTH: Final = 160
+_MAX_TEXT_LENGTH: Final = 4_000  # characters: more than is shown, so that a key is redacted before the text is cut
 _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
-_INSIDE: Final = ("error", "errors", "detail", "extensions")
-_SENTENCES: Final = ("message", "detail", "msg", "error", "title", "suggestion")
+_CONTAINER_FIELDS: Final = ("error", "errors", "detail", "extensions")
+_SENTENCE_FIELDS: Final = ("message", "detail", "msg", "error", "title", "suggestion")
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -69,16 +69,16 @@ def read_error_body(reply: HttpReply) -> ErrorBody:
     except UNREADABLE:
         value = None
     if value is None:
-        plain = "" if b"<" in reply.body[:200] else reply.body[:_READ].decode("utf-8", "replace")
-        return ErrorBody(reply.status, "", fit_sentence(plain or "an answer that is not JSON"), plain.lower(), None)
+        text = "" if b"<" in reply.body[:200] else reply.body[:_MAX_TEXT_LENGTH].decode("utf-8", "replace")
+        return ErrorBody(reply.status, "", display_sentence(text or "an answer that is not JSON"), text.lower(), None)
     found = list(_objects(value))
     code = next((str(one["code"]) for one in found if isinstance(one.get("code"), str | int)), "")[:120]
-    words = [one[key] for one in found for key in _SENTENCES if isinstance(one.get(key), str)]
-    sentence = " ".join(dict.fromkeys(words))[:_READ]
+    sentences = [one[key] for one in found for key in _SENTENCE_FIELDS if isinstance(one.get(key), str)]
+    sentence = " ".join(dict.fromkeys(sentences))[:_MAX_TEXT_LENGTH]
     return ErrorBody(
         reply.status,
         code,
-        fit_sentence(sentence or code or "an answer without a message"),
+        display_sentence(sentence or code or "an answer without a message"),
         f"{code} {sentence}".lower(),
         value,
     )
@@ -119,18 +119,18 @@ def retry_after_s(reply: HttpReply, now: datetime) -> float | None:
     value = reply.headers.get("retry-after")
     seconds = number(value)
     if seconds is None and value is not None:
-        seconds = _until_s(value, now)
+        seconds = _seconds_until(value, now)
     return None if seconds is None else min(max(seconds, _WAIT_MIN_S), _WAIT_MAX_S)
 
 
-def _until_s(date: str, now: datetime) -> float | None:
+def _seconds_until(date: str, now: datetime) -> float | None:
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and few servers send a date
 
     try:
-        moment = parsedate_to_datetime(date)
+        timestamp = parsedate_to_datetime(date)
     except (ValueError, OverflowError):
         return None
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+    return ((timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)) - now).total_seconds()
 
 
 def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
@@ -139,10 +139,10 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
         return [found for one in value[:5] for found in _objects(one, depth)]
     if not isinstance(value, dict):
         return []
-    inner = [value[key] for key in _INSIDE if isinstance(value.get(key), dict | list)]
-    return [value, *(found for one in inner for found in _objects(one, depth + 1))] if depth < 3 else [value]
+    nested = [value[key] for key in _CONTAINER_FIELDS if isinstance(value.get(key), dict | list)]
+    return [value, *(found for one in nested for found in _objects(one, depth + 1))] if depth < 3 else [value]
 
 
-def fit_sentence(sentence: str, max_length: int = _SHOWN) -> str:
+def display_sentence(sentence: str, max_length: int = _MAX_SENTENCE_LENGTH) -> str:
     """Return a sentence for display, on one line. Redacts before it cuts: half a key is no longer a known secret."""
     return clean(redact(" ".join(sentence.split())), max_length)

@@ -10,21 +10,21 @@ from typing import Final, TypeVar
 from gpuwatch.errors import ProviderDown, ProviderError
 
 log = logging.getLogger(__name__)
-_LOOK_EVERY_S: Final = 0.2  # how often to check whether gpuwatch is stopping
+_STOP_POLL_S: Final = 0.2  # how often to check whether gpuwatch is stopping
 T = TypeVar("T")
 
 
-def ask_all(questions: Mapping[str, Callable[[], T]], stop: threading.Event) -> list[T | ProviderError]:
+def query_all(queries: Mapping[str, Callable[[], T]], stop: threading.Event) -> list[T | ProviderError]:
     """Return the answer or error of each place, in order; ProviderDown for places still pending when gpuwatch stops.
 
     Args:
-        questions: name of the place, for errors and logs → the function that queries it.
+        queries: name of the place, for errors and logs → the function that queries it.
     """
     found: dict[str, T | ProviderError] = {}
 
-    def ask(place: str, question: Callable[[], T]) -> None:
+    def run(place: str, query: Callable[[], T]) -> None:
         try:
-            found[place] = question()
+            found[place] = query()
         except ProviderError as error:
             found[place] = error
         except Exception as error:  # a bug in one place must not hide the others, or look like an empty answer
@@ -32,11 +32,11 @@ def ask_all(questions: Mapping[str, Callable[[], T]], stop: threading.Event) -> 
             found[place] = ProviderError(f"{place}: {type(error).__name__}")
 
     # Daemon threads: the process does not wait for them.
-    threads = [threading.Thread(target=ask, args=one, name=one[0], daemon=True) for one in questions.items()]
+    threads = [threading.Thread(target=run, args=one, name=one[0], daemon=True) for one in queries.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive() and not stop.is_set():
-            thread.join(_LOOK_EVERY_S)
-    late = {place: ProviderDown(f"{place}: not waited for: gpuwatch is stopping") for place in questions}
-    return list((late | found).values())
+            thread.join(_STOP_POLL_S)
+    pending = {place: ProviderDown(f"{place}: not waited for: gpuwatch is stopping") for place in queries}
+    return list((pending | found).values())

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gpuwatch.providers.toolkit.rate_limiter import RateLimiter
 
 _PROBE_EVERY_S: Final = 3600.0  # while a quota is used up
-_LONGEST_S: Final = 3600.0  # of a hold: limits the effect of a wrong clock
-_LONGEST_LIST_S: Final = 60.0  # running instances stay unlisted for no longer, whatever the provider requests
-_LONGEST_ORDER_S: Final = 10.0  # a destroy must not wait while an instance costs money
-_LONGEST_BACKOFF_S: Final = 60.0  # while refusals without Retry-After repeat
-_LEAST_S: Final = 1.0
-_KEPT_FROM_S: Final = 2.0  # shorter holds expire during a restart
+_MAX_HOLD_S: Final = 3600.0  # of a hold: limits the effect of a wrong clock
+_MAX_LIST_HOLD_S: Final = 60.0  # running instances stay unlisted for no longer, whatever the provider requests
+_MAX_ORDER_HOLD_S: Final = 10.0  # a destroy must not wait while an instance costs money
+_MAX_BACKOFF_S: Final = 60.0  # while refusals without Retry-After repeat
+_MIN_HOLD_S: Final = 1.0
+_MIN_STORED_S: Final = 2.0  # shorter holds expire during a restart
 SEARCH: Final = "search"
 
 
@@ -35,9 +35,9 @@ class Holds:
         self._intervals_s = intervals_s
         self._lock = threading.Lock()
         self._is_loaded = tools.holds is None
-        self._newest: dict[str, Hold] = {}
+        self._current: dict[str, Hold] = {}
         self._set_at_s: dict[str, float] = {}  # by class, on the clock of the limiter
-        self._repeats: dict[str, int] = {}  # refusals in a row, by class
+        self._refusals_in_a_row: dict[str, int] = {}  # refusals in a row, by class
 
     def load(self) -> None:
         """Take over the holds of an earlier process, once."""
@@ -47,53 +47,55 @@ class Holds:
             self._is_loaded = True
             now = self._tools.now()
             for hold in self._tools.holds.load(self._name):
-                left_s = min((hold.until - now).total_seconds(), (hold.until - hold.set_at).total_seconds(), _LONGEST_S)
-                if left_s > 0:
-                    self._newest[hold.kind] = hold
-                    self._limiter.hold(hold.kind, left_s)
+                remaining_s = min(
+                    (hold.until - now).total_seconds(), (hold.until - hold.set_at).total_seconds(), _MAX_HOLD_S
+                )
+                if remaining_s > 0:
+                    self._current[hold.kind] = hold
+                    self._limiter.hold(hold.kind, remaining_s)
 
-    def refused(self, kind: str, error: ProviderError) -> None:
+    def on_read_refused(self, kind: str, error: ProviderError) -> None:
         """Handle a refused request that only reads: hold back its whole class."""
         if isinstance(error, QuotaSpent):
-            left_s = (error.resets_at - self._tools.now()).total_seconds()
+            remaining_s = (error.resets_at - self._tools.now()).total_seconds()
             self._limiter.release(kind)  # the probe's own hold
-            self._hold(kind, min(max(left_s, _LEAST_S), _PROBE_EVERY_S), error)
+            self._hold(kind, min(max(remaining_s, _MIN_HOLD_S), _PROBE_EVERY_S), error)
         elif isinstance(error, RateLimited):
             seconds = self._backoff_s(kind) if error.retry_after_s is None else error.retry_after_s
-            self._hold(kind, min(seconds, _LONGEST_S if kind == SEARCH else _LONGEST_LIST_S), error)
+            self._hold(kind, min(seconds, _MAX_HOLD_S if kind == SEARCH else _MAX_LIST_HOLD_S), error)
 
-    def order_refused(self, kind: str, retry_after_s: float | None) -> None:
+    def on_order_refused(self, kind: str, retry_after_s: float | None) -> None:
         """Handle a rate-limited change: the next one of its class waits a little, and is then sent."""
-        least_s = max(self._intervals_s.get(kind, 0.0), _LEAST_S)
-        self._limiter.hold(kind, min(retry_after_s or least_s, _LONGEST_ORDER_S))
+        interval_s = max(self._intervals_s.get(kind, 0.0), _MIN_HOLD_S)
+        self._limiter.hold(kind, min(retry_after_s or interval_s, _MAX_ORDER_HOLD_S))
 
-    def leaving(self, kind: str) -> None:
+    def on_send(self, kind: str) -> None:
         """Prepare for a request. While the quota is used up, only one probe is sent per hour."""
-        hold = self._newest.get(kind)
+        hold = self._current.get(kind)
         if hold is not None and hold.quota_resets_at is not None:
-            left_s = (hold.quota_resets_at - self._tools.now()).total_seconds()
-            self._limiter.hold(kind, min(left_s, _PROBE_EVERY_S))
+            remaining_s = (hold.quota_resets_at - self._tools.now()).total_seconds()
+            self._limiter.hold(kind, min(remaining_s, _PROBE_EVERY_S))
 
-    def came_back(self, kind: str, sent_at_s: float) -> None:
+    def on_complete(self, kind: str, sent_at_s: float) -> None:
         """Handle a completed request: release its class, unless a refusal arrived after the request was sent."""
-        if kind in self._newest and self._set_at_s.get(kind, 0.0) < sent_at_s:
-            del self._newest[kind]
-            self._repeats.pop(kind, None)
+        if kind in self._current and self._set_at_s.get(kind, 0.0) < sent_at_s:
+            del self._current[kind]
+            self._refusals_in_a_row.pop(kind, None)
             self._limiter.release(kind)
 
-    def error(self, kind: str, left_s: float) -> ProviderError:
+    def error(self, kind: str, remaining_s: float) -> ProviderError:
         """Return the error of a request that is not sent: the reason, and until when."""
-        hold = self._newest.get(kind)
+        hold = self._current.get(kind)
         reason = f"{self._name}: too many requests" if hold is None else hold.reason
-        until = self._tools.now() + timedelta(seconds=left_s) if hold is None else hold.until
+        until = self._tools.now() + timedelta(seconds=remaining_s) if hold is None else hold.until
         text = f"{reason}; no requests before {until:%Y-%m-%d %H:%M:%S} UTC"
         if hold is not None and hold.quota_resets_at is not None:
             return QuotaSpent(text, hold.quota_resets_at)
-        return RateLimited(text, left_s)
+        return RateLimited(text, remaining_s)
 
     def _hold(self, kind: str, seconds: float, error: ProviderError) -> None:
         now = self._tools.now()
-        self._newest[kind] = hold = Hold(
+        self._current[kind] = hold = Hold(
             provider=self._name,
             kind=kind,
             set_at=now,
@@ -103,11 +105,11 @@ class Holds:
         )
         self._set_at_s[kind] = self._tools.monotonic()
         self._limiter.hold(kind, seconds)
-        if self._tools.holds is not None and seconds >= _KEPT_FROM_S:
+        if self._tools.holds is not None and seconds >= _MIN_STORED_S:
             self._tools.holds.save(hold)
 
     def _backoff_s(self, kind: str) -> float:
         """Return the back-off: one interval of the class, doubled with each further refusal."""
-        repeats = self._repeats[kind] = self._repeats.get(kind, -1) + 1
-        first_s = max(self._intervals_s.get(kind, 0.0), _LEAST_S)
-        return min(first_s * 2.0 ** min(repeats, 10), max(first_s, _LONGEST_BACKOFF_S))
+        refusals_in_a_row = self._refusals_in_a_row[kind] = self._refusals_in_a_row.get(kind, -1) + 1
+        initial_s = max(self._intervals_s.get(kind, 0.0), _MIN_HOLD_S)
+        return min(initial_s * 2.0 ** min(refusals_in_a_row, 10), max(initial_s, _MAX_BACKOFF_S))

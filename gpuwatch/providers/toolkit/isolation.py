@@ -38,37 +38,37 @@ def isolated(adapter: Adapter) -> Adapter:
     )
 
 
-def unusable_adapter(info: ProviderInfo, why: str) -> Adapter:
+def unusable_adapter(info: ProviderInfo, reason: str) -> Adapter:
     """Replaces an adapter that cannot be built: every request fails with the reason."""
-    return Adapter(name=info.name, info=info, market=_UnusableMarket(info.name, why))
+    return Adapter(name=info.name, info=info, market=_UnusableMarket(info.name, reason))
 
 
 class _UnusableMarket:
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         self.name = name
-        self._why = why
+        self._reason = reason
 
     def search(self, query: Query) -> Answer:
-        raise ProviderError(f"{self.name}: its plugin cannot be used: {self._why}")
+        raise ProviderError(f"{self.name}: its plugin cannot be used: {self._reason}")
 
 
 class _Isolated:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def _read(self, ask: Callable[[], T]) -> T:
+    def _read(self, call: Callable[[], T]) -> T:
         try:
-            return ask()
+            return call()
         except GpuwatchError:
             raise
         except Exception as error:
             log.debug("%s", self.name, exc_info=True)
             raise PayloadChanged(f"{self.name}: {type(error).__name__} in its plugin") from error
 
-    def _change(self, do: Callable[[], T]) -> T:
+    def _change(self, call: Callable[[], T]) -> T:
         """Call it; an unexpected error leaves the outcome unknown."""
         try:
-            return do()
+            return call()
         except GpuwatchError:
             raise
         except Exception as error:

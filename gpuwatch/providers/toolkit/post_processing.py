@@ -18,8 +18,8 @@ from gpuwatch.ports import Answer, Completeness, Query
 ID_LENGTH = 64  # of an offer id or a machine id: the size of the store's column
 _REASONS_SHOWN = 3
 _REASON_LENGTH = 200
-_HAIR = 1e-6  # rounding error of a price, in dollars
-_PRICES = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the names of price fields
+_PRICE_TOLERANCE_USD = 1e-6  # rounding error of a price, in dollars
+_PRICE_WORDS = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the names of price fields
 
 
 class RowSkipped(ValueError):
@@ -44,34 +44,34 @@ class ParseResult(msgspec.Struct, kw_only=True):
         """Count a row that cannot be used."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
-    def lacks(self, what: str) -> None:
+    def note_missing(self, reason: str) -> None:
         """Mark the answer as partial: "region eu-west-1: HTTP 502"."""
         self.partial = True
-        self.missing[what] = None
+        self.missing[reason] = None
 
     @contextmanager
-    def skipping(self) -> Iterator[None]:
+    def counting_skips(self) -> Iterator[None]:
         """Count the row that the block reads if it raises `RowSkipped`."""
         try:
             yield
         except RowSkipped as reason:
             self.skip(str(reason))
 
-    def add(self, more: ParseResult, source: str = "") -> None:
+    def add(self, other: ParseResult, source: str = "") -> None:
         """Merge another answer; `source` prefixes its reasons."""
-        self.offers += more.offers
-        self.rows += more.rows
-        self.searches += more.searches
-        self.partial |= more.partial
-        self.missing |= {f"{source}: {what}" if source else what: None for what in more.missing}
-        self.drift |= more.drift
-        self.add_skipped(more.skipped, source)
+        self.offers += other.offers
+        self.rows += other.rows
+        self.searches += other.searches
+        self.partial |= other.partial
+        self.missing |= {f"{source}: {reason}" if source else reason: None for reason in other.missing}
+        self.drift |= other.drift
+        self.add_skipped(other.skipped, source)
 
     def add_skipped(self, skipped: Mapping[str, int], source: str = "") -> None:
         """Count rows that were skipped elsewhere."""
         for reason, rows in skipped.items():
-            stated = f"{source}: {reason}" if source else reason
-            self.skipped[stated] = self.skipped.get(stated, 0) + rows
+            prefixed = f"{source}: {reason}" if source else reason
+            self.skipped[prefixed] = self.skipped.get(prefixed, 0) + rows
 
     def check_drift(self, row: Mapping[str, object], known: frozenset[str], needed: frozenset[str]) -> None:
         """Note new fields, and required fields that are gone."""
@@ -80,14 +80,14 @@ class ParseResult(msgspec.Struct, kw_only=True):
         for name in sorted(needed - row.keys()):
             self.drift[f"field gone: {name}"] = None
 
-    def none_understood(self, message: str) -> NoRowUnderstood:
+    def no_usable_row(self, message: str) -> NoRowUnderstood:
         """Return the error for rows of which none is usable; says whether a field that all of them lack is a price.
 
         Such an answer never counts as "no offers".
         """
-        gone = "field gone: "
+        prefix = "field gone: "
         notes = (
-            f"price {note}" if note.startswith(gone) and any(word in note.lower() for word in _PRICES) else note
+            f"price {note}" if note.startswith(prefix) and any(word in note.lower() for word in _PRICE_WORDS) else note
             for note in self.drift
         )
         return NoRowUnderstood(message, self.rows, tuple(notes))
@@ -114,22 +114,22 @@ def build_answer(
     """
     if result.rows and not result.offers and sum(result.skipped.values()) >= result.rows:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(result.skipped.items())[:3])
-        raise result.none_understood(f"{provider}: none of {result.rows} rows can be used ({reasons})")
+        raise result.no_usable_row(f"{provider}: none of {result.rows} rows can be used ({reasons})")
     return Answer(
         provider=provider,
         observed_at=observed_at,
-        offers=[_with_link(offer) for offer in cheapest_first(matching(result.offers, query))],
+        offers=[_with_interconnect(offer) for offer in cheapest_first(matching(result.offers, query))],
         completeness=Completeness.PARTIAL if result.partial else Completeness.COMPLETE,
         rows=result.rows,
         searches=result.searches,
         skipped=dict(result.skipped),
         drift=tuple(result.drift),
-        incomplete_because=_stated(result.missing, provider) if result.partial else "",
+        incomplete_because=_missing_text(result.missing, provider) if result.partial else "",
         elapsed_s=elapsed_s,
     )
 
 
-def _with_link(offer: Offer) -> Offer:
+def _with_interconnect(offer: Offer) -> Offer:
     """Add the GPU interconnect if the provider does not state it but the card's name implies it.
 
     Assumption: whole SXM boards and NVL cards are sold with their NVLink.
@@ -142,16 +142,16 @@ def _with_link(offer: Offer) -> Offer:
     return msgspec.structs.replace(offer, terms=msgspec.structs.replace(terms, interconnect="NVLink"))
 
 
-def _stated(reasons: Iterable[str], provider: str) -> str:
-    shown = [reason.replace(f"{provider}: ", "")[:_REASON_LENGTH] for reason in reasons]
-    more = [f"and {len(shown) - _REASONS_SHOWN} more"] if len(shown) > _REASONS_SHOWN else []
-    return "; ".join(shown[:_REASONS_SHOWN] + more)
+def _missing_text(reasons: Iterable[str], provider: str) -> str:
+    shortened = [reason.replace(f"{provider}: ", "")[:_REASON_LENGTH] for reason in reasons]
+    rest = [f"and {len(shortened) - _REASONS_SHOWN} more"] if len(shortened) > _REASONS_SHOWN else []
+    return "; ".join(shortened[:_REASONS_SHOWN] + rest)
 
 
 def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
     """Return the offers that match a query. Filters of servers are not trusted."""
-    spot, least = query.spot, query.count_min
-    found = [offer for offer in offers if offer.rentable and offer.spot is spot and offer.gpu_count >= least]
+    spot, min_count = query.spot, query.count_min
+    found = [offer for offer in offers if offer.rentable and offer.spot is spot and offer.gpu_count >= min_count]
     if query.count_max is not None:
         found = [offer for offer in found if offer.gpu_count <= query.count_max]
     if query.gpus:
@@ -161,8 +161,8 @@ def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
     if query.min_reliability is not None:
         found = [offer for offer in found if (offer.reliability or 0.0) >= query.min_reliability]
     if query.max_listed_usd_hour is not None:
-        most = query.max_listed_usd_hour + _HAIR
-        found = [offer for offer in found if listed_usd_hour(offer, query) <= most]
+        max_usd_hour = query.max_listed_usd_hour + _PRICE_TOLERANCE_USD
+        found = [offer for offer in found if listed_usd_hour(offer, query) <= max_usd_hour]
     return found
 
 

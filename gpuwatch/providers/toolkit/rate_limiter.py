@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-_SOONEST_LOOK_S: Final = 0.001
-_URGENT_IN_A_ROW: Final = 4  # then one non-urgent request: a waiting sweep gets a fifth of the turns
+_MIN_SLEEP_S: Final = 0.001
+_MAX_URGENT_IN_A_ROW: Final = 4  # then one non-urgent request: a waiting sweep gets a fifth of the turns
 _Ticket = tuple[bool, int]  # (is not urgent, number of the call)
 
 
@@ -21,9 +21,9 @@ class WaitStopped(Exception):
 class RequestHeld(Exception):
     """The class is held for longer than the caller waits; nothing was sent."""
 
-    def __init__(self, left_s: float) -> None:
-        super().__init__(f"held for {left_s:.0f} s")
-        self.left_s = left_s
+    def __init__(self, remaining_s: float) -> None:
+        super().__init__(f"held for {remaining_s:.0f} s")
+        self.remaining_s = remaining_s
 
 
 class RateLimiter:
@@ -50,11 +50,11 @@ class RateLimiter:
         self._sleep = sleep
         self._stop = stop
         self._lock = threading.Lock()
-        self._free_at: dict[str, float] = {}
+        self._next_slot_at: dict[str, float] = {}
         self._held_until: dict[str, float] = {}
         self._urgent_in_a_row: dict[str, int] = {}
         self._waiting: dict[str, list[_Ticket]] = {}
-        self._numbers = itertools.count()
+        self._call_numbers = itertools.count()
 
     def hold(self, kind: str, seconds: float) -> None:
         """Hold a class for a duration; a longer hold stays."""
@@ -66,11 +66,11 @@ class RateLimiter:
         with self._lock:
             self._held_until.pop(kind, None)
 
-    def wait(self, kind: str, urgent: bool = False, longest_hold_s: float = math.inf) -> float:
+    def wait(self, kind: str, urgent: bool = False, max_hold_s: float = math.inf) -> float:
         """Wait until a request is allowed; the caller then sends it at once.
 
         Args:
-            longest_hold_s: how long to wait for a hold to end.
+            max_hold_s: how long to wait for a hold to end.
 
         Returns:
             Seconds waited.
@@ -79,42 +79,42 @@ class RateLimiter:
             WaitStopped: gpuwatch is stopping.
             RequestHeld: the class is held for longer.
         """
-        began = self._monotonic()
-        ticket = (not urgent, next(self._numbers))
+        started_at = self._monotonic()
+        ticket = (not urgent, next(self._call_numbers))
         with self._lock:
             self._waiting.setdefault(kind, []).append(ticket)
         try:
-            while (left_s := self._wait_s(kind, ticket, longest_hold_s)) > 0:
-                self._sleep(max(left_s, _SOONEST_LOOK_S))
+            while (remaining_s := self._wait_s(kind, ticket, max_hold_s)) > 0:
+                self._sleep(max(remaining_s, _MIN_SLEEP_S))
                 if self._stop.is_set():
                     raise WaitStopped
         finally:
             with self._lock:
                 self._waiting[kind].remove(ticket)
-        return self._monotonic() - began
+        return self._monotonic() - started_at
 
-    def _wait_s(self, kind: str, ticket: _Ticket, longest_hold_s: float) -> float:
+    def _wait_s(self, kind: str, ticket: _Ticket, max_hold_s: float) -> float:
         """Return seconds until this ticket may try again; 0: now."""
         with self._lock:
             interval_s, now = self._intervals.get(kind, 0.0), self._monotonic()
             held_s = self._held_until.get(kind, now) - now
-            if held_s > longest_hold_s:
+            if held_s > max_hold_s:
                 raise RequestHeld(held_s)
-            ahead = list(self._in_turn(kind)).index(ticket)
-            left_s = max(self._free_at.get(kind, now) - now, held_s) + ahead * interval_s
-            if ahead and left_s <= 0:
-                return _SOONEST_LOOK_S
-            if left_s <= 0:
-                self._free_at[kind] = now + interval_s
+            queue_position = list(self._queue_order(kind)).index(ticket)
+            remaining_s = max(self._next_slot_at.get(kind, now) - now, held_s) + queue_position * interval_s
+            if queue_position and remaining_s <= 0:
+                return _MIN_SLEEP_S
+            if remaining_s <= 0:
+                self._next_slot_at[kind] = now + interval_s
                 self._urgent_in_a_row[kind] = 0 if ticket[0] else self._urgent_in_a_row.get(kind, 0) + 1
-            return max(left_s, 0.0)
+            return max(remaining_s, 0.0)
 
-    def _in_turn(self, kind: str) -> Iterator[_Ticket]:
+    def _queue_order(self, kind: str) -> Iterator[_Ticket]:
         """Return the waiting tickets in the order of their turns, if nobody joins them."""
-        urgent = deque(sorted(one for one in self._waiting[kind] if not one[0]))
-        patient = deque(sorted(one for one in self._waiting[kind] if one[0]))
+        urgent = deque(sorted(ticket for ticket in self._waiting[kind] if not ticket[0]))
+        non_urgent = deque(sorted(ticket for ticket in self._waiting[kind] if ticket[0]))
         in_a_row = self._urgent_in_a_row.get(kind, 0)
-        while urgent or patient:
-            is_patients = patient and (not urgent or in_a_row >= _URGENT_IN_A_ROW)
-            in_a_row = 0 if is_patients else in_a_row + 1
-            yield (patient if is_patients else urgent).popleft()
+        while urgent or non_urgent:
+            is_non_urgent_turn = non_urgent and (not urgent or in_a_row >= _MAX_URGENT_IN_A_ROW)
+            in_a_row = 0 if is_non_urgent_turn else in_a_row + 1
+            yield (non_urgent if is_non_urgent_turn else urgent).popleft()

@@ -38,12 +38,12 @@ def shutdown_timer(ends_at: datetime, now: datetime) -> str:
     Args:
         ends_at: the end, timezone-aware.
     """
-    left_s = max((ends_at - now).total_seconds(), 0.0)
+    remaining_s = max((ends_at - now).total_seconds(), 0.0)
     at = ends_at.astimezone(UTC)
     return _LINES.format(
         when=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
-        minutes=max(1, ceil(left_s / 60)),
+        minutes=max(1, ceil(remaining_s / 60)),
         epoch=int(at.timestamp()),
     )
 

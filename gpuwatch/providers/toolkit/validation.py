@@ -14,9 +14,9 @@ from gpuwatch.domain.market.text import MAX_TEXT_LENGTH, clean
 from gpuwatch.errors import PayloadChanged
 
 # Not JSON, or a wrong type; invalid UTF-8 in a text; 200,000 nested lists.
-_MORE: Final = ("hasMore", "has_more", "page_token")
-_TOTALS: Final = ("total", "totalCount", "total_count", "count")
-_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: a larger time is in another unit
+_NEXT_PAGE_FIELDS: Final = ("hasMore", "has_more", "page_token")
+_TOTAL_FIELDS: Final = ("total", "totalCount", "total_count", "count")
+_MAX_UNIX_S: Final = 32_503_680_000.0  # the year 3000: a larger time is in another unit
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -69,9 +69,9 @@ def moment(value: object) -> datetime | None:
         return None
 
 
-def moment_of(seconds: float | None) -> datetime | None:
+def time_from_unix(seconds: float | None) -> datetime | None:
     """Return the time so many seconds after 1970; None: no number, or in another unit."""
-    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None
+    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _MAX_UNIX_S else None
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
@@ -86,7 +86,7 @@ def at(value: object, *path: str) -> Any:
     return value
 
 
-def require_whole_list(value: object, rows: int, name: str) -> None:
+def require_complete_list(value: object, rows: int, name: str) -> None:
     """Reject a partial list: it is documented to have no pages, but may get them some day.
 
     Args:
@@ -98,6 +98,6 @@ def require_whole_list(value: object, rows: int, name: str) -> None:
     """
     if not isinstance(value, dict):
         return
-    more = any(value[key] for key in value if key.lower().startswith("next") or key in _MORE)
-    if more or any((whole(value.get(key)) or 0) > rows for key in _TOTALS):
+    more = any(value[key] for key in value if key.lower().startswith("next") or key in _NEXT_PAGE_FIELDS)
+    if more or any((whole(value.get(key)) or 0) > rows for key in _TOTAL_FIELDS):
         raise PayloadChanged(f"{name}: the list of instances is incomplete: it has more pages")

@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import ProviderCharge
-from gpuwatch.providers.toolkit.error_mapping import fit_sentence
+from gpuwatch.providers.toolkit.error_mapping import display_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 
 _ROWS: Final = 500  # the maximum page size
@@ -61,7 +61,9 @@ def charges_page(body: bytes) -> ChargesPage:
     try:
         page = msgspec.json.decode(body, type=ChargesPage)
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the charges have an unexpected format: {fit_sentence(str(error))}") from error
+        raise PayloadChanged(
+            f"vastai: the charges have an unexpected format: {display_sentence(str(error))}"
+        ) from error
     if not page.success:
         raise PayloadChanged("vastai: the charges say success: false")
     return page

@@ -28,6 +28,8 @@ class VastClient(ApiClient):
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         super().__init__(settings, tools, intervals_s=INTERVALS_S, reading=reading_error)
 
-    def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> HttpReply:
-        """Like `ApiClient.ask`; answers other than searches are small."""
-        return super().ask(method, path, kind=kind, urgent=urgent, **({"max_bytes": _SMALL_BYTES} | options))
+    def request(
+        self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any
+    ) -> HttpReply:
+        """Like `ApiClient.request`; answers other than searches are small."""
+        return super().request(method, path, kind=kind, urgent=urgent, **({"max_bytes": _SMALL_BYTES} | options))

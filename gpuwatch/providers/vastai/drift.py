@@ -21,15 +21,15 @@ _PRICES: Final = frozenset({"dph_total", "min_bid", "storage_cost", "storage_tot
 _REPORTED_MAX: Final = 20  # names of one kind; an answer in another format would fill a page
 
 
-def drift(seen: Iterable[str]) -> tuple[str, ...]:
+def drift(sampled_names: Iterable[str]) -> tuple[str, ...]:
     """Report what changed in the field names: "new field: x", and "field gone: y" for fields that gpuwatch reads.
 
     A missing field of the price is a "price field gone".
 
     Args:
-        seen: the names found in any of the sampled rows; empty: there was no row, so nothing is reported.
+        sampled_names: the names found in any of the sampled rows; empty: there was no row, so nothing is reported.
     """
-    return _drift(frozenset(seen))
+    return _drift(frozenset(sampled_names))
 
 
 @lru_cache(maxsize=8)  # successive answers have the same names

@@ -28,7 +28,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, fit_sentence
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, display_sentence
 from gpuwatch.providers.toolkit.error_mapping import retry_after_s as asked_wait_s
 from gpuwatch.providers.toolkit.validation import UNREADABLE, number
 
@@ -58,13 +58,15 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
     if not isinstance(value, dict):
         sentence = "" if b"<" in reply.body[:200] else reply.body[:400].decode("utf-8", "replace")
         return VastErrorBody(
-            reply.status, "", fit_sentence(sentence or "an answer that is not JSON"), sentence.lower(), {}
+            reply.status, "", display_sentence(sentence or "an answer that is not JSON"), sentence.lower(), {}
         )
     error = value.get("error")
     code = error if isinstance(error, str) else ""
     line = [value.get(name) for name in ("msg", "message", "detail")]
     sentence = " ".join(part for part in line if isinstance(part, str))[:400]
-    return VastErrorBody(reply.status, code[:80], fit_sentence(sentence or code), f"{code} {sentence}".lower(), value)
+    return VastErrorBody(
+        reply.status, code[:80], display_sentence(sentence or code), f"{code} {sentence}".lower(), value
+    )
 
 
 def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:

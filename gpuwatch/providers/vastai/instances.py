@@ -16,8 +16,8 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers.toolkit.error_mapping import fit_sentence
-from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
+from gpuwatch.providers.toolkit.error_mapping import display_sentence
+from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
 _MIB: Final = 1024.0
 _MOST: Final = 1e9  # MiB, GB: a larger size is in another unit
@@ -97,7 +97,7 @@ def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
         rows = [_row(raw) for raw in page.instances]
     except UNREADABLE as error:
         raise PayloadChanged(
-            f"vastai: the instance list has an unexpected format: {fit_sentence(str(error))}"
+            f"vastai: the instance list has an unexpected format: {display_sentence(str(error))}"
         ) from error
     if not page.success:
         raise PayloadChanged("vastai: the list of instances says success: false")
@@ -117,7 +117,7 @@ def parse_one(body: bytes) -> Instance | None:
         return None if bytes(one.instances) == b"null" else _instance(_row(one.instances))
     except UNREADABLE as error:
         raise PayloadChanged(
-            f"vastai: the instance answer has an unexpected format: {fit_sentence(str(error))}"
+            f"vastai: the instance answer has an unexpected format: {display_sentence(str(error))}"
         ) from error
 
 
@@ -186,8 +186,8 @@ def _instance(row: _Row) -> Instance:
         ssh_host=host,
         ssh_port=port,
         ssh_user=None if row.ssh_user is None else clean(row.ssh_user),
-        started_at=moment_of(row.start_date),
-        ends_at=moment_of(row.end_date),
+        started_at=time_from_unix(row.start_date),
+        ends_at=time_from_unix(row.end_date),
     )
 
 
@@ -235,4 +235,4 @@ def _sized(value: float | None, unit: float = 1.0) -> float | None:
 
 def _status(row: _Row) -> str:
     """Return the marketplace's own words: the state, and its message."""
-    return fit_sentence(": ".join(filter(None, (row.actual_status or "new", (row.status_msg or "").strip()))))
+    return display_sentence(": ".join(filter(None, (row.actual_status or "new", (row.status_msg or "").strip()))))

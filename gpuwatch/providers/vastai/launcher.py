@@ -83,7 +83,7 @@ class VastLauncher:
             raise PayloadChanged("vastai: invalid instance id")
         self._client.require_key()
         path = f"/api/v0/instances/{instance_id}/"
-        found = parse_one(self._client.ask("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
+        found = parse_one(self._client.request("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
         if found is not None and found.instance_id != instance_id:
             raise PayloadChanged(f"vastai: asked for instance {instance_id}, but got {found.instance_id}")
         return found
@@ -109,7 +109,7 @@ class VastLauncher:
             ProviderError: no usable answer.
         """
         self._client.require_key()
-        return credit_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
+        return credit_of(self._client.request("GET", "/api/v0/users/current/", kind="user").body)
 
     def account_id(self) -> str | None:
         """Return the account's number; None: this key may list instances, but cannot read that (it lacks `user_read`).
@@ -122,7 +122,7 @@ class VastLauncher:
         """
         self._client.require_key()
         try:
-            return account_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
+            return account_of(self._client.request("GET", "/api/v0/users/current/", kind="user").body)
         except (KeyRejected, PayloadChanged):
             self.list_instances()
             return None
@@ -146,7 +146,7 @@ class VastLauncher:
         """
         self._client.require_key()
         rows = increase_rows(
-            self._client.ask("GET", "/api/v0/instances/pending-price-increases/", kind="increases").body
+            self._client.request("GET", "/api/v0/instances/pending-price-increases/", kind="increases").body
         )
         return increases_of(rows, self.list_instances()) if rows else []
 
@@ -194,7 +194,7 @@ class VastLauncher:
         raise PayloadChanged("vastai: the list of charges does not end: its pages repeat")
 
     def _page(self, kind: str, path: str, params: Mapping[str, str]) -> bytes:
-        return self._client.ask("GET", path, kind=kind, params=params, max_bytes=_PAGE_BYTES).body
+        return self._client.request("GET", path, kind=kind, params=params, max_bytes=_PAGE_BYTES).body
 
     def _change(self, kind: str, method: str, path: str, body: object) -> HttpReply:
         """Return the answer of any status to a request that changes something. Raises OrderRefused, OutcomeUnknown."""

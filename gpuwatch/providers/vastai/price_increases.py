@@ -16,8 +16,8 @@ import msgspec
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, PriceIncrease
-from gpuwatch.providers.toolkit.error_mapping import fit_sentence
-from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
+from gpuwatch.providers.toolkit.error_mapping import display_sentence
+from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
 _SECONDS_AN_HOUR: Final = 3600.0
 _SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR
@@ -59,7 +59,7 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
     try:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:
-        stated = fit_sentence(str(error))
+        stated = display_sentence(str(error))
         raise PayloadChanged(f"vastai: the price increases have an unexpected format: {stated}") from error
     if not answer.success:
         raise PayloadChanged("vastai: the price increases say success: false")
@@ -89,7 +89,7 @@ def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
         increase_id=str(row.pending_price_increase_id),
         instance_id=instance_id,
         new_usd_hour=None if new is None or gpus is None else round(new * gpus, 9),
-        effective_at=moment_of(row.contract_end_date),
+        effective_at=time_from_unix(row.contract_end_date),
         words="; ".join(words),
     )
 

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verific
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
+from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
@@ -276,7 +276,7 @@ class RowReader:
             ports=row.direct_port_count if row.direct_port_count is not None and row.direct_port_count >= 0 else None,
             static_ip=row.static_ip,
             nvlink_gbps=_measured(row.bw_nvlink),
-            available_until=moment_of(row.end_date),
+            available_until=time_from_unix(row.end_date),
             dlperf=_measured(row.dlperf),
             terms=PLAIN_TERMS if gpu.certain else _ambiguous(gpu.reason),
         )

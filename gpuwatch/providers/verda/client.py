@@ -38,17 +38,17 @@ class VerdaClient(ApiClient):
         self._token, self._good_until_s = "", 0.0
         self._signing = threading.Lock()  # searching and renting are two threads
 
-    def ask(self, method: str, path: str, **options: Any) -> HttpReply:
-        """Like `ApiClient.ask`, authenticated; replaces a token that is rejected early, once."""
+    def request(self, method: str, path: str, **options: Any) -> HttpReply:
+        """Like `ApiClient.request`, authenticated; replaces a token that is rejected early, once."""
         was_new = self._sign_in()
         try:
-            return super().ask(method, path, **options)
+            return super().request(method, path, **options)
         except KeyRejected:
             if was_new:
                 raise
             self._good_until_s = 0.0
         self._sign_in()
-        return super().ask(method, path, **options)
+        return super().request(method, path, **options)
 
     def send(self, method: str, path: str, body: object = None, **options: Any) -> HttpReply:
         """Like `ApiClient.send`, authenticated. Raises OrderRefused: NOT_SENT or KEY, there is no token."""
@@ -78,7 +78,7 @@ class VerdaClient(ApiClient):
             if now_s < self._good_until_s:
                 return False
             self.require_key()
-            reply = super().ask("POST", _TOKEN_PATH, kind="token", json=self._credentials)
+            reply = super().request("POST", _TOKEN_PATH, kind="token", json=self._credentials)
             value = decoded(reply.body, PROVIDER)
             token, lasts_s = at(value, "access_token"), number(at(value, "expires_in"), 1.0, 1e7)
             if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
@@ -99,11 +99,11 @@ def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     return ordering_error(name, body, reply, now)
 
 
-def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
+def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
     return reply.status in (400, 404, 410) and isinstance(body.value, dict) and body.has(*_GONE)
 
 
-list_error, order_error = reading_errors(_says_gone), ordering_errors(_says_gone, _other_error)
+list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _other_error)
 
 
 def _is_plain(token: str) -> bool:

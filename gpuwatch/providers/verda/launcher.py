@@ -20,9 +20,9 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     created_instance,
     id_and_status,
     instance_rows,
-    needed_ssh_key,
-    offer_parts,
+    match_offer_id,
     refuse_beyond_machine,
+    require_ssh_key,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
@@ -96,7 +96,7 @@ class VerdaLauncher(ApiLauncher):
         self._account.require_key()
         return [row.get("id") for row in objects(self._account.get("/sshkeys", kind="instances"))]
 
-    def read(self, row: Mapping[str, Any]) -> Instance | None:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Parse an instance; remembers its disk and its label."""
         self._remember(row)
         return None if row.get("status") in _ENDED else _instance(row)
@@ -177,8 +177,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Verda does not support it.
     """
-    found = offer_parts(order, _OFFER, PROVIDER)
-    ssh_key, image = needed_ssh_key(options, PROVIDER, "an SSH key", "ID"), options.get("image")
+    found = match_offer_id(order, _OFFER, PROVIDER)
+    ssh_key, image = require_ssh_key(options, PROVIDER, "an SSH key", "ID"), options.get("image")
     spot = order.bid_usd_hour is not None
     wrong = {"a spot offer requires a bid, and other offers accept none": spot is not (found[3] is not None)}
     refuse_beyond_machine(order, PROVIDER, "Verda", wrong, label_length=_NAME_LENGTH, takes_bids=True)

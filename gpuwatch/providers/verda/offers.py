@@ -59,10 +59,10 @@ class OfferReader:
             for spot, asked in ((False, "false"), (True, "true"))
         }
         now = client.tools.now()
-        seen = parse_types(types, stock, disk_usd, now)
-        seen.add(odd)
-        seen.searches = 1 + len(stock)
-        return seen, now
+        result = parse_types(types, stock, disk_usd, now)
+        result.add(odd)
+        result.searches = 1 + len(stock)
+        return result, now
 
 
 def disk_usd_gb_month(value: object) -> float:
@@ -76,7 +76,7 @@ def disk_usd_gb_month(value: object) -> float:
     raise PayloadChanged(f"{PROVIDER}: no price of an {_DISK_TYPE} disk in US dollars")
 
 
-def free_types(value: object, seen: ParseResult) -> dict[str, list[str]]:
+def free_types(value: object, result: ParseResult) -> dict[str, list[str]]:
     """Parse place → types in stock there; a malformed row makes the answer partial.
 
     Raises:
@@ -90,7 +90,7 @@ def free_types(value: object, seen: ParseResult) -> dict[str, list[str]]:
         if isinstance(place, str) and _PLACE.fullmatch(place) and isinstance(names, list):
             found[place] = [name for name in names if isinstance(name, str)]
         else:
-            seen.lacks("the stock of a place cannot be read")
+            result.note_missing("the stock of a place cannot be read")
     if value and not found:
         raise PayloadChanged(f"{PROVIDER}: the stock of no place can be read")
     return found
@@ -107,11 +107,11 @@ def parse_types(
     if not isinstance(value, list) or not value:
         raise PayloadChanged(f"{PROVIDER}: the answer is not a list of instance types")
 
-    def read(row: object, seen: ParseResult) -> None:
+    def read(row: object, result: ParseResult) -> None:
         if isinstance(row, dict):
-            seen.check_drift(row, _KNOWN, _NEEDED)
+            result.check_drift(row, _KNOWN, _NEEDED)
         if (kind := parse_type(row)) is not None:
-            seen.offers += _offers(kind, stock, disk_usd, observed_at)
+            result.offers += _offers(kind, stock, disk_usd, observed_at)
 
     return read_types(value, PROVIDER, read)
 

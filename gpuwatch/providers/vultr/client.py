@@ -65,8 +65,8 @@ def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     return ordering_error(name, body, reply, now)
 
 
-def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
+def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
     return reply.status in (400, 404) and isinstance(body.value, dict) and body.has(_GONE)
 
 
-list_error, order_error = reading_errors(_says_gone), ordering_errors(_says_gone, _other_error)
+list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _other_error)

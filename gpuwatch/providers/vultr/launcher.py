@@ -17,9 +17,9 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
-    needed_ssh_key,
-    offer_parts,
+    match_offer_id,
     refuse_beyond_machine,
+    require_ssh_key,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
@@ -67,11 +67,11 @@ class VultrLauncher(ApiLauncher):
         self._account.require_key()
         return instances_of(all_rows(self._account, "/instances", "instances", kind="instances"), self._plan_of)
 
-    def row_in(self, value: Any) -> object:
+    def instance_row(self, value: Any) -> object:
         """Return the row, which is within an object."""
         return at(value, "instance")
 
-    def read(self, row: Mapping[str, Any]) -> Instance:
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance:
         """Return the instance, with the price of its plan."""
         return _instance(row, self._plan_of)
 
@@ -109,8 +109,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Vultr does not support it.
     """
-    found = offer_parts(order, _OFFER, PROVIDER)
-    ssh_key = needed_ssh_key(options, PROVIDER, "an SSH key", "ID")
+    found = match_offer_id(order, _OFFER, PROVIDER)
+    ssh_key = require_ssh_key(options, PROVIDER, "an SSH key", "ID")
     image = str(options.get("image") or _UBUNTU_22_04)
     wrong = {"options.image is not the number of an operating system": not (image.isascii() and image.isdigit())}
     refuse_beyond_machine(order, PROVIDER, "Vultr", wrong, label_length=_LABEL_LENGTH)

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import read_types
-from gpuwatch.providers.toolkit.fan_out import ask_all
+from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
@@ -56,25 +56,25 @@ class PlanReader:
     def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
         """Return Vultr's plans wherever they are in stock. Raises ProviderError."""
         rows = all_rows(client, "/plans", "plans", {"type": _TYPE})
-        seen, plans = parse_plans(rows)
+        result, plans = parse_plans(rows)
         countries = self._countries.get(lambda: parse_countries(all_rows(client, "/regions", "regions", kind="places")))
         self._plans = {plan.name: plan for plan in plans}
         places = sorted({place for plan in plans for place in plan.places})
-        stock = self._stock(client, places, seen)
+        stock = self._stock(client, places, result)
         now = client.tools.now()
         for plan in plans:
-            seen.offers += offers_of(plan, stock, countries, now)
-        seen.searches = 1 + len(places)
-        return seen, now
+            result.offers += offers_of(plan, stock, countries, now)
+        result.searches = 1 + len(places)
+        return result, now
 
-    def _stock(self, client: ApiClient, places: list[str], seen: ParseResult) -> dict[str, frozenset[str]]:
+    def _stock(self, client: ApiClient, places: list[str], result: ParseResult) -> dict[str, frozenset[str]]:
         """Return place → plans in stock there; a place without an answer makes the result partial."""
         questions = {place: partial(_free_plans, client, place) for place in places}
         found: dict[str, frozenset[str]] = {}
         errors: list[ProviderError] = []
-        for place, answer in zip(places, ask_all(questions, client.tools.stop), strict=True):
+        for place, answer in zip(places, query_all(questions, client.tools.stop), strict=True):
             if isinstance(answer, ProviderError):
-                seen.lacks(f"the stock of {place}: {answer}")
+                result.note_missing(f"the stock of {place}: {answer}")
                 errors.append(answer)
             else:
                 found[place] = answer
@@ -103,8 +103,8 @@ def parse_countries(rows: list[Any]) -> dict[str, str]:
 def parse_plans(rows: list[Any]) -> tuple[ParseResult, list[VultrPlan]]:
     """Parse the plans with whole GPUs, and count what was skipped. Raises PayloadChanged: none of them is readable."""
     plans: list[VultrPlan] = []
-    seen = read_types(rows, PROVIDER, partial(_read, plans=plans)) if rows else ParseResult()
-    return seen, plans
+    result = read_types(rows, PROVIDER, partial(_read, plans=plans)) if rows else ParseResult()
+    return result, plans
 
 
 def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:

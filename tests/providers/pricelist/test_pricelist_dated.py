@@ -13,7 +13,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.market import SelfChecking
 from gpuwatch.providers.pricelist.dated_lists import (
-    OLD_AFTER_DAYS,
+    STALE_AFTER_DAYS,
     DatedList,
     DatedLists,
     DatedPrice,
@@ -64,7 +64,7 @@ def test_the_page_names_every_list_and_its_day() -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "kind"), [(OLD_AFTER_DAYS, OfferKind.LISTED), (OLD_AFTER_DAYS + 1, OfferKind.HISTORY)]
+    ("days", "kind"), [(STALE_AFTER_DAYS, OfferKind.LISTED), (STALE_AFTER_DAYS + 1, OfferKind.HISTORY)]
 )
 def test_after_ninety_days_it_is_a_price_of_the_past_and_counts_the_days(days: int, kind: OfferKind) -> None:
     listed = msgspec.structs.replace(LISTED, read_on=NOON.date() - timedelta(days=days))
@@ -110,7 +110,7 @@ def test_an_old_list_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     assert "https://modal.com/pricing" in line
 
 
-@pytest.mark.parametrize(("days", "state"), [(OLD_AFTER_DAYS, "ok"), (OLD_AFTER_DAYS + 1, "note")])
+@pytest.mark.parametrize(("days", "state"), [(STALE_AFTER_DAYS, "ok"), (STALE_AFTER_DAYS + 1, "note")])
 def test_doctor_says_which_list_is_old_and_where_to_look_it_up(days: int, state: str) -> None:
     listed = read_dated(NAMES[0])
     lists = DatedLists((listed.name,), lambda _currency: DOLLAR)

@@ -43,7 +43,7 @@ class Pod:
         """Add a command that records its arguments, and fails for those that match a pattern."""
         self.command(name, f'echo "{name} $*" >>{self._log}; case "$*" in {refuses}) exit 1;; esac')
 
-    def lacks(self, tool: str) -> None:
+    def note_missing(self, tool: str) -> None:
         (self._bin / tool).unlink()
 
     def start(self, script: str) -> subprocess.CompletedProcess[str]:
@@ -86,7 +86,7 @@ def test_the_lines_stand_before_all_else_so_that_nothing_can_hold_them_up() -> N
 def test_the_pod_removes_itself_by_the_command_that_runpod_put_there(pod: Pod, without: list[str]) -> None:
     pod.has("runpodctl", refuses="never")
     for tool in without:
-        pod.lacks(tool)
+        pod.note_missing(tool)
     pod.start(_lines())
     assert pod.asked(2) == ["runpodctl remove pod pod77"] * 2
 

@@ -18,7 +18,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     instance_rows,
     refuse,
 )
-from gpuwatch.providers.toolkit.validation import moment, moment_of
+from gpuwatch.providers.toolkit.validation import moment, time_from_unix
 
 
 class Acme(BasicLauncher):
@@ -92,5 +92,5 @@ def test_a_moment_needs_its_zone(text: object, expected: datetime | None) -> Non
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 1.7e12])
 def test_seconds_of_another_unit_are_no_moment(seconds: float | None) -> None:
-    assert moment_of(seconds) is None
-    assert moment_of(1.7e9) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert time_from_unix(seconds) is None
+    assert time_from_unix(1.7e9) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from gpuwatch.errors import KeyRejected, ProviderDown, ProviderError
-from gpuwatch.providers.toolkit.fan_out import ask_all
+from gpuwatch.providers.toolkit.fan_out import query_all
 
 
 def refuse() -> int:
@@ -17,7 +17,7 @@ def fail() -> int:
 
 
 def test_answers_come_in_the_order_of_their_places_and_errors_stand_for_themselves() -> None:
-    first, second, third = ask_all({"a": refuse, "b": lambda: 7, "c": fail}, threading.Event())
+    first, second, third = query_all({"a": refuse, "b": lambda: 7, "c": fail}, threading.Event())
     assert isinstance(first, KeyRejected)
     assert second == 7
     assert type(third) is ProviderError
@@ -32,7 +32,7 @@ def test_what_has_not_come_when_gpuwatch_stops_is_not_waited_for() -> None:
         never.wait(30)
         return 1
 
-    quick, silent = ask_all({"quick": lambda: 7, "silent": hang}, stop)
+    quick, silent = query_all({"quick": lambda: 7, "silent": hang}, stop)
     never.set()
     assert isinstance(silent, ProviderDown)
     assert "gpuwatch is stopping" in str(silent)

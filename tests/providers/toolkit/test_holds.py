@@ -72,7 +72,7 @@ class Post:
 
         return self.client.read(kind, attempt)
 
-    def refused(self, kind: str = "search") -> ProviderError:
+    def on_read_refused(self, kind: str = "search") -> ProviderError:
         with pytest.raises(ProviderError) as error:
             self.ask(kind)
         return error.value
@@ -111,9 +111,9 @@ def quota() -> QuotaSpent:
 
 def test_a_long_wait_holds_every_request_of_its_class(post: Post) -> None:
     post.answers = [limited(600.0)()]
-    assert post.refused().was_sent
+    assert post.on_read_refused().was_sent
     for _ in range(5):
-        error = post.refused()
+        error = post.on_read_refused()
         assert isinstance(error, RateLimited)
         assert not error.was_sent
         assert "no requests before 2026-11-21 12:10:00 UTC" in str(error)
@@ -125,7 +125,7 @@ def test_a_long_wait_holds_every_request_of_its_class(post: Post) -> None:
 
 def test_another_class_is_not_held(post: Post) -> None:
     post.answers = [limited(600.0)()]
-    post.refused()
+    post.on_read_refused()
     assert post.ask("list") == "answer"
 
 
@@ -152,7 +152,7 @@ def test_a_short_wait_is_waited_for_by_all(post: Post) -> None:
 def test_refusals_without_a_number_hold_one_interval_then_twice_as_long_up_to_a_minute(post: Post) -> None:
     post.answers = [limited(None)() for _ in range(9)]
     while post.answers:
-        post.refused()
+        post.on_read_refused()
         post.wait(1.0)
     gaps = [later - earlier for (_, earlier), (_, later) in zip(post.sent, post.sent[1:], strict=False)]
     for gap, least_s in zip(gaps, [6.0, 12.0, 24.0, 48.0, 60.0, 60.0, 60.0, 60.0], strict=True):
@@ -168,17 +168,17 @@ def test_a_refusal_holds_although_an_older_request_is_answered_after_it(post: Po
     def older(_deadline_s: float) -> str:
         post.wait(1.0)
         post.answers = [limited(600.0)()]
-        post.refused()
+        post.on_read_refused()
         return "answer"
 
     post.client.read("search", older)
-    assert not post.refused().was_sent
+    assert not post.on_read_refused().was_sent
 
 
 def test_a_spent_quota_is_silence_with_one_probe_an_hour_until_it_is_reset(post: Post) -> None:
     post.answers = [quota() for _ in range(24)]
     while post.wall < MIDNIGHT - timedelta(seconds=60):
-        error = post.refused()
+        error = post.on_read_refused()
         assert isinstance(error, QuotaSpent)
         assert error.resets_at == MIDNIGHT
         post.wait(10.0)
@@ -190,7 +190,7 @@ def test_a_spent_quota_is_silence_with_one_probe_an_hour_until_it_is_reset(post:
 
 def test_a_probe_that_is_answered_ends_the_silence(post: Post) -> None:
     post.answers = [quota()]
-    post.refused()
+    post.on_read_refused()
     post.wait(3600.0)
     assert post.ask() == "answer"
     assert post.ask() == "answer"
@@ -198,13 +198,13 @@ def test_a_probe_that_is_answered_ends_the_silence(post: Post) -> None:
 
 def test_while_a_probe_is_out_no_other_leaves(post: Post) -> None:
     post.answers = [quota()]
-    post.refused()
+    post.on_read_refused()
     post.wait(3600.0)
     seen: list[ProviderError] = []
 
     def probe(_deadline_s: float) -> str:
         post.wait(10.0)
-        seen.append(post.refused())
+        seen.append(post.on_read_refused())
         return "answer"
 
     post.client.read("search", probe)
@@ -214,7 +214,7 @@ def test_while_a_probe_is_out_no_other_leaves(post: Post) -> None:
 
 def test_a_probe_that_found_no_network_does_not_cost_an_hour(post: Post) -> None:
     post.answers = [quota()]
-    post.refused()
+    post.on_read_refused()
     post.wait(3600.0)
     post.answers = [ProviderDown("acme: no route")]
     assert post.ask() == "answer"
@@ -222,10 +222,10 @@ def test_a_probe_that_found_no_network_does_not_cost_an_hour(post: Post) -> None
 
 def test_a_hold_outlives_a_restart(post: Post) -> None:
     post.answers = [quota()]
-    post.refused()
+    post.on_read_refused()
     post.wait(600.0)
     post.restart()
-    error = post.refused()
+    error = post.on_read_refused()
     assert isinstance(error, QuotaSpent)
     assert (error.resets_at, error.was_sent, len(post.sent)) == (MIDNIGHT, False, 1)
     post.wait(3000.0)
@@ -245,18 +245,18 @@ def test_a_hold_of_another_provider_or_one_that_is_over_holds_nothing(post: Post
 
 def test_a_clock_that_was_set_back_holds_no_longer_than_the_provider_asked(post: Post) -> None:
     post.answers = [limited(600.0)()]
-    post.refused()
+    post.on_read_refused()
     post.wall -= timedelta(days=300)
     post.restart()
-    assert not post.refused().was_sent
+    assert not post.on_read_refused().was_sent
     post.wait(600.0)
     assert post.ask() == "answer"
 
 
 def test_running_instances_are_out_of_sight_for_a_minute_at_most(post: Post) -> None:
     post.answers = [limited(3600.0)()]
-    post.refused("list")
-    assert not post.refused("list").was_sent
+    post.on_read_refused("list")
+    assert not post.on_read_refused("list").was_sent
     post.wait(60.0)
     assert post.ask("list") == "answer"
 
@@ -275,8 +275,8 @@ def test_without_a_store_a_hold_is_kept_in_memory_alone() -> None:
     post = Post(None)
     try:
         post.answers = [limited(600.0)()]
-        post.refused()
-        assert not post.refused().was_sent
+        post.on_read_refused()
+        assert not post.on_read_refused().was_sent
         post.restart()
         assert post.ask() == "answer"
     finally:

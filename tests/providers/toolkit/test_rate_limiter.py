@@ -167,10 +167,10 @@ def test_a_hold_longer_than_the_caller_waits_is_an_error_at_once() -> None:
     clock = _Clock({"search": 6.0})
     clock.pace.hold("search", 40.0)
     with pytest.raises(RequestHeld) as held:
-        clock.pace.wait("search", longest_hold_s=30.0)
-    assert (held.value.left_s, clock.now) == (40.0, 0.0)
+        clock.pace.wait("search", max_hold_s=30.0)
+    assert (held.value.remaining_s, clock.now) == (40.0, 0.0)
     clock.now = 11.0
-    assert clock.pace.wait("search", longest_hold_s=30.0) == pytest.approx(29.0)
+    assert clock.pace.wait("search", max_hold_s=30.0) == pytest.approx(29.0)
 
 
 def test_a_released_class_is_free() -> None:

@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 import httpcore
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_KEPT_IN_PATH: Final = "/%:@!$&'()*+,;=~[]"
-_KEPT_IN_QUERY: Final = f"{_KEPT_IN_PATH}?"
+_SAFE_IN_PATH: Final = "/%:@!$&'()*+,;=~[]"
+_SAFE_IN_QUERY: Final = f"{_SAFE_IN_PATH}?"
 
 
 class Address:
@@ -35,9 +35,11 @@ class Address:
         self.scheme = parts.scheme
         self.host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
         self.port = None if parts.port == _DEFAULT_PORTS[parts.scheme] else parts.port
-        self.path = quote(parts.path, safe=_KEPT_IN_PATH) or "/"
-        self.query = urlencode(params) if params else quote(parts.query, safe=_KEPT_IN_QUERY)
-        self._user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        self.path = quote(parts.path, safe=_SAFE_IN_PATH) or "/"
+        self.query = urlencode(params) if params else quote(parts.query, safe=_SAFE_IN_QUERY)
+        self._credentials = (
+            None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        )
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path}"
@@ -57,9 +59,12 @@ class Address:
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """The headers that follow from the address: Host, and Authorization if it contains a user."""
-        if self._user is None:
+        if self._credentials is None:
             return {"host": self.authority}
-        return {"host": self.authority, "authorization": f"Basic {base64.b64encode(self._user.encode()).decode()}"}
+        return {
+            "host": self.authority,
+            "authorization": f"Basic {base64.b64encode(self._credentials.encode()).decode()}",
+        }
 
     @cached_property
     def is_loopback(self) -> bool:
@@ -69,7 +74,7 @@ class Address:
         except ValueError:
             return self.host == "localhost" or self.host.endswith(".localhost")
 
-    def with_slash(self, location: str) -> Address | None:
+    def with_trailing_slash(self, location: str) -> Address | None:
         """Return the same address with a trailing slash, if a redirect leads there."""
         try:
             target = Address(urljoin(str(self), location))
@@ -77,19 +82,19 @@ class Address:
             return None
         if (target.scheme, target.authority, target.path) != (self.scheme, self.authority, f"{self.path}/"):
             return None
-        target.query, target._user = self.query, self._user
+        target.query, target._credentials = self.query, self._credentials
         return target
 
 
-def address_of(url: str, params: Mapping[str, str] | None = None) -> Address:
+def parse_address(url: str, params: Mapping[str, str] | None = None) -> Address:
     """Parse the address of a URL; cached, because polls repeat the same long URL.
 
     Raises:
         ValueError: it is not an http or https URL.
     """
-    return _address_of(url, tuple(params.items()) if params else ())
+    return _parse_address(url, tuple(params.items()) if params else ())
 
 
 @lru_cache(maxsize=64)
-def _address_of(url: str, params: tuple[tuple[str, str], ...]) -> Address:
+def _parse_address(url: str, params: tuple[tuple[str, str], ...]) -> Address:
     return Address(url, dict(params))

@@ -14,26 +14,26 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.ports.http import HttpReply, NetError, NoReply, NotSent, RequestOptions, StreamingReply, UnusableReply
-from gpuwatch.providers.toolkit.http.address import Address, address_of
+from gpuwatch.providers.toolkit.http.address import Address, parse_address
 from gpuwatch.providers.toolkit.http.inflate import UnreadableBody, decode_bounded
 from gpuwatch.providers.toolkit.http.transport import PooledTransport, Transport
-from gpuwatch.providers.toolkit.http.wire import RequestInFlight, waits_bounded_by
+from gpuwatch.providers.toolkit.http.wire import RequestInFlight, bind_deadline
 from gpuwatch.redaction import register_secret
 
 logging.getLogger("httpcore").setLevel(logging.WARNING)  # at DEBUG it logs headers, including keys
 
-_NEVER_SENT = (
+_NOT_SENT_ERRORS = (
     httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout, httpcore.ProxyError,
     httpcore.UnsupportedProtocol,
 )  # fmt: skip
-_FAILURES = (
+_NETWORK_ERRORS = (
     httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, httpcore.TimeoutException,
     httpcore.UnsupportedProtocol, UnreadableBody, OSError,
 )  # fmt: skip
-_SAME_PLACE_WITH_SLASH = frozenset({301, 302, 307, 308})
+_SLASH_REDIRECTS = frozenset({301, 302, 307, 308})
 _DEADLINE_S: Final = 30.0
 _HEADERS: Final = {"accept": "application/json", "connection": "keep-alive", "user-agent": f"gpuwatch/{__version__}"}
-_HAVE_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 class PooledHttpClient:
@@ -68,14 +68,14 @@ class PooledHttpClient:
             NotSent: nothing was sent.
             NoReply: it may have arrived.
         """
-        with self.stream(method, url, **options) as arriving:
-            return HttpReply(arriving.status, arriving.headers, arriving.read())
+        with self.stream(method, url, **options) as reply:
+            return HttpReply(reply.status, reply.headers, reply.read())
 
     @contextmanager
     def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[StreamingReply]:
         """Like `ask`, with the body as it arrives; `chunks` raises NoReply if the body is incomplete."""
         try:
-            address = address_of(url, options.get("params"))
+            address = parse_address(url, options.get("params"))
             request = _request(method, address, options)
         except (ValueError, TypeError) as error:
             raise NotSent(f"{url}: not a usable address ({error})") from error
@@ -83,11 +83,11 @@ class PooledHttpClient:
         response = self._open(request, address, exchange)
         try:
             headers = _headers_of(response)
-            if method == "GET" and response.status in _SAME_PLACE_WITH_SLASH:
-                slashed = address.with_slash(headers.get("location", ""))
-                if slashed is not None:
+            if method == "GET" and response.status in _SLASH_REDIRECTS:
+                redirected = address.with_trailing_slash(headers.get("location", ""))
+                if redirected is not None:
                     response.close()
-                    response = self._open(_request(method, slashed, options), slashed, exchange)
+                    response = self._open(_request(method, redirected, options), redirected, exchange)
                     headers = _headers_of(response)
             limit = options.get("max_bytes", self._max_bytes)
             chunks = _chunks(response, headers.get("content-encoding", ""), exchange, limit)
@@ -101,18 +101,18 @@ class PooledHttpClient:
 
     def _open(self, request: httpcore.Request, address: Address, exchange: _Exchange) -> httpcore.Response:
         try:
-            with waits_bounded_by(exchange):
+            with bind_deadline(exchange):
                 return self._transport.send(request, address)
-        except _FAILURES as error:
-            _fail(exchange, error)
+        except _NETWORK_ERRORS as error:
+            _raise_net_error(exchange, error)
 
 
 class _Exchange(RequestInFlight):
-    """One request and its answer; `where`: method and address, for errors."""
+    """One request and its answer; `description`: method and address, for errors."""
 
-    def __init__(self, where: str, monotonic: Callable[[], float], deadline_s: float) -> None:
+    def __init__(self, description: str, monotonic: Callable[[], float], deadline_s: float) -> None:
         super().__init__(monotonic() + deadline_s, monotonic)
-        self.where = where
+        self.description = description
 
 
 def _request(method: str, address: Address, options: RequestOptions) -> httpcore.Request:
@@ -124,7 +124,7 @@ def _request(method: str, address: Address, options: RequestOptions) -> httpcore
     if "json" in options:
         content = msgspec.json.encode(options["json"])
         headers.setdefault("content-type", "application/json")
-    if content is not None or method in _HAVE_A_BODY:
+    if content is not None or method in _METHODS_WITH_BODY:
         headers["content-length"] = str(len(content or b""))
     headers.update(address.headers)
     wait_s = options.get("deadline_s", _DEADLINE_S)
@@ -149,28 +149,28 @@ def _headers_of(response: httpcore.Response) -> Mapping[str, str]:
 def _chunks(response: httpcore.Response, encoding: str, exchange: _Exchange, max_bytes: int) -> Iterator[bytes]:
     try:
         yield from decode_bounded(_raw(response, exchange), encoding, max_bytes)
-    except _FAILURES as error:
-        _fail(exchange, error, answered=True)
+    except _NETWORK_ERRORS as error:
+        _raise_net_error(exchange, error, has_response=True)
 
 
 def _raw(response: httpcore.Response, exchange: _Exchange) -> Iterator[bytes]:
     raw = iter(response.stream)  # type: ignore[arg-type]  # Iterable[bytes] on the synchronous side
     while True:
-        if exchange.left_s() <= 0:
+        if exchange.remaining_s() <= 0:
             raise httpcore.ReadTimeout("the deadline has passed")
-        with waits_bounded_by(exchange):
+        with bind_deadline(exchange):
             chunk = next(raw, None)
         if chunk is None:
             return
         yield chunk
 
 
-def _fail(exchange: _Exchange, error: Exception, answered: bool = False) -> NoReturn:
-    never_sent = isinstance(error, _NEVER_SENT) and not answered
-    kind: type[NetError] = NotSent if never_sent and not exchange.sent else NoReply
+def _raise_net_error(exchange: _Exchange, error: Exception, has_response: bool = False) -> NoReturn:
+    is_not_sent = isinstance(error, _NOT_SENT_ERRORS) and not has_response
+    kind: type[NetError] = NotSent if is_not_sent and not exchange.is_sent else NoReply
     if isinstance(error, UnreadableBody):
         kind = UnusableReply
-    raise kind(f"{exchange.where}: {_reason(error)}") from error
+    raise kind(f"{exchange.description}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

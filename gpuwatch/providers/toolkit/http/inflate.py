@@ -8,11 +8,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 
-_PIECE = 256 * 1024
-_BOMB_FROM = 4 * 2**20  # from this size on, the compression ratio is checked
+_CHUNK_BYTES = 256 * 1024
+_RATIO_CHECK_BYTES = 4 * 2**20  # from this size on, the compression ratio is checked
 _BOMB_RATIO = 200  # lists of offers compress 7 to 10 times; 300 MB of zeros a thousand times
 _AUTO = zlib.MAX_WBITS | 32  # gzip or zlib, detected by the header
-_GZIP_HEAD = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class UnreadableBody(Exception):
@@ -23,62 +23,62 @@ def decode_bounded(chunks: Iterable[bytes], encoding: str, max_bytes: int) -> It
     """Yield decoded pieces of a body. Raises UnreadableBody: the text says why; the pieces so far are incomplete."""
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
-        pieces: Iterable[bytes] = chunks
+        decoded: Iterable[bytes] = chunks
     elif encoding in {"gzip", "x-gzip", "deflate"}:
-        pieces = _inflated(chunks)
+        decoded = _inflate(chunks)
     else:
         raise UnreadableBody(f"content-encoding {encoding[:20]!r} was not accepted by the request")
     total = 0
-    for piece in pieces:
-        total += len(piece)
+    for decoded_chunk in decoded:
+        total += len(decoded_chunk)
         if total > max_bytes:
             raise UnreadableBody(f"the answer is larger than {max_bytes} bytes")
-        yield piece
+        yield decoded_chunk
 
 
-def _inflated(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
     inflater = _Inflater()
     for chunk in chunks:
-        yield from inflater.pieces(chunk)
+        yield from inflater.decode(chunk)
     inflater.finish()
 
 
 class _Inflater:
     def __init__(self) -> None:
         self._state = zlib.decompressobj(_AUTO)
-        self._began = False
-        self._taken = 0
-        self._given = 0
+        self._is_started = False
+        self._bytes_in = 0
+        self._bytes_out = 0
 
-    def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        self._taken += len(chunk)
-        rest, full = chunk, False
-        while rest or full:
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        self._bytes_in += len(chunk)
+        remaining, is_full = chunk, False
+        while remaining or is_full:
             if self._state.eof:  # gzip may have several members; other data after the end is ignored
-                if not rest.startswith(_GZIP_HEAD):
+                if not remaining.startswith(_GZIP_MAGIC):
                     return
                 self._state = zlib.decompressobj(_AUTO)
-            piece = self._next(rest)
-            full = len(piece) == _PIECE  # more output may be pending although the input is consumed
-            rest = self._state.unused_data if self._state.eof else self._state.unconsumed_tail
-            if piece:
-                yield piece
+            decoded_chunk = self._decompress(remaining)
+            is_full = len(decoded_chunk) == _CHUNK_BYTES  # more output may be pending although the input is consumed
+            remaining = self._state.unused_data if self._state.eof else self._state.unconsumed_tail
+            if decoded_chunk:
+                yield decoded_chunk
 
     def finish(self) -> None:
-        if self._taken and not self._state.eof:
+        if self._bytes_in and not self._state.eof:
             raise UnreadableBody("the compressed answer is cut short")
 
-    def _next(self, rest: bytes) -> bytes:
+    def _decompress(self, remaining: bytes) -> bytes:
         try:
-            piece = self._state.decompress(rest, _PIECE)
+            decoded_chunk = self._state.decompress(remaining, _CHUNK_BYTES)
         except zlib.error as error:
-            if self._began:
+            if self._is_started:
                 raise UnreadableBody(f"the compressed answer is damaged ({error})") from error
-            self._began = True
+            self._is_started = True
             self._state = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers send deflate without its header
-            return self._next(rest)
-        self._began = True
-        self._given += len(piece)
-        if self._given > _BOMB_FROM and self._given > self._taken * _BOMB_RATIO:
+            return self._decompress(remaining)
+        self._is_started = True
+        self._bytes_out += len(decoded_chunk)
+        if self._bytes_out > _RATIO_CHECK_BYTES and self._bytes_out > self._bytes_in * _BOMB_RATIO:
             raise UnreadableBody("the compressed answer grows without bounds")
-        return piece
+        return decoded_chunk

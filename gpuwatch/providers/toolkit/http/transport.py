@@ -14,8 +14,8 @@ import httpcore
 from gpuwatch.providers.toolkit.http.address import Address
 from gpuwatch.providers.toolkit.http.wire import Backend
 
-_KEPT_FOR_S: Final = 120.0  # longer than the poll interval, so that a hunt finds its connection open
-_CONNECTIONS: Final = 32
+_KEEPALIVE_S: Final = 120.0  # longer than the poll interval, so that a hunt finds its connection open
+_MAX_CONNECTIONS: Final = 32
 
 
 class Transport(Protocol):
@@ -62,11 +62,11 @@ class PooledTransport:
 
     def _new_pool(self, encrypted: bool, proxy: str | None) -> httpcore.ConnectionPool:
         return httpcore.ConnectionPool(
-            ssl_context=self._context() if encrypted else None,
+            ssl_context=self._ssl_context() if encrypted else None,
             proxy=httpcore.Proxy(proxy) if proxy else None,
-            max_connections=_CONNECTIONS,
-            max_keepalive_connections=_CONNECTIONS,
-            keepalive_expiry=_KEPT_FOR_S,
+            max_connections=_MAX_CONNECTIONS,
+            max_keepalive_connections=_MAX_CONNECTIONS,
+            keepalive_expiry=_KEEPALIVE_S,
             http1=True,
             http2=False,
             network_backend=Backend(),
@@ -82,7 +82,7 @@ class PooledTransport:
         proxy = self._proxies.get(address.scheme) or self._proxies.get("all")
         return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
-    def _context(self) -> ssl.SSLContext:
+    def _ssl_context(self) -> ssl.SSLContext:
         if isinstance(self._verify, ssl.SSLContext):
             return self._verify
         return ssl.create_default_context(cafile=self._verify or _certifi_if_needed())

@@ -16,47 +16,47 @@ from contextlib import contextmanager
 import httpcore
 
 READ_BYTES = 512 * 1024  # per read; httpcore reads 64 KB at a time, which costs 50 ms instead of 15
-_OTHER_ADDRESS_S = 3.0  # after this silence of an address (IPv6 without a route), try the next one
+_FALLBACK_S = 3.0  # after this silence of an address (IPv6 without a route), try the next one
 
 
 class RequestInFlight:
     """One request in flight: its deadline, and whether its first byte was handed to the network."""
 
-    def __init__(self, ends: float, monotonic: Callable[[], float]) -> None:
-        self._ends = ends
+    def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
+        self._deadline_s = deadline_s
         self._monotonic = monotonic
-        self.sent = False
+        self.is_sent = False
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Return seconds until the deadline; 0 or less: it has passed."""
-        return self._ends - self._monotonic()
+        return self._deadline_s - self._monotonic()
 
 
-class _Current(threading.local):
+class _ThreadState(threading.local):
     exchange: RequestInFlight | None = None
 
 
-_current = _Current()
+_current = _ThreadState()
 
 
 @contextmanager
-def waits_bounded_by(exchange: RequestInFlight) -> Iterator[None]:
+def bind_deadline(exchange: RequestInFlight) -> Iterator[None]:
     """Bind all network waits of this thread to `exchange`; nests, for a request made while another one arrives."""
-    before, _current.exchange = _current.exchange, exchange
+    previous, _current.exchange = _current.exchange, exchange
     try:
         yield
     finally:
-        _current.exchange = before
+        _current.exchange = previous
 
 
-def _bounded(timeout: float | None, over: type[Exception]) -> float | None:
+def _bounded_timeout(timeout: float | None, timeout_error: type[Exception]) -> float | None:
     exchange = _current.exchange
     if exchange is None:
         return timeout
-    left = exchange.left_s()
-    if left <= 0:
-        raise over("the deadline has passed")
-    return left if timeout is None else min(timeout, left)
+    remaining = exchange.remaining_s()
+    if remaining <= 0:
+        raise timeout_error("the deadline has passed")
+    return remaining if timeout is None else min(timeout, remaining)
 
 
 class _Stream(httpcore.NetworkStream):
@@ -64,13 +64,13 @@ class _Stream(httpcore.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max(max_bytes, READ_BYTES), _bounded(timeout, httpcore.ReadTimeout))
+        return self._inner.read(max(max_bytes, READ_BYTES), _bounded_timeout(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        bounded = _bounded(timeout, httpcore.WriteTimeout)
+        timeout_s = _bounded_timeout(timeout, httpcore.WriteTimeout)
         if _current.exchange is not None:
-            _current.exchange.sent = True
-        self._inner.write(buffer, bounded)
+            _current.exchange.is_sent = True
+        self._inner.write(buffer, timeout_s)
 
     def close(self) -> None:
         self._inner.close()
@@ -78,8 +78,8 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        bounded = _bounded(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, bounded))
+        timeout_s = _bounded_timeout(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, timeout_s))
 
     def get_extra_info(self, info: str) -> object:
         return self._inner.get_extra_info(info)
@@ -99,15 +99,15 @@ class Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        addresses = _addresses(host, port, _bounded(timeout, httpcore.ConnectTimeout))
-        for position, address in enumerate(addresses, 1):
-            bounded = _bounded(timeout, httpcore.ConnectTimeout)
-            if position < len(addresses):
-                bounded = _OTHER_ADDRESS_S if bounded is None else min(bounded, _OTHER_ADDRESS_S)
+        addresses = _addresses(host, port, _bounded_timeout(timeout, httpcore.ConnectTimeout))
+        for attempt, address in enumerate(addresses, 1):
+            timeout_s = _bounded_timeout(timeout, httpcore.ConnectTimeout)
+            if attempt < len(addresses):
+                timeout_s = _FALLBACK_S if timeout_s is None else min(timeout_s, _FALLBACK_S)
             try:
-                return _Stream(self._inner.connect_tcp(address, port, bounded, local_address, socket_options))
+                return _Stream(self._inner.connect_tcp(address, port, timeout_s, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                if position == len(addresses):
+                if attempt == len(addresses):
                     raise
         raise httpcore.ConnectError(f"{host} has no address")
 
@@ -119,23 +119,23 @@ def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
     """Return the host's addresses in the order to try. Resolving has no timeout of its own, so a thread does it."""
     if _is_address(host):
         return [host]
-    found: list[str] = []
-    failed: list[OSError] = []
+    resolved: list[str] = []
+    errors: list[OSError] = []
 
     def resolve() -> None:
         try:
-            found.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            resolved.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
-            failed.append(error if isinstance(error, OSError) else OSError(str(error)))
+            errors.append(error if isinstance(error, OSError) else OSError(str(error)))
 
     thread = threading.Thread(target=resolve, name="gpuwatch-resolve", daemon=True)
     thread.start()
     thread.join(timeout)
-    if failed:
-        raise httpcore.ConnectError(f"no such host {host}: {failed[0].strerror or failed[0]}") from failed[0]
-    if not found:
+    if errors:
+        raise httpcore.ConnectError(f"no such host {host}: {errors[0].strerror or errors[0]}") from errors[0]
+    if not resolved:
         raise httpcore.ConnectTimeout(f"the name service does not answer for {host}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(resolved))
 
 
 def _is_address(host: str) -> bool:

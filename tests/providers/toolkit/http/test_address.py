@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.providers.toolkit.http.address import Address, address_of
+from gpuwatch.providers.toolkit.http.address import Address, parse_address
 
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20)
 
@@ -56,4 +56,4 @@ def test_an_address_with_control_characters_is_refused() -> None:
 
 
 def test_a_long_question_is_taken_apart_once() -> None:
-    assert address_of("http://a.example/", {"q": "1"}) is address_of("http://a.example/", {"q": "1"})
+    assert parse_address("http://a.example/", {"q": "1"}) is parse_address("http://a.example/", {"q": "1"})
