@@ -26,7 +26,7 @@ def orchestrator(
     found = settings.orchestrator
     if not found.tool or found.tool != name:
         return None
-    return Dstack(found.program, found.project, os.environ, timeout_s=found.timeout_s, alive=alive)
+    return Dstack(found.program, found.project, os.environ, timeout_s=found.timeout_s, launch_states=alive)
 
 
 def cluster_states(launches: LaunchReader) -> dict[str, LaunchState]:

@@ -30,7 +30,7 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
         created_at=now,
         headline=f"task {fault.task} {fault.kind.value}",
         facts=(("Task", fault.task), ("No success since", format_moment(fault.since)), ("Cause", redact(fault.cause))),
-        why=_why(fault),
+        why=_failure_reason(fault),
         did=f"{_WORK.get(fault.task.split()[0], _OTHER_WORK)} {_answer(fault, is_essential)}",
         can_do=(
             "See the log of the daemon: journalctl -u gpuwatch",
@@ -84,7 +84,7 @@ def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
     return outbox_alert(alert, once_key=key)
 
 
-def _why(fault: TaskFault) -> str:
+def _failure_reason(fault: TaskFault) -> str:
     if fault.kind is FaultKind.HANGS:
         return "It made no progress for longer than its requests may take."
     return f"It failed {fault.failures} times in a row with an internal error. The traceback is in the log."

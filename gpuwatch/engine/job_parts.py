@@ -145,6 +145,6 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the files in the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused."""
         command = runner(run.job_id, "list", work_folder(run.job_id), *patterns)
         said = shell.run(command, timeout_s=self.bounds.send_s / 6, max_bytes=_LIST_MAX)
-        if said.exit_code != 0 or said.cut:
+        if said.exit_code != 0 or said.is_truncated:
             raise RemoteUnreachable(f"cannot list its files: {said.stderr or 'too many'}")
         return parse_files(said.stdout.decode("utf-8", "replace"))

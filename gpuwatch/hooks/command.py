@@ -13,10 +13,10 @@ from contextlib import suppress
 
 import msgspec
 
-_KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")  # none of them holds a secret
+_INHERITED_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")  # none of them holds a secret
 _TAIL_BYTES = 4096
-_LOOK_EVERY_S = 0.1
-_LAST_READS = 64
+_POLL_INTERVAL_S = 0.1
+_MAX_FINAL_READS = 64
 _GRACE_S = 2.0  # between SIGTERM and SIGKILL
 
 
@@ -42,8 +42,8 @@ class CommandNotStarted(OSError):
 
 
 def run_command(
-    words: Sequence[str],
-    given: bytes,
+    argv: Sequence[str],
+    stdin: bytes,
     env: Mapping[str, str],
     timeout_s: float,
     stopping: threading.Event,
@@ -52,29 +52,29 @@ def run_command(
     """Run a command; remaining processes of its group are killed with it.
 
     Args:
-        words: the program and its arguments; no shell reads them.
-        given: its standard input; a command need not read it.
+        argv: the program and its arguments; no shell reads them.
+        stdin: its standard input; a command need not read it.
         env: in addition to PATH, HOME and the like; nothing else of gpuwatch's environment is passed on.
         stopping: ends it early.
 
     Raises:
         CommandNotStarted: nothing was run.
     """
-    kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
+    inherited = {name: os.environ[name] for name in _INHERITED_ENV if name in os.environ}
     try:
         process = subprocess.Popen(  # noqa: S603 the owner's own command
-            list(words),
+            list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={"PATH": os.defpath} | kept | dict(env),
+            env={"PATH": os.defpath} | inherited | dict(env),
             start_new_session=True,
             bufsize=0,
         )
     except OSError as error:
         raise CommandNotStarted(error.errno, error.strerror or str(error)) from error
     try:
-        tail = _ProcessPipes(process, given).until(monotonic() + timeout_s, stopping, monotonic)
+        tail = _ProcessPipes(process, stdin).wait_until(monotonic() + timeout_s, stopping, monotonic)
         in_time = _has_ended(process)
     finally:
         _end(process)
@@ -84,67 +84,67 @@ def run_command(
 class _ProcessPipes:
     """Writes a process's input and reads its output, whatever it does with its pipes; keeps the end of the output."""
 
-    def __init__(self, process: subprocess.Popen[bytes], given: bytes) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
         self._stdin, self._stdout = process.stdin, process.stdout
-        self._left = given
+        self._unwritten = stdin
         self._tail = b""
         os.set_blocking(self._stdin.fileno(), False)
         os.set_blocking(self._stdout.fileno(), False)
 
-    def until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
+    def wait_until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
         """Wait until the process ends, its time is over, or gpuwatch stops. Ignores processes that it left behind."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             selector.register(self._stdin, selectors.EVENT_WRITE)
             while not _has_ended(self._process) and monotonic() < ends_at and not stopping.is_set():
-                for key, _ in selector.select(_LOOK_EVERY_S):
-                    still_open = self._feed() if key.fileobj is self._stdin else self._hear()
+                for key, _ in selector.select(_POLL_INTERVAL_S):
+                    still_open = self._write_stdin() if key.fileobj is self._stdin else self._read_stdout()
                     if not still_open:
                         selector.unregister(key.fileobj)
                         if key.fileobj is self._stdin:
                             self._stdin.close()
                 if not selector.get_map():
-                    stopping.wait(_LOOK_EVERY_S)  # it closed its pipes and continues
-        for _ in range(_LAST_READS):  # processes that it left behind may write forever
-            if not self._hear(waits=False):
+                    stopping.wait(_POLL_INTERVAL_S)  # it closed its pipes and continues
+        for _ in range(_MAX_FINAL_READS):  # processes that it left behind may write forever
+            if not self._read_stdout(waits=False):
                 break
         return self._tail
 
-    def _feed(self) -> bool:
+    def _write_stdin(self) -> bool:
         try:
-            sent = os.write(self._stdin.fileno(), self._left[:65536])
+            written = os.write(self._stdin.fileno(), self._unwritten[:65536])
         except BlockingIOError:
             return True
         except OSError:  # it does not read its input
             return False
-        self._left = self._left[sent:]
-        return bool(self._left)
+        self._unwritten = self._unwritten[written:]
+        return bool(self._unwritten)
 
-    def _hear(self, waits: bool = True) -> bool:
+    def _read_stdout(self, waits: bool = True) -> bool:
         try:
-            said = os.read(self._stdout.fileno(), 65536)
+            chunk = os.read(self._stdout.fileno(), 65536)
         except BlockingIOError:
             return waits
-        self._tail = (self._tail + said)[-_TAIL_BYTES:]
-        return bool(said)
+        self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+        return bool(chunk)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Check without reaping it: until then no other process can get its id, which identifies its group."""
-    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    return process.returncode is not None or os.waitid(os.P_PID, process.pid, how) is not None
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return process.returncode is not None or os.waitid(os.P_PID, process.pid, options) is not None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the whole group: SIGTERM first, then SIGKILL."""
     _signal(process, signal.SIGTERM)
-    for _ in range(round(_GRACE_S / _LOOK_EVERY_S)):
+    for _ in range(round(_GRACE_S / _POLL_INTERVAL_S)):
         if _has_ended(process):
             break
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
     _signal(process, signal.SIGKILL)
     process.wait()
     for pipe in (process.stdin, process.stdout):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
 
-_LINES = 4
-_LONGEST = 500
+_OUTPUT_LINES = 4
+_MAX_OUTPUT_LENGTH = 500
 
 
 class LaunchCommandRunner:
@@ -37,19 +37,21 @@ class LaunchCommandRunner:
     def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
         """Run it within its timeout, with the launch on standard input. It may have run, whatever is raised."""
         with TemporaryDirectory(prefix="gpuwatch-", ignore_cleanup_errors=True) as folder:
-            words = filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match))
+            argv = filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match))
             body = msgspec.json.encode({"event": "command", **launch_json(launch, now)}).decode()
             try:
-                ran = run_command(
-                    words,
+                result = run_command(
+                    argv,
                     body.encode(),
                     launch_environment("command", body),
                     watch.command_timeout_s,
                     self._stopping,
                 )
             except CommandNotStarted as error:
-                return CommandOutcome(not_started=f"{words[0]}: {error.strerror}")
-        return CommandOutcome(code=ran.code, words=clean(redact(ran.last_lines(_LINES)), _LONGEST))
+                return CommandOutcome(not_started=f"{argv[0]}: {error.strerror}")
+        return CommandOutcome(
+            code=result.code, words=clean(redact(result.last_lines(_OUTPUT_LINES)), _MAX_OUTPUT_LENGTH)
+        )
 
 
 def _task_file(folder: Path, watch: Watch, match: Match) -> str:

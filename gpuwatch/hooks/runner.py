@@ -28,15 +28,15 @@ class HookRunner:
         if call.spec.url is not None:
             return post_signed(self._http, call)
         try:
-            words = ("/bin/sh", "-c", call.spec.command or "")
+            argv = ("/bin/sh", "-c", call.spec.command or "")
             variables = launch_environment(call.event, call.body)
-            ran = run_command(words, call.body.encode(), variables, call.timeout_s, self._stopping)
+            result = run_command(argv, call.body.encode(), variables, call.timeout_s, self._stopping)
         except CommandNotStarted as error:
             return f"could not start: {error.strerror}"
-        if ran.code == 0:
+        if result.code == 0:
             return None
-        how = f"timed out after {call.timeout_s:g} s" if ran.code is None else f"exited with code {ran.code}"
-        return f"{how}: {ran.last_line}" if ran.last_line else how
+        failure = f"timed out after {call.timeout_s:g} s" if result.code is None else f"exited with code {result.code}"
+        return f"{failure}: {result.last_line}" if result.last_line else failure
 
 
 def launch_environment(event: str, body: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.hooks import HookCall
     from gpuwatch.ports.http import HttpClient
 
-_ANSWER_MAX = 65_536
+_MAX_RESPONSE_BYTES = 65_536
 
 
 def post_signed(http: HttpClient, call: HookCall) -> str | None:
@@ -31,16 +31,16 @@ def post_signed(http: HttpClient, call: HookCall) -> str | None:
     if call.spec.secret is not None:
         headers[SIGNATURE_HEADER] = signature(call.spec.secret, timestamp, body)
     try:
-        return _posted(http, call.spec.url or "", headers, body, call.timeout_s)
+        return _post(http, call.spec.url or "", headers, body, call.timeout_s)
     except NetError as error:
         return redact(str(error))
 
 
-def _posted(http: HttpClient, url: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> str | None:
-    with http.stream("POST", url, headers=headers, content=body, deadline_s=timeout_s) as answer:
-        if 200 <= answer.status < 300:
+def _post(http: HttpClient, url: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> str | None:
+    with http.stream("POST", url, headers=headers, content=body, deadline_s=timeout_s) as response:
+        if 200 <= response.status < 300:
             return None  # the body of a 2xx answer is ignored
-        said = answer.read(_ANSWER_MAX).decode("utf-8", "replace").strip().splitlines()
-    moved = "; redirects are not followed" if 300 <= answer.status < 400 else ""
-    words = f": {said[-1].strip()}" if said else ""
-    return redact(f"the receiver answered {answer.status}{moved}{words}")
+        lines = response.read(_MAX_RESPONSE_BYTES).decode("utf-8", "replace").strip().splitlines()
+    redirect_note = "; redirects are not followed" if 300 <= response.status < 400 else ""
+    last_line = f": {lines[-1].strip()}" if lines else ""
+    return redact(f"the receiver answered {response.status}{redirect_note}{last_line}")

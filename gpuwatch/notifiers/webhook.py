@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
 _DEADLINE_S = 10.0
-_ANSWER_MAX = 4096  # bytes of an error response that are read, for its last line
+_MAX_RESPONSE_BYTES = 4096  # bytes of an error response that are read, for its last line
 _SECRET_LENGTH = 16
 # Statuses that require a change by the owner: the address, the receiver's access rules, or the secret.
 _GONE = 410
@@ -152,7 +152,7 @@ class WebhookChannel:
             ) as answer:
                 if 200 <= answer.status < 300:
                     return answer.status, "", ""  # the body of a success is ignored
-                said = answer.read(_ANSWER_MAX).decode("utf-8", "replace").strip().splitlines()
+                said = answer.read(_MAX_RESPONSE_BYTES).decode("utf-8", "replace").strip().splitlines()
                 retry_after = answer.headers.get("retry-after", "")
         except NetError as error:
             reason = str(error).partition(": ")[2]  # the address precedes it

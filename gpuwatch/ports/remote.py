@@ -40,12 +40,12 @@ class SshAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a command on the machine; `cut`: the output was truncated."""
+    """The result of a command on the machine; `is_truncated`: the output was truncated."""
 
     exit_code: int
     stdout: bytes
     stderr: str  # cleaned, one line
-    cut: bool = False
+    is_truncated: bool = False
 
 
 class RemoteShell(Protocol):
@@ -60,7 +60,7 @@ class RemoteShell(Protocol):
             max_bytes: limit of the output; the rest is discarded.
         """
 
-    def read(self, command: str, into: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
+    def read(self, command: str, output: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
         """Write a command's output to a file, and return the number of bytes received, even after a timeout."""
 
     def send(self, local: Path, remote: str, *, timeout_s: float) -> None:
@@ -112,13 +112,13 @@ class RunFiles(Protocol):
     def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
         """Complete checkpoints, oldest first."""
 
-    def is_intact(self, job_id: str, one: StoredCheckpoint) -> bool:
+    def is_intact(self, job_id: str, checkpoint: StoredCheckpoint) -> bool:
         """Whether it is unchanged since it was verified."""
 
     def checkpoint_files(self, job_id: str, sequence: int) -> Path:
         """The folder of a checkpoint's files."""
 
-    def save_checkpoint(self, job_id: str, one: StoredCheckpoint) -> None:
+    def save_checkpoint(self, job_id: str, checkpoint: StoredCheckpoint) -> None:
         """Mark it as complete."""
 
     def drop_checkpoint(self, job_id: str, sequence: int) -> None:

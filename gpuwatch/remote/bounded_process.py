@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 import msgspec
 
-_KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")  # no agent, no secret
-_STDERR_MAX = 4096
-_PART = 65_536
-_GONE_S = 2.0  # after it was killed, or its output was closed at the end of its time
+_INHERITED_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")  # no agent, no secret
+_MAX_STDERR_BYTES = 4096
+_CHUNK_BYTES = 65_536
+_EXIT_WAIT_S = 2.0  # after it was killed, or its output was closed at the end of its time
 
 
 class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +25,12 @@ class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     received: int  # bytes written to `into`
     stderr: bytes
-    cut: bool
+    is_truncated: bool
 
 
 def run_bounded(  # noqa: PLR0913 each bounds it
     argv: Sequence[str],
-    into: BinaryIO,
+    output: BinaryIO,
     *,
     timeout_s: float,
     max_bytes: int,
@@ -46,30 +46,30 @@ def run_bounded(  # noqa: PLR0913 each bounds it
         folder: working directory; None: gpuwatch's own.
 
     Raises:
-        OSError: it cannot be started, or `into` cannot be written.
+        OSError: it cannot be started, or `output` cannot be written.
     """
-    process = _started(argv, env or {}, folder)
-    pipes = _Pipes(process, stdin, into, max_bytes)
+    process = _start_process(argv, env or {}, folder)
+    pipes = _Pipes(process, stdin, output, max_bytes)
     ends_at = monotonic() + timeout_s
     try:
-        in_time = pipes.until(ends_at, monotonic)
-        if in_time and not pipes.cut:
+        in_time = pipes.transfer_until(ends_at, monotonic)
+        if in_time and not pipes.is_truncated:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(max(_GONE_S, ends_at - monotonic()))
-        code = process.poll()
+                process.wait(max(_EXIT_WAIT_S, ends_at - monotonic()))
+        exit_code = process.poll()
     finally:
         _kill(process)
         pipes.close()
     return BoundedResult(
-        exit_code=0 if pipes.cut and code is None else code,
+        exit_code=0 if pipes.is_truncated and exit_code is None else exit_code,
         received=pipes.received,
         stderr=pipes.stderr,
-        cut=pipes.cut,
+        is_truncated=pipes.is_truncated,
     )
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str], folder: str | None) -> subprocess.Popen[bytes]:
-    kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
+def _start_process(argv: Sequence[str], env: Mapping[str, str], folder: str | None) -> subprocess.Popen[bytes]:
+    inherited = {name: os.environ[name] for name in _INHERITED_ENV if name in os.environ}
     return subprocess.Popen(  # noqa: S603 - a list of words, built by our own code
         list(argv),
         stdin=subprocess.PIPE,
@@ -77,7 +77,7 @@ def _started(argv: Sequence[str], env: Mapping[str, str], folder: str | None) ->
         stderr=subprocess.PIPE,
         start_new_session=True,
         cwd=folder,
-        env={"PATH": os.defpath} | kept | dict(env),
+        env={"PATH": os.defpath} | inherited | dict(env),
         bufsize=0,
     )
 
@@ -85,26 +85,26 @@ def _started(argv: Sequence[str], env: Mapping[str, str], folder: str | None) ->
 class _Pipes:
     """Writes a process's input, and reads its output up to a limit."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, into: BinaryIO, max_bytes: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, output: BinaryIO, max_bytes: int) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
-        self._left = memoryview(stdin)
-        self._into, self._max = into, max_bytes
+        self._unwritten = memoryview(stdin)
+        self._output, self._max_bytes = output, max_bytes
         self.received = 0
         self.stderr = b""
-        self.cut = False
+        self.is_truncated = False
 
-    def until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
+    def transfer_until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
         """Read until both outputs are closed (True), the limit is reached (True), or the time is over (False)."""
         os.set_blocking(self._stdin.fileno(), False)
         with selectors.DefaultSelector() as selector:
-            selector.register(self._stdout, selectors.EVENT_READ, self._take)
-            selector.register(self._stderr, selectors.EVENT_READ, self._listen)
-            selector.register(self._stdin, selectors.EVENT_WRITE, self._feed)
+            selector.register(self._stdout, selectors.EVENT_READ, self._read_stdout)
+            selector.register(self._stderr, selectors.EVENT_READ, self._read_stderr)
+            selector.register(self._stdin, selectors.EVENT_WRITE, self._write_stdin)
             open_outputs = 2
-            while open_outputs and not self.cut:
+            while open_outputs and not self.is_truncated:
                 left_s = ends_at - monotonic()
                 ready = selector.select(left_s) if left_s > 0 else []
                 if not ready:
@@ -124,35 +124,35 @@ class _Pipes:
             with suppress(OSError):
                 pipe.close()
 
-    def _feed(self) -> bool:
+    def _write_stdin(self) -> bool:
         try:
-            sent = os.write(self._stdin.fileno(), self._left[:_PART])
+            written = os.write(self._stdin.fileno(), self._unwritten[:_CHUNK_BYTES])
         except BlockingIOError:
             return True
         except OSError:  # it does not read its input
             return False
-        self._left = self._left[sent:]
-        return len(self._left) > 0
+        self._unwritten = self._unwritten[written:]
+        return len(self._unwritten) > 0
 
-    def _take(self) -> bool:
-        part = os.read(self._stdout.fileno(), _PART)
-        kept = part[: self._max - self.received]
-        self._into.write(kept)
-        self.received += len(kept)
-        self.cut = len(kept) < len(part)
-        return bool(part)
+    def _read_stdout(self) -> bool:
+        chunk = os.read(self._stdout.fileno(), _CHUNK_BYTES)
+        accepted = chunk[: self._max_bytes - self.received]
+        self._output.write(accepted)
+        self.received += len(accepted)
+        self.is_truncated = len(accepted) < len(chunk)
+        return bool(chunk)
 
-    def _listen(self) -> bool:
-        part = os.read(self._stderr.fileno(), _PART)
-        self.stderr = _tail(self.stderr + part)
-        return bool(part)
+    def _read_stderr(self) -> bool:
+        chunk = os.read(self._stderr.fileno(), _CHUNK_BYTES)
+        self.stderr = _tail(self.stderr + chunk)
+        return bool(chunk)
 
 
 def _tail(output: bytes) -> bytes:
     """Return the end of a long output, without the word that the cut divides: half a key would not be redacted."""
-    if len(output) <= _STDERR_MAX:
+    if len(output) <= _MAX_STDERR_BYTES:
         return output
-    _, *rest = output[-_STDERR_MAX:].split(None, 1)
+    _, *rest = output[-_MAX_STDERR_BYTES:].split(None, 1)
     return b"".join(rest)
 
 
@@ -161,4 +161,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_GONE_S)
+        process.wait(_EXIT_WAIT_S)

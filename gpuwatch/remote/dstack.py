@@ -27,13 +27,13 @@ from gpuwatch.ports.clusters import ClusterRun
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import run_bounded
 
-_LIST_MAX: Final = 99  # "must be less than 100"
-_ANSWER_MAX: Final = 32 << 20
+_MAX_LISTED_RUNS: Final = 99  # "must be less than 100"
+_MAX_OUTPUT_BYTES: Final = 32 << 20
 _ENV: Final = ("DSTACK_", "SSL_CERT", "REQUESTS_CA", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_", "https_", "no_p")
-_PLAIN: Final = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}  # its output is not wrapped
-_OVER: Final = frozenset({"terminated", "failed", "done"})
-_STARTING: Final = frozenset({"pending", "submitted"})
-_ALIVE: Final = frozenset({"provisioning", "running", "terminating"})
+_PLAIN_OUTPUT_ENV: Final = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}  # its output is not wrapped
+_ENDED_STATUSES: Final = frozenset({"terminated", "failed", "done"})
+_STARTING_STATUSES: Final = frozenset({"pending", "submitted"})
+_ACTIVE_STATUSES: Final = frozenset({"provisioning", "running", "terminating"})
 T = TypeVar("T")
 _BEFORE_RUNNING: Final = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.HELD})
 
@@ -97,31 +97,31 @@ class Dstack:
         env: Mapping[str, str],
         *,
         timeout_s: float = 60.0,
-        alive: Callable[[], Mapping[str, LaunchState]] = dict,
+        launch_states: Callable[[], Mapping[str, LaunchState]] = dict,
     ) -> None:
         self._program = program
         self._project = project
         self._env = env
         self._timeout_s = timeout_s
-        self._alive = alive
+        self._launch_states = launch_states
         self._account: str | None = None
 
     # --- as a cluster engine ------------------------------------------------------------------------------------------
 
     def submit(self, name: str, task: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
         """Submit a run once."""
-        code, said = self._call(["apply", "-f", "-", "-y", "-d"], json.dumps(task).encode(), secrets)
+        code, output = self._call(["apply", "-f", "-", "-y", "-d"], json.dumps(task).encode(), secrets)
         if code != 0:
-            raise OutcomeUnknown(f"dstack apply: {self._shown(said, secrets) or code}")
+            raise OutcomeUnknown(f"dstack apply: {self._redacted(output, secrets) or code}")
 
     def run(self, name: str) -> ClusterRun | None:
         """Return a run, active or ended; None: neither a list nor a query by its name finds one."""
-        found = self._found(name)
-        return None if found is None else _cluster_run(found)
+        run = self._find_run(name)
+        return None if run is None else _cluster_run(run)
 
     def account_id(self) -> str:
         """Return the project: lists contain no runs of other projects."""
-        return self._list().project
+        return self._newest_runs().project
 
     # --- as a launcher ------------------------------------------------------------------------------------------------
 
@@ -131,25 +131,25 @@ class Dstack:
 
     def list_instances(self) -> Sequence[Instance]:
         """Return active runs of anybody, and ended runs whose launch has not recorded the end yet."""
-        alive = self._alive()
-        listed = {run.run_spec.run_name: run for run in self._list().runs}
-        for label, state in alive.items():  # an old one may be behind a hundred newer ones
-            if label not in listed and state in {LaunchState.STARTING, LaunchState.RUNNING, LaunchState.STOPPING}:
-                found = self._got(label)
-                listed |= {} if found is None else {label: found}
-        shown = [_instance(run, alive.get(name)) for name, run in listed.items()]
-        return [one for one in shown if one is not None]
+        launch_states = self._launch_states()
+        runs = {run.run_spec.run_name: run for run in self._newest_runs().runs}
+        for label, state in launch_states.items():  # an old one may be behind a hundred newer ones
+            if label not in runs and state in {LaunchState.STARTING, LaunchState.RUNNING, LaunchState.STOPPING}:
+                older = self._get_run(label)
+                runs |= {} if older is None else {label: older}
+        instances = [_instance(run, launch_states.get(name)) for name, run in runs.items()]
+        return [instance for instance in instances if instance is not None]
 
     def get(self, instance_id: str) -> Instance | None:
         """Return one run; None: it is over, or there is none."""
-        found = self._found(instance_id)
-        return None if found is None else _instance(found, self._alive().get(instance_id))
+        run = self._find_run(instance_id)
+        return None if run is None else _instance(run, self._launch_states().get(instance_id))
 
     def destroy(self, instance_id: str) -> None:
         """Request its end; the list shows when it has ended."""
-        code, said = self._call(["stop", "-y", instance_id])
-        if code != 0 and not _is_not_found(said, instance_id):
-            raise ProviderDown(f"dstack stop: {self._shown(said) or code}")
+        code, output = self._call(["stop", "-y", instance_id])
+        if code != 0 and not _is_not_found(output, instance_id):
+            raise ProviderDown(f"dstack stop: {self._redacted(output) or code}")
 
     def credit_usd(self) -> None:
         """Return None: it is not reported."""
@@ -173,12 +173,12 @@ class Dstack:
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
-    def _list(self) -> _ListedRuns:
+    def _newest_runs(self) -> _ListedRuns:
         """Return the newest runs, active or ended, and every active one. Raises ProviderError."""
-        listed = self._asked(["ps", "--all", "--last", str(_LIST_MAX), "--json"])
-        if len(listed.runs) >= _LIST_MAX:
-            active = self._asked(["ps", "--json"])
-            if len(active.runs) > _LIST_MAX:
+        listed = self._list_runs(["ps", "--all", "--last", str(_MAX_LISTED_RUNS), "--json"])
+        if len(listed.runs) >= _MAX_LISTED_RUNS:
+            active = self._list_runs(["ps", "--json"])
+            if len(active.runs) > _MAX_LISTED_RUNS:
                 raise PayloadChanged("dstack: there are more active runs than one list shows")
             listed.runs += active.runs
         if self._account not in {None, listed.project}:
@@ -186,29 +186,29 @@ class Dstack:
         self._account = listed.project
         return listed
 
-    def _asked(self, words: Sequence[str]) -> _ListedRuns:
-        code, said = self._call(words)
+    def _list_runs(self, args: Sequence[str]) -> _ListedRuns:
+        code, output = self._call(args)
         if code != 0:
-            raise ProviderDown(f"dstack ps: {self._shown(said) or code}")
-        return _decoded(said, _ListedRuns)
+            raise ProviderDown(f"dstack ps: {self._redacted(output) or code}")
+        return _decode(output, _ListedRuns)
 
-    def _found(self, name: str) -> _Run | None:
-        listed = [run for run in self._list().runs if run.run_spec.run_name == name]
-        return listed[0] if listed else self._got(name)
+    def _find_run(self, name: str) -> _Run | None:
+        matching = [run for run in self._newest_runs().runs if run.run_spec.run_name == name]
+        return matching[0] if matching else self._get_run(name)
 
-    def _got(self, name: str) -> _Run | None:
-        code, said = self._call(["run", "get", name, "--json"])
+    def _get_run(self, name: str) -> _Run | None:
+        code, output = self._call(["run", "get", name, "--json"])
         if code == 0:
-            run = _decoded(said, _Run)
+            run = _decode(output, _Run)
             if run.run_spec.run_name != name or run.project_name != self._account:
                 raise PayloadChanged(f"dstack: asked for run {name}, but got another one")
             return run
-        if _is_not_found(said, name):
+        if _is_not_found(output, name):
             return None
-        raise ProviderDown(f"dstack run get: {self._shown(said) or code}")
+        raise ProviderDown(f"dstack run get: {self._redacted(output) or code}")
 
     def _call(
-        self, words: Sequence[str], stdin: bytes = b"", secrets: Mapping[str, str] | None = None
+        self, args: Sequence[str], stdin: bytes = b"", secrets: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
         """Return the exit code and the output.
 
@@ -221,59 +221,59 @@ class Dstack:
             raise ProviderUnreachable(
                 f"dstack: there is no program {self._program!r}: install dstack, or set [orchestrator] program"
             )
-        kept = {name: text for name, text in self._env.items() if name.startswith(_ENV)}
+        env = {name: text for name, text in self._env.items() if name.startswith(_ENV)}
         project = ["--project", self._project] if self._project else []
-        into = BytesIO()
+        stdout = BytesIO()
         try:
-            done = run_bounded(
-                [program, *words, *project],
-                into,
+            result = run_bounded(
+                [program, *args, *project],
+                stdout,
                 timeout_s=self._timeout_s,
-                max_bytes=_ANSWER_MAX,
+                max_bytes=_MAX_OUTPUT_BYTES,
                 stdin=stdin,
-                env={**kept, **dict(secrets or {}), **_PLAIN},
+                env={**env, **dict(secrets or {}), **_PLAIN_OUTPUT_ENV},
                 folder="/",  # contains no project's own profile
             )
         except OSError as error:
             raise ProviderUnreachable(f"dstack: {self._program}: {error.strerror}") from None
-        if done.exit_code is None or done.cut:
-            why = f"no answer within {self._timeout_s:g} s" if done.exit_code is None else "an endless answer"
-            raise (OutcomeUnknown if stdin else ProviderDown)(f"dstack {words[0]}: {why}")
-        return done.exit_code, into.getvalue() + (done.stderr if done.exit_code != 0 else b"")
+        if result.exit_code is None or result.is_truncated:
+            reason = f"no answer within {self._timeout_s:g} s" if result.exit_code is None else "an endless answer"
+            raise (OutcomeUnknown if stdin else ProviderDown)(f"dstack {args[0]}: {reason}")
+        return result.exit_code, stdout.getvalue() + (result.stderr if result.exit_code != 0 else b"")
 
-    def _shown(self, said: bytes, secrets: Mapping[str, str] | None = None) -> str:
+    def _redacted(self, output: bytes, secrets: Mapping[str, str] | None = None) -> str:
         """Return the last lines of the output, without a job's secrets."""
-        text = " ".join(said.decode("utf-8", "replace").split())
-        for part in _parts_of(secrets or {}):
+        text = " ".join(output.decode("utf-8", "replace").split())
+        for part in _secret_lines(secrets or {}):
             text = text.replace(part, "***")
         return clean(redact(text)[-300:], 300)
 
 
-def _parts_of(secrets: Mapping[str, str]) -> list[str]:
+def _secret_lines(secrets: Mapping[str, str]) -> list[str]:
     """Return the secrets to remove from a text of one line, and each line of multi-line ones; longest first."""
-    found = {" ".join(one.split()) for text in secrets.values() for one in (text, *text.splitlines())}
-    return sorted(found - {""}, key=len, reverse=True)
+    lines = {" ".join(line.split()) for text in secrets.values() for line in (text, *text.splitlines())}
+    return sorted(lines - {""}, key=len, reverse=True)
 
 
-def _decoded(said: bytes, into: type[T]) -> T:
+def _decode(output: bytes, type_: type[T]) -> T:
     try:
-        return msgspec.json.decode(said, type=into)
+        return msgspec.json.decode(output, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PayloadChanged(f"dstack: unexpected answer: {clean(str(error), 200)}") from None
 
 
-def _is_not_found(said: bytes, name: str) -> bool:
-    return f"Run {name} not found" in " ".join(said.decode("utf-8", "replace").split())
+def _is_not_found(output: bytes, name: str) -> bool:
+    return f"Run {name} not found" in " ".join(output.decode("utf-8", "replace").split())
 
 
 def _cluster_run(run: _Run) -> ClusterRun:
-    submissions = [one for job in run.jobs for one in job.job_submissions]
+    submissions = [submission for job in run.jobs for submission in job.job_submissions]
     machines = [one.job_provisioning_data for one in submissions if one.job_provisioning_data is not None]
-    is_over = run.status in _OVER
-    codes = [one.exit_status for one in submissions if one.exit_status]
-    reasons = [one.termination_reason for one in submissions if one.termination_reason]
-    of_run = run.termination_reason or ""
-    why = of_run if of_run.endswith("_by_user") else next((one for one in reasons if one not in _CAUSED), of_run)
+    is_over = run.status in _ENDED_STATUSES
+    exit_codes = [submission.exit_status for submission in submissions if submission.exit_status]
+    reasons = [submission.termination_reason for submission in submissions if submission.termination_reason]
+    run_reason = run.termination_reason or ""
+    primary = next((reason for reason in reasons if reason not in _SECONDARY_REASONS), run_reason)
     return ClusterRun(
         name=run.run_spec.run_name,
         status=run.status,
@@ -281,12 +281,12 @@ def _cluster_run(run: _Run) -> ClusterRun:
         is_placed=bool(machines) or run.status == "done",
         usd_hour=None if is_over else _usd_hour(run, machines),
         cost_usd=run.cost,
-        exit_code=codes[0] if codes else (0 if run.status == "done" else None),
-        why=why,
+        exit_code=exit_codes[0] if exit_codes else (0 if run.status == "done" else None),
+        why=run_reason if run_reason.endswith("_by_user") else primary,
     )
 
 
-_CAUSED: Final = frozenset({"terminated_by_server", "done_by_runner"})  # by the end of another machine, or of the run
+_SECONDARY_REASONS: Final = frozenset({"terminated_by_server", "done_by_runner"})  # another machine or the run ended
 
 
 def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
@@ -294,22 +294,22 @@ def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
     cap, prices = run.run_spec.configuration.max_price, [one.price for one in machines]
     nodes = run.run_spec.configuration.nodes or 1
     prices += [None] * (nodes - len(prices))
-    known = [cap if price is None else price for price in prices]
-    return sum(one for one in known if one is not None) if machines and None not in known else None
+    capped = [cap if price is None else price for price in prices]
+    return sum(one for one in capped if one is not None) if machines and None not in capped else None
 
 
 def _instance(run: _Run, state: LaunchState | None) -> Instance | None:
     """Return it as an item of an instance list; None: it is over, and no active launch needs to know."""
-    shown = _cluster_run(run)
-    if shown.is_over and (state is None or state is LaunchState.STOPPING):
+    cluster_run = _cluster_run(run)
+    if cluster_run.is_over and (state is None or state is LaunchState.STOPPING):
         return None
     return Instance(
-        instance_id=shown.name,
-        label=shown.name if label_ids(shown.name) else None,
-        state=_state(shown, state),
-        status=_words(shown),
-        listed_usd_hour=shown.usd_hour,
-        is_placed=shown.is_placed,
+        instance_id=cluster_run.name,
+        label=cluster_run.name if label_ids(cluster_run.name) else None,
+        state=_state(cluster_run, state),
+        status=_status_text(cluster_run),
+        listed_usd_hour=cluster_run.usd_hour,
+        is_placed=cluster_run.is_placed,
     )
 
 
@@ -319,14 +319,14 @@ def _state(run: ClusterRun, launch: LaunchState | None) -> InstanceState:
         if run.is_placed and launch in _BEFORE_RUNNING:
             return InstanceState.RUNNING
         return InstanceState.EXITED if run.exit_code is not None else InstanceState.FAILED
-    if run.status in _ALIVE:
+    if run.status in _ACTIVE_STATUSES:
         return InstanceState.RUNNING if run.is_placed else InstanceState.STARTING
-    return InstanceState.STARTING if run.status in _STARTING else InstanceState.UNKNOWN
+    return InstanceState.STARTING if run.status in _STARTING_STATUSES else InstanceState.UNKNOWN
 
 
-def _words(run: ClusterRun) -> str:
+def _status_text(run: ClusterRun) -> str:
     if not run.is_over:
         return clean(run.status, 100)
-    code = "" if run.exit_code is None else f", exited ({run.exit_code})"
-    why = f": {run.why}" if run.why and run.status != "done" else ""
-    return clean(f"{run.status}{why}{code}", 200)
+    exit_code = "" if run.exit_code is None else f", exited ({run.exit_code})"
+    reason = f": {run.why}" if run.why and run.status != "done" else ""
+    return clean(f"{run.status}{reason}{exit_code}", 200)

@@ -23,8 +23,8 @@ from gpuwatch.domain.jobs.run_status import MachineFile, is_safe_path
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
 _MANIFEST = "manifest.json"
-_PART = 1 << 20
-_LOG_MAX = 200 << 20
+_CHUNK_BYTES = 1 << 20
+_MAX_LOG_BYTES = 200 << 20
 
 
 class JobFolder:
@@ -54,7 +54,7 @@ class JobFolder:
         """Write a part of the log; idempotent. Anything beyond 200 MB stays on the machine."""
         path = self.log_path(job_id, run_number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if part and offset < _LOG_MAX:
+        if part and offset < _MAX_LOG_BYTES:
             with path.open("r+b" if path.exists() else "wb") as file:
                 file.seek(offset)
                 file.write(part)
@@ -79,30 +79,30 @@ class JobFolder:
         """
         ends_at = self._monotonic() + within_s
         verified: list[MachineFile] = []
-        for one in files:
-            path = target / one.path
-            if not is_safe_path(one.path):
+        for file in files:
+            path = target / file.path
+            if not is_safe_path(file.path):
                 continue
-            if _is_whole(path, one) or self._fetch_one(shell, f"{folder}/{one.path}", one, path, ends_at):
-                verified.append(one)
+            if _is_verified(path, file) or self._fetch_file(shell, f"{folder}/{file.path}", file, path, ends_at):
+                verified.append(file)
         return verified
 
-    def _fetch_one(self, shell: RemoteShell, source: str, one: MachineFile, path: Path, ends_at: float) -> bool:
-        part = path.with_name(f".{path.name[:100]}.{one.sha256[:16]}.part")  # a fixed name: the next try continues it
+    def _fetch_file(self, shell: RemoteShell, source: str, file: MachineFile, path: Path, ends_at: float) -> bool:
+        part = path.with_name(f".{path.name[:100]}.{file.sha256[:16]}.part")  # a fixed name: the next try continues it
         part.parent.mkdir(parents=True, exist_ok=True)
-        while (done := part.stat().st_size if part.exists() else 0) < one.size:
+        while (size := part.stat().st_size if part.exists() else 0) < file.size:
             left_s = ends_at - self._monotonic()
             if left_s <= 0:
                 return False
-            command = f"tail -c +{done + 1} {shlex.quote(source)}"
-            with part.open("ab") as into:
-                came = shell.read(command, into, timeout_s=left_s, max_bytes=one.size - done)
-            if not came:  # it is now shorter than it was listed
+            command = f"tail -c +{size + 1} {shlex.quote(source)}"
+            with part.open("ab") as output:
+                received_bytes = shell.read(command, output, timeout_s=left_s, max_bytes=file.size - size)
+            if not received_bytes:  # it is now shorter than it was listed
                 break
-        if not one.size:
+        if not file.size:
             part.touch()
-        if not _is_whole(part, one):
-            if part.stat().st_size >= one.size:  # torn, or changed meanwhile: start again
+        if not _is_verified(part, file):
+            if part.stat().st_size >= file.size:  # torn, or changed meanwhile: start again
                 part.unlink()
             return False
         publish(part, path, is_durable=True)
@@ -110,16 +110,16 @@ class JobFolder:
 
     def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
         """Copy verified results to their targets, each atomically; never over those of a later run."""
-        fetched = self.results_of(job_id, run_number)
+        results = self.results_of(job_id, run_number)
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
-            fence = self._job(job_id) / "published" / hashlib.sha256(str(target).encode()).hexdigest()[:32]
-            if fence.exists() and int(fence.read_text() or 0) > run_number:
+            run_marker = self._job(job_id) / "published" / hashlib.sha256(str(target).encode()).hexdigest()[:32]
+            if run_marker.exists() and int(run_marker.read_text() or 0) > run_number:
                 continue
-            fence.parent.mkdir(exist_ok=True)
-            fence.write_text(str(run_number))
-            with atomic_file(target, is_durable=True) as copied:
-                shutil.copyfile(fetched / source, copied)
+            run_marker.parent.mkdir(exist_ok=True)
+            run_marker.write_text(str(run_number))
+            with atomic_file(target, is_durable=True) as temporary:
+                shutil.copyfile(results / source, temporary)
 
     def input_of(self, job_id: str, number: int) -> Path:
         """Return the folder for an input from a store."""
@@ -133,28 +133,28 @@ class JobFolder:
 
     def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
         """Return complete checkpoints, oldest first."""
-        found = []
+        checkpoints = []
         for manifest in sorted((self._job(job_id) / "checkpoints").glob(f"*/{_MANIFEST}")):
             try:
-                found.append(msgspec.json.decode(manifest.read_bytes(), type=StoredCheckpoint))
+                checkpoints.append(msgspec.json.decode(manifest.read_bytes(), type=StoredCheckpoint))
             except (msgspec.MsgspecError, OSError):
                 continue
-        return found
+        return checkpoints
 
-    def is_intact(self, job_id: str, one: StoredCheckpoint) -> bool:
+    def is_intact(self, job_id: str, checkpoint: StoredCheckpoint) -> bool:
         """Whether every file of it still has its size and hash."""
-        folder = self.checkpoint_files(job_id, one.sequence)
-        return all(_is_whole(folder / file.path, file) for file in one.files)
+        folder = self.checkpoint_files(job_id, checkpoint.sequence)
+        return all(_is_verified(folder / file.path, file) for file in checkpoint.files)
 
     def checkpoint_files(self, job_id: str, sequence: int) -> Path:
         """Return the folder of a checkpoint's files, with the same layout as in the work folder."""
         return self._job(job_id) / "checkpoints" / f"{sequence:06d}" / "files"
 
-    def save_checkpoint(self, job_id: str, one: StoredCheckpoint) -> None:
+    def save_checkpoint(self, job_id: str, checkpoint: StoredCheckpoint) -> None:
         """Mark it as complete, because all its files are verified."""
-        path = self.checkpoint_files(job_id, one.sequence).parent / _MANIFEST
-        with atomic_file(path, is_durable=True) as new:
-            new.write_bytes(msgspec.json.encode(one))
+        path = self.checkpoint_files(job_id, checkpoint.sequence).parent / _MANIFEST
+        with atomic_file(path, is_durable=True) as temporary:
+            temporary.write_bytes(msgspec.json.encode(checkpoint))
 
     def drop_checkpoint(self, job_id: str, sequence: int) -> None:
         """Delete one: its manifest first, so that an incomplete one does not count."""
@@ -171,11 +171,11 @@ class JobFolder:
         return self._job(job_id) / "runs" / str(run_number)
 
 
-def _is_whole(path: Path, one: MachineFile) -> bool:
-    if not path.is_file() or path.stat().st_size != one.size:
+def _is_verified(path: Path, expected: MachineFile) -> bool:
+    if not path.is_file() or path.stat().st_size != expected.size:
         return False
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while part := file.read(_PART):
-            found.update(part)
-    return found.hexdigest() == one.sha256
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest() == expected.sha256

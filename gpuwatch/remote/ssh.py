@@ -21,12 +21,12 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
-from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_refusal, ssh_command
+from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_rejection, ssh_command
 
-_LAUNCH = re.compile(r"[a-z2-7]{1,32}")
-_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # in order of preference
-_OTHER_KEY = ("host key verification failed", "remote host identification has changed")
-_ANOTHER_MACHINE = "its host key differs from the first contact: it may be another machine"
+_LAUNCH_ID = re.compile(r"[a-z2-7]{1,32}")
+_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # in order of preference
+_KEY_CHANGED_MESSAGES = ("host key verification failed", "remote host identification has changed")
+_KEY_CHANGED = "its host key differs from the first contact: it may be another machine"
 _CONNECTION_LOST = 255  # the client's own code
 _OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 
@@ -43,7 +43,7 @@ class OpenSshShells:
 
     def public_key(self, launch_id: str) -> str:
         """Return the launch's public key; the first call creates the pair. Raises RemoteRefused: that failed."""
-        private = self._of(launch_id) / "id_ed25519"
+        private = self._launch_folder(launch_id) / "id_ed25519"
         public = private.with_suffix(".pub")
         if not public.exists():
             private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -58,35 +58,35 @@ class OpenSshShells:
         """Return the host key that the machine presents now. Raises RemoteUnreachable."""
         _check(address)
         argv = ["ssh-keyscan", "-T", str(CONNECT_S // 2), "-p", str(address.port), "--", address.host]
-        result, said = _call(argv, timeout_s=CONNECT_S, max_bytes=16_384)
-        found = parse_host_keys(said.decode("ascii", "replace"))
-        if not found:
+        result, output = _call(argv, timeout_s=CONNECT_S, max_bytes=16_384)
+        host_keys = parse_host_keys(output.decode("ascii", "replace"))
+        if not host_keys:
             raise RemoteUnreachable(f"{address.host}:{address.port}: no SSH host key; {_line(result.stderr)}")
-        return found[0]
+        return host_keys[0]
 
     def open(self, launch_id: str, address: SshAddress, host_key: str) -> OpenSshShell:
         """Open a shell that accepts only this host key."""
         _check(address)
         self.public_key(launch_id)
-        known = self._of(launch_id) / "known_hosts"
+        known_hosts = self._launch_folder(launch_id) / "known_hosts"
         name = f"gpuwatch-{launch_id}"
         line = f"{name} {host_key}\n"
-        if not known.exists() or known.read_text(encoding="ascii") != line:
-            known.write_text(line, encoding="ascii")
-        options = (*_OPTIONS, f"UserKnownHostsFile={known}", f"HostKeyAlias={name}")
-        key_file = str(self._of(launch_id) / "id_ed25519")
+        if not known_hosts.exists() or known_hosts.read_text(encoding="ascii") != line:
+            known_hosts.write_text(line, encoding="ascii")
+        options = (*_OPTIONS, f"UserKnownHostsFile={known_hosts}", f"HostKeyAlias={name}")
+        key_file = str(self._launch_folder(launch_id) / "id_ed25519")
         return OpenSshShell(ssh_command(key_file, address.user, address.port, options), address.host)
 
     def forget(self, launch_id: str) -> None:
         """Delete its key pair."""
-        folder = self._of(launch_id)
+        folder = self._launch_folder(launch_id)
         for name in ("id_ed25519", "id_ed25519.pub", "known_hosts"):
             (folder / name).unlink(missing_ok=True)
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 
-    def _of(self, launch_id: str) -> Path:
-        if not _LAUNCH.fullmatch(launch_id):
+    def _launch_folder(self, launch_id: str) -> Path:
+        if not _LAUNCH_ID.fullmatch(launch_id):
             raise RemoteRefused(f"{launch_id!r} is not a launch id")
         return self._folder / launch_id
 
@@ -104,22 +104,24 @@ class OpenSshShell:
 
     def run(self, command: str, *, timeout_s: float, stdin: bytes = b"", max_bytes: int = 65_536) -> RemoteAnswer:
         """Run a line of shell. Raises RemoteUnreachable, RemoteRefused."""
-        result, said = _call(self._argv(command), timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
-        code = self._checked(result, timeout_s)
-        return RemoteAnswer(exit_code=code, stdout=said, stderr=_line(result.stderr), cut=result.cut)
+        result, stdout = _call(self._argv(command), timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
+        exit_code = self._exit_code(result, timeout_s)
+        return RemoteAnswer(
+            exit_code=exit_code, stdout=stdout, stderr=_line(result.stderr), is_truncated=result.is_truncated
+        )
 
-    def read(self, command: str, into: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
+    def read(self, command: str, output: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
         """Write a command's output to a file; return the bytes received, even if the connection was lost."""
-        result = _start(self._argv(command), into, timeout_s=timeout_s, max_bytes=max_bytes)
+        result = _start(self._argv(command), output, timeout_s=timeout_s, max_bytes=max_bytes)
         if not result.received:
-            self._checked(result, timeout_s)
+            self._exit_code(result, timeout_s)
         return result.received
 
     def send(self, local: Path, remote: str, *, timeout_s: float) -> None:
         """Copy with rsync if the machine has it, else as a tar archive."""
         quoted = shlex.quote(remote)
-        found = self.run(f"mkdir -p {quoted} && command -v rsync", timeout_s=CONNECT_S * 2)
-        if found.exit_code == 0:
+        rsync_check = self.run(f"mkdir -p {quoted} && command -v rsync", timeout_s=CONNECT_S * 2)
+        if rsync_check.exit_code == 0:
             shell = shlex.join(self._client)
             source = f"{local}/" if local.is_dir() else str(local)
             # --no-o and --no-g: the machine's user owns the files; --partial: an interrupted transfer is resumed
@@ -129,7 +131,7 @@ class OpenSshShell:
             if result.exit_code == 0:
                 return
             if result.exit_code not in {1, 12, 127}:  # 12, 127: the machine's rsync does not work; 1: ours does not
-                raise RemoteUnreachable(f"cannot send {local.name}: {_why(result, timeout_s)}")
+                raise RemoteUnreachable(f"cannot send {local.name}: {_failure_reason(result, timeout_s)}")
         answer = self.run(f"mkdir -p {quoted} && tar -xf - -C {quoted}", timeout_s=timeout_s, stdin=_archive(local))
         if answer.exit_code != 0:
             raise RemoteUnreachable(f"cannot send {local.name}: {answer.stderr}")
@@ -137,22 +139,22 @@ class OpenSshShell:
     def _argv(self, command: str) -> list[str]:
         return [*self._client, "--", self._host, command]
 
-    def _checked(self, result: BoundedResult, timeout_s: float) -> int:
+    def _exit_code(self, result: BoundedResult, timeout_s: float) -> int:
         if result.exit_code is None or result.exit_code == _CONNECTION_LOST:
-            why = _why(result, timeout_s)
-            kind = RemoteRefused if is_refusal(why) or why == _ANOTHER_MACHINE else RemoteUnreachable
-            raise kind(f"{self._host}: {why}")
+            reason = _failure_reason(result, timeout_s)
+            error_class = RemoteRefused if is_rejection(reason) or reason == _KEY_CHANGED else RemoteUnreachable
+            raise error_class(f"{self._host}: {reason}")
         return result.exit_code
 
 
 def parse_host_keys(text: str) -> list[str]:
     """Return the host keys of `ssh-keyscan`, in order of preference; other lines are ignored."""
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for line in text.splitlines():
-        words = line.split()
-        if len(words) == 3 and words[1] in _KEY_KINDS and _is_key(words[1], words[2]):
-            found.setdefault(words[1], f"{words[1]} {words[2]}")
-    return [found[kind] for kind in _KEY_KINDS if kind in found]
+        fields = line.split()
+        if len(fields) == 3 and fields[1] in _KEY_TYPES and _is_key(fields[1], fields[2]):
+            keys.setdefault(fields[1], f"{fields[1]} {fields[2]}")
+    return [keys[kind] for kind in _KEY_TYPES if kind in keys]
 
 
 def _is_key(kind: str, text: str) -> bool:
@@ -169,16 +171,16 @@ def _check(address: SshAddress) -> None:
 
 
 def _call(argv: Sequence[str], *, timeout_s: float, max_bytes: int, stdin: bytes = b"") -> tuple[BoundedResult, bytes]:
-    into = BytesIO()
-    result = _start(argv, into, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
-    return result, into.getvalue()
+    output = BytesIO()
+    result = _start(argv, output, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
+    return result, output.getvalue()
 
 
 def _start(
-    argv: Sequence[str], into: BinaryIO, *, timeout_s: float, max_bytes: int, stdin: bytes = b""
+    argv: Sequence[str], output: BinaryIO, *, timeout_s: float, max_bytes: int, stdin: bytes = b""
 ) -> BoundedResult:
     try:
-        return run_bounded(argv, into, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
+        return run_bounded(argv, output, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
     except FileNotFoundError as error:
         raise RemoteRefused(f"{argv[0]} is not installed; Debian: apt install openssh-client rsync") from error
 
@@ -186,19 +188,19 @@ def _start(
 def _archive(local: Path) -> bytes:
     with TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
-            for one in sorted(local.iterdir()) if local.is_dir() else [local]:
-                archive.add(one, arcname=one.name)
+            for path in sorted(local.iterdir()) if local.is_dir() else [local]:
+                archive.add(path, arcname=path.name)
         file.seek(0)
         return file.read()
 
 
-def _why(result: BoundedResult, timeout_s: float) -> str:
+def _failure_reason(result: BoundedResult, timeout_s: float) -> str:
     if result.exit_code is None:
         return f"no answer within {timeout_s:g} s"
-    words = _line(result.stderr)
-    if any(sign in words.lower() for sign in _OTHER_KEY):
-        return _ANOTHER_MACHINE
-    return words or "no connection"
+    message = _line(result.stderr)
+    if any(pattern in message.lower() for pattern in _KEY_CHANGED_MESSAGES):
+        return _KEY_CHANGED
+    return message or "no connection"
 
 
 def _line(stderr: bytes) -> str:

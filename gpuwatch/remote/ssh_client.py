@@ -12,7 +12,7 @@ from collections.abc import Sequence
 CONNECT_S = 10
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
-_REFUSED = ("permission denied", "too many authentication failures", "load key", "no such identity")
+_REJECTION_MESSAGES = ("permission denied", "too many authentication failures", "load key", "no such identity")
 _OPTIONS = (
     "BatchMode=yes",
     "GlobalKnownHostsFile=/dev/null",
@@ -33,8 +33,8 @@ _OPTIONS = (
 
 def ssh_command(key_file: str, user: str, port: int, options: Sequence[str], client: str = "ssh") -> list[str]:
     """Return the client's arguments before `--`, host and command; `options` set how the host key is checked."""
-    words = [part for option in (*_OPTIONS, *options) for part in ("-o", option)]
-    return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *words]
+    option_args = [part for option in (*_OPTIONS, *options) for part in ("-o", option)]
+    return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *option_args]
 
 
 def is_address(host: str, port: int, user: str = "root") -> bool:
@@ -42,6 +42,6 @@ def is_address(host: str, port: int, user: str = "root") -> bool:
     return bool(_HOST.fullmatch(host) and 0 < port < 65_536 and _USER.fullmatch(user))
 
 
-def is_refusal(complaint: str) -> bool:
+def is_rejection(message: str) -> bool:
     """Whether the machine answered, but rejected this key."""
-    return any(sign in complaint.lower() for sign in _REFUSED)
+    return any(pattern in message.lower() for pattern in _REJECTION_MESSAGES)

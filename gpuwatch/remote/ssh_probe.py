@@ -16,22 +16,22 @@ from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
-from gpuwatch.remote.ssh_client import is_address, is_refusal, ssh_command
+from gpuwatch.remote.ssh_client import is_address, is_rejection, ssh_command
 
 # Cloudflare's speed test: it has servers near hosts everywhere, is intended for downloads, needs no account, and takes
 # the size as a parameter. A file on one server would measure the distance to that server.
 DOWNLOAD_URL = "https://speed.cloudflare.com/__down?bytes=100000000"
-BANNER_S = 5.0
-INSIDE_S = 30.0
+BANNER_TIMEOUT_S = 5.0
+MEASURE_TIMEOUT_S = 30.0
 _DOWNLOAD_S = 10
 _STREAMS = 4  # one stream rarely uses a whole connection
-_ANSWER_MAX = 16_384
-_BANNER_MAX = 255  # RFC 4253 §4.2
+_MAX_OUTPUT_BYTES = 16_384
+_MAX_BANNER_BYTES = 255  # RFC 4253 §4.2
 _OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
-_LOOK = (
+_GPU_QUERY = (
     "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | head -64 | sed 's/^/gpu,/'"
 )
-_MEASURE = (
+_DOWNLOAD_TEST = (
     f"for i in {' '.join(map(str, range(_STREAMS)))}; do"
     f" curl -s -o /dev/null -m {_DOWNLOAD_S} -w 'bps,%{{http_code}},%{{speed_download}}\\n' '{{url}}' & done; wait"
 )
@@ -51,20 +51,20 @@ class SshProbe:
         client: str = "ssh",
         url: str = DOWNLOAD_URL,
         monotonic: Callable[[], float] = time.monotonic,
-        inside_s: float = INSIDE_S,
+        measure_timeout_s: float = MEASURE_TIMEOUT_S,
     ) -> None:
         self._client = client
-        self._measure = _MEASURE.replace("{url}", url)
+        self._download_test = _DOWNLOAD_TEST.replace("{url}", url)
         self._monotonic = monotonic
-        self._inside_s = inside_s
+        self._measure_timeout_s = measure_timeout_s
 
     def banner(self, host: str, port: int) -> str:
         """Return the banner of the SSH server, within five seconds. Raises NoAnswer."""
         _check(host, port)
-        deadline_s = self._monotonic() + BANNER_S
+        deadline_s = self._monotonic() + BANNER_TIMEOUT_S
         try:
-            with socket.create_connection((host, port), timeout=BANNER_S) as line:
-                return self._first_words(line, deadline_s)
+            with socket.create_connection((host, port), timeout=BANNER_TIMEOUT_S) as connection:
+                return self._read_banner(connection, deadline_s)
         except OSError as error:
             raise InstanceUnreachable(f"{host}:{port}: {error.strerror or 'no answer'}") from error
 
@@ -74,43 +74,43 @@ class SshProbe:
         """Log in and measure, within thirty seconds. Raises NoAnswer, LoginRefused."""
         user = user or "root"
         _check(host, port, user)
-        command = f"{_LOOK}; {self._measure}" if download else _LOOK
-        said = BytesIO()
-        result = self._run([*ssh_command(key_file, user, port, _OPTIONS, self._client), "--", host, command], said)
+        command = f"{_GPU_QUERY}; {self._download_test}" if download else _GPU_QUERY
+        stdout = BytesIO()
+        result = self._run([*ssh_command(key_file, user, port, _OPTIONS, self._client), "--", host, command], stdout)
         if result.exit_code is None:
-            raise InstanceUnreachable(f"no answer within {self._inside_s:g} s")
+            raise InstanceUnreachable(f"no answer within {self._measure_timeout_s:g} s")
         if result.exit_code == 255:  # the client's own code: the remote command returns other codes
-            raise _why(result.stderr.decode("utf-8", "replace"), host, port)
-        return parse_probe_output(said.getvalue().decode("utf-8", "replace"))
+            raise _login_error(result.stderr.decode("utf-8", "replace"), host, port)
+        return parse_probe_output(stdout.getvalue().decode("utf-8", "replace"))
 
-    def _first_words(self, line: socket.socket, deadline_s: float) -> str:
-        said = b""
-        while b"\n" not in said and len(said) < _BANNER_MAX:
+    def _read_banner(self, connection: socket.socket, deadline_s: float) -> str:
+        received = b""
+        while b"\n" not in received and len(received) < _MAX_BANNER_BYTES:
             left_s = deadline_s - self._monotonic()
             if left_s <= 0:
                 raise InstanceUnreachable("it sends no data")
-            line.settimeout(left_s)
-            part = line.recv(_BANNER_MAX)
+            connection.settimeout(left_s)
+            part = connection.recv(_MAX_BANNER_BYTES)
             if not part:
                 raise InstanceUnreachable("it closes the connection")
-            said += part
-        words = clean(said.split(b"\n")[0].decode("ascii", "replace").strip())
-        if not words.startswith("SSH-"):
-            raise InstanceUnreachable(f"not an SSH server: it sends {words[:40]!r}")
-        return words
+            received += part
+        banner = clean(received.split(b"\n")[0].decode("ascii", "replace").strip())
+        if not banner.startswith("SSH-"):
+            raise InstanceUnreachable(f"not an SSH server: it sends {banner[:40]!r}")
+        return banner
 
-    def _run(self, argv: list[str], said: BytesIO) -> BoundedResult:
+    def _run(self, argv: list[str], stdout: BytesIO) -> BoundedResult:
         try:
-            return run_bounded(argv, said, timeout_s=self._inside_s, max_bytes=_ANSWER_MAX)
+            return run_bounded(argv, stdout, timeout_s=self._measure_timeout_s, max_bytes=_MAX_OUTPUT_BYTES)
         except OSError as error:
             raise LoginRefused(f"cannot run {self._client}: {error.strerror}") from error
 
 
-def parse_probe_output(said: str) -> MeasuredInstance:
+def parse_probe_output(output: str) -> MeasuredInstance:
     """Parse the output of the fixed command. One unreadable GPU makes all GPUs unknown, never fewer."""
     gpus: list[tuple[str, float] | None] = []
     bits: list[float] = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         kind, _, rest = line.partition(",")
         name, _, number = rest.rpartition(",")
         value = _number(number)
@@ -118,9 +118,9 @@ def parse_probe_output(said: str) -> MeasuredInstance:
             gpus.append(None if value is None or not name else (clean(name.strip()), value))
         elif kind == "bps" and name == "200" and value is not None:
             bits.append(value * 8)
-    whole = tuple(gpu for gpu in gpus if gpu is not None)
+    readable = tuple(gpu for gpu in gpus if gpu is not None)
     return MeasuredInstance(
-        gpus=whole if len(whole) == len(gpus) else (), download_mbps=sum(bits) / 1e6 if bits else None
+        gpus=readable if len(readable) == len(gpus) else (), download_mbps=sum(bits) / 1e6 if bits else None
     )
 
 
@@ -137,7 +137,7 @@ def _check(host: str, port: int, user: str = "root") -> None:
         raise InstanceUnreachable("it has no valid address")
 
 
-def _why(complaint: str, host: str, port: int) -> InstanceUnreachable | LoginRefused:
-    words = clean(" ".join(complaint.split()) or "no connection")
-    kind = LoginRefused if is_refusal(words) else InstanceUnreachable
-    return kind(f"{host}:{port}: {words}")
+def _login_error(stderr: str, host: str, port: int) -> InstanceUnreachable | LoginRefused:
+    message = clean(" ".join(stderr.split()) or "no connection")
+    error_class = LoginRefused if is_rejection(message) else InstanceUnreachable
+    return error_class(f"{host}:{port}: {message}")

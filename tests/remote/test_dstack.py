@@ -53,7 +53,7 @@ def program(tmp_path: Path) -> Callable[..., Dstack]:
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         env = {"PATH": os.environ["PATH"], "DSTACK_X": "kept", "OTHER": "left out"}
-        return Dstack(str(path), "", env, timeout_s=20.0, alive=lambda: alive or {})
+        return Dstack(str(path), "", env, timeout_s=20.0, launch_states=lambda: alive or {})
 
     return make
 

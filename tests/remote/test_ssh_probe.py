@@ -180,7 +180,7 @@ def test_a_host_that_never_ends_is_cut_off(tmp_path: Path) -> None:
     client = _stand_in_client(tmp_path, f"sleep 300 & echo $! > {pid_file}; wait")
     for inside_s in (0.5, 5.0, 50.0):  # on a busy machine a shell may need more than half a second to report its child
         with pytest.raises(InstanceUnreachable, match=rf"within {inside_s:g} s"):
-            SshProbe(client=client, inside_s=inside_s).inside("h", 22, "key", download=True)
+            SshProbe(client=client, measure_timeout_s=inside_s).inside("h", 22, "key", download=True)
         if pid_file.exists() and pid_file.read_text():
             break
     pid = int(pid_file.read_text())
