@@ -14,7 +14,7 @@ from itertools import groupby
 
 import msgspec
 
-from gpuwatch.engine.alert_groups import grouped_alert, with_missed
+from gpuwatch.engine.alert_groups import grouped_alert, with_unreported
 from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.engine.channel_alerts import late_alert, new_address_alert
@@ -238,7 +238,7 @@ class AlertDelivery:
 
     def _sent(self, channel: Channel, message: OutgoingMessage, now: datetime, note: str | None = None) -> None:
         for due in message.deliveries:
-            self._outbox.settle_sent(due, now, note)
+            self._outbox.mark_sent(due, now, note)
         with self._lock:
             self._delivered += len(message.deliveries)
         self._reports.accepted(channel.name)
@@ -250,13 +250,13 @@ class AlertDelivery:
         if key in self._moved:
             return
         self._moved.add(key)
-        self._outbox.note_new_address(channel.name, channel.address, new, now)
+        self._outbox.save_new_address(channel.name, channel.address, new, now)
         self._enqueue(new_address_alert(channel, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
 
     def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> int:
         wait_s = self._wait_s(error, message.deliveries[0].attempts)
         for due in message.deliveries:
-            self._outbox.settle_later(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
+            self._outbox.postpone(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
         self._reports.failed(name, str(error))
         if error.refused:
             self._reports.refused(name, error.refused, now)
@@ -282,14 +282,14 @@ class AlertDelivery:
             self._sent_in_part(name, message, error, now)
             return 0
         for due in message.deliveries:
-            self._outbox.settle_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
+            self._outbox.mark_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
         self._share(name, message)
         self._reports.refused(name, str(error), now)
         return _MOST_FAILURES
 
     def _sent_in_part(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> None:
         for due in message.deliveries:
-            self._outbox.settle_sent(due, now, str(error))
+            self._outbox.mark_sent(due, now, str(error))
         with self._lock:
             self._delivered += len(message.deliveries)
         self._reports.refused(name, error.refused or str(error), now)
@@ -298,7 +298,7 @@ class AlertDelivery:
         """Send to the other channels what this channel does not accept."""
         for due in message.deliveries:
             if due.alert.kind is not AlertKind.CHANNEL:  # the other channels have those already
-                self._outbox.also(due.alert.alert_id, self._reports.all_but(name))
+                self._outbox.add_deliveries(due.alert.alert_id, self._reports.all_but(name))
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
         self._outbox.enqueue(msgspec.structs.replace(outbox_alert(alert, once_key), channels=tuple(channels)))
@@ -312,7 +312,7 @@ def messages(deliveries: Sequence[DueDelivery], one_by_one: bool = False) -> Ite
     Args:
         one_by_one: the channel takes single alerts only.
     """
-    rest = [due if due is deliveries[0] else msgspec.structs.replace(due, missed=()) for due in deliveries]
+    rest = [due if due is deliveries[0] else msgspec.structs.replace(due, unreported=()) for due in deliveries]
     for (together, _, _), run in groupby(rest, key=_run_key):
         of = tuple(run)
         if one_by_one or together is None or (together == _NEWS and len(of) <= _BURST):
@@ -333,7 +333,9 @@ def _message(deliveries: Sequence[DueDelivery]) -> OutgoingMessage:
     alert = grouped_alert([due.alert for due in deliveries])
     so_now = dict.fromkeys(fact for due in deliveries for fact in due.facts)
     alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
-    return OutgoingMessage(with_missed(alert, [headline for _, headline in deliveries[0].missed]), tuple(deliveries))
+    return OutgoingMessage(
+        with_unreported(alert, [headline for _, headline in deliveries[0].unreported]), tuple(deliveries)
+    )
 
 
 def _no_longer_blocks(message: OutgoingMessage) -> bool:

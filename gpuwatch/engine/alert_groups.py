@@ -39,17 +39,17 @@ def _whose(alerts: Sequence[Alert]) -> str:
     return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
 
 
-def with_missed(alert: Alert, missed: Sequence[str]) -> Alert:
+def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:
     """Add a line about earlier alerts that this channel never accepted.
 
     Args:
         missed: their headlines, oldest first; empty: the alert stays as it is.
     """
-    if not missed:
+    if not unreported:
         return alert
-    newest = "; ".join(headline[:80] for headline in missed[-3:])
-    before = f"{len(missed) - 3} more and: " if len(missed) > 3 else ""
-    number = f"{len(missed)} earlier {'alert' if len(missed) == 1 else 'alerts'}"
+    newest = "; ".join(headline[:80] for headline in unreported[-3:])
+    before = f"{len(unreported) - 3} more and: " if len(unreported) > 3 else ""
+    number = f"{len(unreported)} earlier {'alert' if len(unreported) == 1 else 'alerts'}"
     return msgspec.structs.replace(alert, facts=(*alert.facts, ("Not sent here", f"{number} ({before}{newest})")))
 
 

@@ -32,11 +32,11 @@ class ChannelFailover:
         self._ran_at = now
         before = now - FAILOVER_AFTER
         stalled = self._outbox.stalled_channels(before)
-        self._outbox.retry_untaken(now)
+        self._outbox.retry_refused(now)
         added = 0
-        for one in self._outbox.waiting_too_long(tuple(channel.name for channel in stalled), before):
+        for one in self._outbox.overdue_alerts(tuple(channel.name for channel in stalled), before):
             if others := self._stand_ins(one):
-                added += self._outbox.also(one.alert_id, others)
+                added += self._outbox.add_deliveries(one.alert_id, others)
         for channel in stalled:
             if channel.name in self._routing.channels:
                 self._reports.silent(channel.name, channel.since, channel.error or "no answer", now)
@@ -50,5 +50,5 @@ class ChannelFailover:
         return tuple(
             name
             for name in self._routing.channels
-            if name not in one.given and (one.kind in MONEY_KINDS or self._routing.takes(name, one.severity))
+            if name not in one.channels and (one.kind in MONEY_KINDS or self._routing.takes(name, one.severity))
         )

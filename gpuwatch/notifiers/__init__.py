@@ -59,10 +59,10 @@ class IsolatedChannel:
 class UnusableChannel:
     """Replaces a plugin's channel that cannot be built: it rejects every alert with the reason."""
 
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         self.name = name
-        self._why = why
+        self._reason = reason
 
     def send(self, alert: Alert) -> None:
         """Raise DeliveryRefused."""
-        raise DeliveryRefused(f"{self.name}: its plugin cannot be used: {self._why}")
+        raise DeliveryRefused(f"{self.name}: its plugin cannot be used: {self._reason}")

@@ -11,7 +11,15 @@ import msgspec
 
 from gpuwatch.errors import DeliveryRefused
 from gpuwatch.installation import install_hint
-from gpuwatch.notifiers.toolkit import TEMPLATES, checked, key_of, remaining, settle, subject, text_of
+from gpuwatch.notifiers.toolkit import (
+    TEMPLATES,
+    check_findings,
+    finish_delivery,
+    pending_recipients,
+    recipient_key,
+    subject,
+    text_of,
+)
 from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
@@ -36,7 +44,7 @@ INFO = ChannelInfo(
     extra="apprise",
     template='urls = ["ntfy://…"]             # one of about a hundred services\n',
     docs="alerts.md#apprise",
-    doctor=lambda settings, http: checked("apprise", build(settings, http).check),
+    doctor=lambda settings, http: check_findings("apprise", build(settings, http).check),
 )
 
 _TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}  # Apprise's names
@@ -67,11 +75,13 @@ class AppriseChannel:
 
     name = "apprise"
 
-    def __init__(self, settings: AppriseSettings, *, load: Callable[[str], Any] = importlib.import_module) -> None:
+    def __init__(
+        self, settings: AppriseSettings, *, import_module: Callable[[str], Any] = importlib.import_module
+    ) -> None:
         register_secret(*settings.urls)
         self._urls = settings.urls
         self._templates = settings.templates
-        self._load = load
+        self._import_module = import_module
 
     def send(self, alert: Alert) -> None:
         """Deliver once, to all services. Raises DeliverLater, DeliveryRefused."""
@@ -92,30 +102,33 @@ class AppriseChannel:
 
     def _send(self, alert: Alert, taken: Sequence[str], kind: str) -> None:
         apprise, text = self._apprise(), text_of(self._templates, alert)
-        done, failed, unknown = list(taken), list[str](), list[str]()
-        for url in remaining(self._urls, taken):
-            place, was_sent = _place(self._urls.index(url) + 1, url), _notify(apprise, url, subject(alert), text, kind)
+        settled, failed, unknown = list(taken), list[str](), list[str]()
+        for url in pending_recipients(self._urls, taken):
+            label = _service_label(self._urls.index(url) + 1, url)
+            was_sent = _notify(apprise, url, subject(alert), text, kind)
             if was_sent is None:
-                unknown.append(place)
-                done.append("!" + key_of(url))
+                unknown.append(label)
+                settled.append("!" + recipient_key(url))
             elif was_sent:
-                done.append(key_of(url))
+                settled.append(recipient_key(url))
             else:
-                failed.append(place)
-        later = f"failed for {', '.join(failed)}" if failed else ""
-        settle(self.name, later, f"unknown service: {', '.join(unknown)}" if unknown else "", done)
+                failed.append(label)
+        retry_reason = f"failed for {', '.join(failed)}" if failed else ""
+        finish_delivery(self.name, retry_reason, f"unknown service: {', '.join(unknown)}" if unknown else "", settled)
 
     def check(self) -> str:
         """Check that Apprise supports each service; testing one would send a message. Raises DeliveryRefused."""
         apprise = self._apprise()
-        unknown = [_place(number, url) for number, url in enumerate(self._urls, 1) if not _knows(apprise, url)]
+        unknown = [
+            _service_label(number, url) for number, url in enumerate(self._urls, 1) if not _is_supported(apprise, url)
+        ]
         if unknown:
             raise DeliveryRefused(f"apprise: unknown service: {', '.join(unknown)}")
         return f"knows {'its address' if len(self._urls) == 1 else f'all {len(self._urls)} addresses'}"
 
     def _apprise(self) -> Any:
         try:
-            apprise = self._load("apprise")
+            apprise = self._import_module("apprise")
         except ImportError:
             raise DeliveryRefused(f"apprise is not installed: {install_hint('apprise')}") from None
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log lines contain URLs, and so tokens
@@ -133,14 +146,14 @@ def _notify(apprise: Any, url: str, title: str, text: str, kind: str) -> bool | 
         return False
 
 
-def _knows(apprise: Any, url: str) -> bool:
+def _is_supported(apprise: Any, url: str) -> bool:
     try:
         return bool(apprise.Apprise().add(url))
     except Exception:  # as above
         return False
 
 
-def _place(number: int, url: str) -> str:
+def _service_label(number: int, url: str) -> str:
     scheme = url.partition("://")[0]
-    known = scheme if scheme != url and scheme.isalnum() and len(scheme) <= 20 else "?"
-    return f"urls[{number}] ({known}://…)"
+    shown_scheme = scheme if scheme != url and scheme.isalnum() and len(scheme) <= 20 else "?"
+    return f"urls[{number}] ({shown_scheme}://…)"

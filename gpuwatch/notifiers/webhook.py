@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.toolkit import CHECK_S, checked, cleaned
+from gpuwatch.notifiers.toolkit import CHECK_S, check_findings, cleaned
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_password
 from gpuwatch.ports.event_json import event_json
@@ -27,18 +27,18 @@ _DEADLINE_S = 10.0
 _MAX_RESPONSE_BYTES = 4096  # bytes of an error response that are read, for its last line
 _SECRET_LENGTH = 16
 # Statuses that require a change by the owner: the address, the receiver's access rules, or the secret.
-_GONE = 410
-_REFUSALS = frozenset({401, 403, 404, 405, _GONE})
-_NOBODY_BEHIND = frozenset({502, 503, 504})
+_STATUS_GONE = 410
+_REJECTED_STATUSES = frozenset({401, 403, 404, 405, _STATUS_GONE})
+_GATEWAY_ERRORS = frozenset({502, 503, 504})
 
 
 def _address(value: object) -> str:
-    wrong = ValueError('expected an https:// address, such as "https://hooks.example.org/gpuwatch"')
+    error = ValueError('expected an https:// address, such as "https://hooks.example.org/gpuwatch"')
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
-        raise wrong
+        raise error
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.fragment:
-        raise wrong
+        raise error
     return value
 
 
@@ -73,7 +73,7 @@ INFO = ChannelInfo(
     ),
     template='url = "https://hooks.example.org/gpuwatch"   # and the secret GPUWATCH_NOTIFY__WEBHOOK__SECRET\n',
     docs="alerts.md#webhook",
-    doctor=lambda settings, http: checked("webhook", build(settings, http).check),
+    doctor=lambda settings, http: check_findings("webhook", build(settings, http).check),
 )
 
 
@@ -128,38 +128,42 @@ class WebhookChannel:
             TIMESTAMP_HEADER: timestamp,
             SIGNATURE_HEADER: signature(self._settings.secret, timestamp, body),
         }
-        status, words, retry_after = self._ask("POST", _DEADLINE_S, headers, body)
+        status, message, retry_after = self._request("POST", _DEADLINE_S, headers, body)
         if 200 <= status < 300:
             return
-        if 300 <= status < 400 or status in _REFUSALS:
-            raise DeliveryRefused(words)
-        raise DeliverLater(words, _retry_after_s(retry_after, self._unix()))
+        if 300 <= status < 400 or status in _REJECTED_STATUSES:
+            raise DeliveryRefused(message)
+        raise DeliverLater(message, _retry_after_s(retry_after, self._unix()))
 
     def check(self) -> str:
         """Check that anything answers there; sends no event. Raises DeliverLater, DeliveryRefused."""
-        status, words, _ = self._ask("HEAD", CHECK_S, {}, b"")
-        if status in _NOBODY_BEHIND:
-            raise DeliverLater(words)
-        if status == _GONE:
-            raise DeliveryRefused(words)
+        status, message, _ = self._request("HEAD", CHECK_S, {}, b"")
+        if status in _GATEWAY_ERRORS:
+            raise DeliverLater(message)
+        if status == _STATUS_GONE:
+            raise DeliveryRefused(message)
         return f"{self._host} answers"  # many receivers of POST return 404, 405 or 501 to a HEAD
 
-    def _ask(self, method: str, deadline_s: float, headers: dict[str, str], body: bytes) -> tuple[int, str, str]:
+    def _request(self, method: str, deadline_s: float, headers: dict[str, str], body: bytes) -> tuple[int, str, str]:
         """Return the status, a line about it, and the header Retry-After."""
         try:
             with self._http.stream(
                 method, self._settings.url, headers=headers, content=body, deadline_s=deadline_s
-            ) as answer:
-                if 200 <= answer.status < 300:
-                    return answer.status, "", ""  # the body of a success is ignored
-                said = answer.read(_MAX_RESPONSE_BYTES).decode("utf-8", "replace").strip().splitlines()
-                retry_after = answer.headers.get("retry-after", "")
+            ) as response:
+                if 200 <= response.status < 300:
+                    return response.status, "", ""  # the body of a success is ignored
+                lines = response.read(_MAX_RESPONSE_BYTES).decode("utf-8", "replace").strip().splitlines()
+                retry_after = response.headers.get("retry-after", "")
         except NetError as error:
             reason = str(error).partition(": ")[2]  # the address precedes it
             raise DeliverLater(f"webhook: {self._host}: {redact(reason)}") from None
-        moved = "; redirects are not followed" if 300 <= answer.status < 400 else ""
-        words = f": {cleaned(said[-1], 200)}" if said else ""
-        return answer.status, redact(f"webhook: {self._host} answered {answer.status}{moved}{words}"), retry_after
+        redirect_note = "; redirects are not followed" if 300 <= response.status < 400 else ""
+        last_line = f": {cleaned(lines[-1], 200)}" if lines else ""
+        return (
+            response.status,
+            redact(f"webhook: {self._host} answered {response.status}{redirect_note}{last_line}"),
+            retry_after,
+        )
 
 
 def _retry_after_s(header: str, now_unix: float) -> float | None:

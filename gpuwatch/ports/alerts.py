@@ -141,7 +141,7 @@ class DueDelivery(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     attempts: int  # earlier attempts, without this one
     taken: tuple[str, ...] = ()  # recipients that need no further attempt
-    missed: tuple[tuple[str, str], ...] = ()  # the first of a channel: (alert_id, headline) of alerts it never accepted
+    unreported: tuple[tuple[str, str], ...] = ()  # first of a channel: (id, headline) of alerts it never accepted
     facts: tuple[tuple[str, str], ...] = ()  # label → value: current facts, added to the alert
 
 
@@ -159,7 +159,7 @@ class WaitingAlert(msgspec.Struct, frozen=True, kw_only=True):
     alert_id: str
     kind: AlertKind
     severity: Severity
-    given: frozenset[str]  # channels that accepted it, or are about to send it
+    channels: frozenset[str]  # channels that accepted it, or are about to send it
 
 
 class Channel(Protocol):
@@ -223,13 +223,13 @@ class UndeliveredAlerts(Protocol):
     def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
         """Channels that have accepted nothing since an attempt at or before that time."""
 
-    def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
+    def overdue_alerts(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
         """Deliveries waiting in these channels, and money alerts that failed on any channel since then."""
 
-    def retry_untaken(self, now: datetime) -> None:
+    def retry_refused(self, now: datetime) -> None:
         """Retry refused money alerts that no channel has accepted."""
 
-    def also(self, alert_id: str, channels: Sequence[str]) -> int:
+    def add_deliveries(self, alert_id: str, channels: Sequence[str]) -> int:
         """Also send it on these channels, unless already assigned; returns how many deliveries were added."""
 
 
@@ -262,13 +262,13 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
     def release(self, due: DueDelivery) -> None:
         """Release a lease unused, because time ran out."""
 
-    def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
+    def mark_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
         """Mark as sent; `note`: what went wrong on the way, redacted."""
 
-    def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+    def postpone(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Postpone this delivery, and all that wait behind it, until `next_try_at`."""
 
-    def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
+    def mark_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """Mark as refused; try nothing else on this channel before `probe_at`."""
 
     def expire(self, now: datetime) -> int:
@@ -280,7 +280,7 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
     def new_address(self, channel: str, address: str) -> str | None:
         """The newest address that replaces this one; None: unchanged."""
 
-    def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
+    def save_new_address(self, channel: str, address: str, new_address: str, now: datetime) -> None:
         """Store it for the next start."""
 
     def enqueue(self, news: OutboxAlert) -> bool:

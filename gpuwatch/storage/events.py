@@ -13,7 +13,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import AnyRow, from_ms, to_ms
 from gpuwatch.storage.tables import alert, delivery
 
-_IDS_AT_ONCE = 500
+_IDS_PER_QUERY = 500
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ def _event(row: AnyRow, outcomes: Sequence[Outcome]) -> StoredEvent:
 
 def _outcomes(connection: Connection, ids: Sequence[str]) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = {}
-    for first in range(0, len(ids), _IDS_AT_ONCE):
-        some = delivery.c.alert_id.in_(ids[first : first + _IDS_AT_ONCE])
+    for first in range(0, len(ids), _IDS_PER_QUERY):
+        some = delivery.c.alert_id.in_(ids[first : first + _IDS_PER_QUERY])
         for row in connection.execute(select(delivery).where(some).order_by(delivery.c.channel)):
             at = from_ms(row.sent_at_ms) if row.state == "sent" else None
             found.setdefault(row.alert_id, []).append(Outcome(channel=row.channel, state=row.state, at=at))

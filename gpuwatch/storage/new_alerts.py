@@ -70,7 +70,7 @@ def route(connection: Connection, channels: Mapping[str, Sequence[str]], now: da
     """Route alerts, by id, to channels. Alerts that already have channels keep them."""
     for alert_id, names in channels.items():
         if connection.execute(_ROUTE, {"alert_id_is": alert_id, "routed_at_ms": to_ms(now)}).rowcount:
-            _give(connection, alert_id, names)
+            _add_deliveries(connection, alert_id, names)
 
 
 def new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
@@ -79,6 +79,6 @@ def new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
     return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}
 
 
-def _give(connection: Connection, alert_id: str, channels: Sequence[str]) -> None:
+def _add_deliveries(connection: Connection, alert_id: str, channels: Sequence[str]) -> None:
     if channels and connection.execute(_CHANNELS_OF, {"alert_id_is": alert_id}).first() is None:
         connection.execute(_INSERT_DELIVERY, [new_delivery(alert_id, channel) for channel in dict.fromkeys(channels)])

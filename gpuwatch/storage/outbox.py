@@ -32,7 +32,7 @@ from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
 
-_NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
+_ADDRESS_CHANGE = "moved_chat"  # a stored value: "old new", of one channel
 
 
 class PendingDeliveries(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +57,8 @@ class Outbox:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._has_work = QueryCache(database, lambda connection: bool(connection.execute(queries.HAS_WORK).scalar()))
-        self._has_untaken = QueryCache(
-            database, lambda connection: bool(connection.execute(queries.HAS_UNTAKEN).scalar())
+        self._has_undelivered = QueryCache(
+            database, lambda connection: bool(connection.execute(queries.HAS_UNDELIVERED).scalar())
         )
 
     def has_work(self) -> bool:
@@ -109,60 +109,62 @@ class Outbox:
         Checks without a lock first, because usually nothing is due, and that must not delay a launch.
         """
         now_ms = to_ms(now)
-        ready = queries.ready(everywhere=channels is None, only_critical=only_critical)
-        given = {"now_ms": now_ms} | ({} if channels is None else {"channels": channels})
+        ready = queries.ready(all_channels=channels is None, only_critical=only_critical)
+        parameters = {"now_ms": now_ms} | ({} if channels is None else {"channels": channels})
         with self._database.read() as connection:
-            if not _any(connection, queries.PENDING) or not _any(connection, ready, given | {"most": 1}):
+            if not _any(connection, queries.PENDING) or not _any(connection, ready, parameters | {"most": 1}):
                 return ()
         with self._database.write() as connection:
             claimed: list[AnyRow] = []
-            lost: set[str] = set()
-            for row in connection.execute(ready, given | {"most": limit}).all():
-                if row.channel in lost:
+            claimed_elsewhere: set[str] = set()
+            for row in connection.execute(ready, parameters | {"most": limit}).all():
+                if row.channel in claimed_elsewhere:
                     continue
                 if _claim(connection, row, now_ms, lease_s):
                     claimed.append(row)
                 else:
-                    lost.add(row.channel)  # another daemon has it, and so what follows it
+                    claimed_elsewhere.add(row.channel)  # another daemon has it, and so what follows it
             pauses = load_pauses(connection).by_hand if claimed else ()
-            missed = {name: _missed(connection, name) for name in {row.channel for row in claimed}}
-            return [_due(row, missed.pop(row.channel, ()), pauses, now) for row in claimed]
+            unreported = {name: _unreported(connection, name) for name in {row.channel for row in claimed}}
+            return [_due(row, unreported.pop(row.channel, ()), pauses, now) for row in claimed]
 
     def release(self, due: DueDelivery) -> None:
         """Release a lease unchanged, because there was no time for it."""
-        untried = {} if due.attempts else {"first_try_at_ms": None}
-        self._settle(due, attempts=due.attempts, **untried)
+        first_try = {} if due.attempts else {"first_try_at_ms": None}
+        self._update_leased(due, attempts=due.attempts, **first_try)
 
-    def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
+    def mark_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
         """Note that the channel accepted it, even after its lease ran out; mentioned alerts are settled, too."""
         now_ms = to_ms(now)
         with self._database.write() as connection:
             values = {"sent_at_ms": now_ms, "last_error": None if note is None else redact(note)}
-            connection.execute(queries.SENT, _row(due) | values)
-            if due.missed:
-                ids = [alert_id for alert_id, _ in due.missed]
-                connection.execute(queries.MENTIONED, {"channel_is": due.channel, "alert_ids": ids, "now_ms": now_ms})
+            connection.execute(queries.MARK_SENT, _row(due) | values)
+            if due.unreported:
+                ids = [alert_id for alert_id, _ in due.unreported]
+                connection.execute(
+                    queries.MARK_REPORTED, {"channel_is": due.channel, "alert_ids": ids, "now_ms": now_ms}
+                )
 
-    def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+    def postpone(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Postpone it until `next_try_at`, and all deliveries behind it unless `taken` has recipients."""
-        self._settle(
+        self._update_leased(
             due, next_try_at_ms=to_ms(next_try_at), last_error=redact(error), settled_recipients=" ".join(taken) or None
         )
 
-    def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
+    def mark_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """Note that the channel rejects it; nothing else is tried there before `probe_at`."""
-        self._settle(due, state="refused", next_try_at_ms=to_ms(probe_at), last_error=redact(error))
+        self._update_leased(due, state="refused", next_try_at_ms=to_ms(probe_at), last_error=redact(error))
 
     def expire(self, now: datetime) -> int:
         """Expire overdue deliveries that are not being sent; return how many."""
-        at = {"now_ms": to_ms(now)}
+        parameters = {"now_ms": to_ms(now)}
         with self._database.read() as connection:
-            if not _any(connection, queries.PENDING) or not _any(connection, queries.OVERDUE, at):
+            if not _any(connection, queries.PENDING) or not _any(connection, queries.OVERDUE, parameters):
                 return 0
         with self._database.write() as connection:
-            return connection.execute(queries.EXPIRE, at).rowcount
+            return connection.execute(queries.EXPIRE, parameters).rowcount
 
-    def also(self, alert_id: str, channels: Sequence[str]) -> int:
+    def add_deliveries(self, alert_id: str, channels: Sequence[str]) -> int:
         """Add deliveries of an alert to these channels if missing; return how many were added."""
         if not channels:
             return 0
@@ -172,35 +174,35 @@ class Outbox:
 
     def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
         """Return channels that accepted nothing since a failed attempt at or before then."""
-        if not self._has_untaken.get():
+        if not self._has_undelivered.get():
             return ()
         with self._database.read() as connection:
             return undelivered.stalled_channels(connection, to_ms(before))
 
-    def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
+    def overdue_alerts(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
         """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
-        if not self._has_untaken.get():
+        if not self._has_undelivered.get():
             return ()
         with self._database.read() as connection:
             if not _any(connection, queries.PENDING):
                 return ()
-            return undelivered.waiting_too_long(connection, channels, to_ms(before))
+            return undelivered.overdue_alerts(connection, channels, to_ms(before))
 
-    def retry_untaken(self, now: datetime) -> None:
+    def retry_refused(self, now: datetime) -> None:
         """Retry alerts about money that were rejected and that no channel has accepted."""
-        if not self._has_untaken.get():
+        if not self._has_undelivered.get():
             return
         now_ms = to_ms(now)
         with self._database.read() as connection:
-            if not undelivered.has_untaken_refusals(connection, now_ms):
+            if not undelivered.has_undelivered_refusals(connection, now_ms):
                 return
         with self._database.write() as connection:
-            undelivered.retry_untaken(connection, now_ms)
+            undelivered.retry_refused(connection, now_ms)
 
     def unreported_failures(self) -> Mapping[str, int]:
         """Return channel → expired deliveries that no message has mentioned or will; without broken channels."""
         with self._database.read() as connection:
-            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(queries.UNMENTIONED)}
+            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(queries.UNREPORTED_COUNTS)}
         if not counts:
             return {}
         broken = {fault.channel for fault in self.broken_channels()}
@@ -239,72 +241,73 @@ class Outbox:
             .group_by(delivery.c.channel)
         )
         with self._database.read() as connection:
-            newest = {channel: (at_ms, error) for channel, at_ms, error in connection.execute(refusals)}
-            sent_ms = {row[0]: row[1] for row in connection.execute(sent)} if newest else {}
+            newest_refusals = {channel: (at_ms, error) for channel, at_ms, error in connection.execute(refusals)}
+            sent_ms = {row[0]: row[1] for row in connection.execute(sent)} if newest_refusals else {}
         return [
             BrokenChannel(channel=channel, error=error or "")
-            for channel, (at_ms, error) in sorted(newest.items())
+            for channel, (at_ms, error) in sorted(newest_refusals.items())
             if at_ms > sent_ms.get(channel, -1)
         ]
 
     def new_address(self, channel: str, address: str) -> str | None:
         """Return the newest known address that replaces this one; None: it has not changed."""
-        of_channel = and_(seen_value.c.provider == channel, seen_value.c.kind == _NEW_ADDRESS)
+        is_move = and_(seen_value.c.provider == channel, seen_value.c.kind == _ADDRESS_CHANGE)
         with self._database.read() as connection:
-            words = connection.execute(select(seen_value.c.value).where(of_channel)).scalars()
-            moves = dict(word.split(" ", 1) for word in words)
-        at: str | None = None
-        while (following := moves.pop(at or address, None)) is not None:
-            at = following
-        return at
+            values = connection.execute(select(seen_value.c.value).where(is_move)).scalars()
+            moves = dict(value.split(" ", 1) for value in values)
+        newest: str | None = None
+        while (next_address := moves.pop(newest or address, None)) is not None:
+            newest = next_address
+        return newest
 
-    def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
+    def save_new_address(self, channel: str, address: str, new_address: str, now: datetime) -> None:
         """Store it for the next start."""
-        word = {"provider": channel, "kind": _NEW_ADDRESS, "value": f"{address} {new}"}
+        row = {"provider": channel, "kind": _ADDRESS_CHANGE, "value": f"{address} {new_address}"}
         with self._database.write() as connection:
-            insert_if_absent(connection, seen_value, word | {"first_seen_ms": to_ms(now)})
+            insert_if_absent(connection, seen_value, row | {"first_seen_ms": to_ms(now)})
 
-    def _settle(self, due: DueDelivery, **values: Any) -> None:
+    def _update_leased(self, due: DueDelivery, **values: Any) -> None:
         with self._database.write() as connection:
-            connection.execute(queries.SETTLE, _row(due) | {"attempts_are": due.attempts + 1} | values)
+            connection.execute(queries.UPDATE_LEASED, _row(due) | {"attempts_are": due.attempts + 1} | values)
 
 
 def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
-    gone = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
-    waiting = connection.execute(select(delivery.c.alert_id).where(gone)).scalars().all()
-    for alert_id in dict.fromkeys(waiting):
+    is_orphaned = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
+    alert_ids = connection.execute(select(delivery.c.alert_id).where(is_orphaned)).scalars().all()
+    for alert_id in dict.fromkeys(alert_ids):
         for channel in channels:
             insert_if_absent(connection, delivery, new_delivery(alert_id, channel))
     connection.execute(
         update(delivery)
-        .where(gone)
+        .where(is_orphaned)
         .values(state="expired", sent_at_ms=0, leased_until_ms=None, last_error="the channel is no longer configured")
     )
-    return len(waiting)
+    return len(alert_ids)
 
 
-def _any(connection: Connection, query: Select[Any], given: Mapping[str, Any] | None = None) -> bool:
-    return connection.execute(query, given).first() is not None
+def _any(connection: Connection, query: Select[Any], parameters: Mapping[str, Any] | None = None) -> bool:
+    return connection.execute(query, parameters).first() is not None
 
 
 def _claim(connection: Connection, row: AnyRow, now_ms: int, lease_s: float) -> bool:
-    given = {"alert_id_is": row.alert_id, "channel_is": row.channel, "attempts_are": row.attempts, "now_ms": now_ms}
-    return connection.execute(queries.CLAIM, given | {"leased_until_ms": now_ms + round(lease_s * 1000)}).rowcount == 1
+    key = {"alert_id_is": row.alert_id, "channel_is": row.channel, "attempts_are": row.attempts}
+    lease = {"now_ms": now_ms, "leased_until_ms": now_ms + round(lease_s * 1000)}
+    return connection.execute(queries.CLAIM, key | lease).rowcount == 1
 
 
-def _missed(connection: Connection, channel: str) -> tuple[tuple[str, str], ...]:
-    rows = connection.execute(queries.MISSED, {"channel_is": channel}).all()
+def _unreported(connection: Connection, channel: str) -> tuple[tuple[str, str], ...]:
+    rows = connection.execute(queries.UNREPORTED, {"channel_is": channel}).all()
     return tuple((row.alert_id, msgspec.json.decode(row.body, type=Alert).headline) for row in rows)
 
 
-def _due(row: AnyRow, missed: tuple[tuple[str, str], ...], pauses: Sequence[Pause], now: datetime) -> DueDelivery:
+def _due(row: AnyRow, unreported: tuple[tuple[str, str], ...], pauses: Sequence[Pause], now: datetime) -> DueDelivery:
     alert = msgspec.json.decode(row.body, type=Alert)
     return DueDelivery(
         alert=alert,
         channel=row.channel,
         attempts=row.attempts,
         taken=tuple(row.settled_recipients.split()) if row.settled_recipients else (),
-        missed=missed,
+        unreported=unreported,
         facts=tuple(("Paused", pause.text()) for pause in pauses_in_force(pauses, alert.watch, now)),
     )
 

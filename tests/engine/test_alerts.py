@@ -210,9 +210,9 @@ def test_a_changed_format_lists_what_changed() -> None:
 
 
 def test_what_never_arrived_is_counted_and_named() -> None:
-    alert = alert_groups.with_missed(reported(), ["one", "two", "three", "four"])
+    alert = alert_groups.with_unreported(reported(), ["one", "two", "three", "four"])
     assert facts(alert)["Not sent here"] == "4 earlier alerts (1 more and: two; three; four)"
-    assert alert_groups.with_missed(reported(), []) == reported()
+    assert alert_groups.with_unreported(reported(), []) == reported()
 
 
 @pytest.mark.parametrize("kind", AlertKind)

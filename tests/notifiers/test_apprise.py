@@ -37,7 +37,7 @@ def loaded(fails: set[str]) -> tuple[Any, list[str]]:
 
 def channel(urls: tuple[str, ...], fails: set[str]) -> tuple[AppriseChannel, list[str]]:
     module, took = loaded(fails)
-    return AppriseChannel(AppriseSettings(urls=urls), load=lambda _name: module), took
+    return AppriseChannel(AppriseSettings(urls=urls), import_module=lambda _name: module), took
 
 
 def test_a_missing_library_is_one_line_with_the_mend() -> None:
@@ -45,7 +45,7 @@ def test_a_missing_library_is_one_line_with_the_mend() -> None:
         raise ImportError(name)
 
     with pytest.raises(DeliveryRefused, match=re.escape(install_hint("apprise"))):
-        AppriseChannel(AppriseSettings(urls=URLS), load=missing).send(an_alert())
+        AppriseChannel(AppriseSettings(urls=URLS), import_module=missing).send(an_alert())
 
 
 def test_each_service_gets_it_once_though_another_fails() -> None:
@@ -97,7 +97,9 @@ def test_the_severity_is_apprises_type_and_without_a_sound_it_is_information(sev
             kinds.append(message["notify_type"])
             return True
 
-    sending = AppriseChannel(AppriseSettings(urls=URLS[:1]), load=lambda _name: SimpleNamespace(Apprise=Service))
+    sending = AppriseChannel(
+        AppriseSettings(urls=URLS[:1]), import_module=lambda _name: SimpleNamespace(Apprise=Service)
+    )
     sending.send(an_alert(severity=severity))
     sending.send_silently(an_alert(severity=severity))
     assert kinds == [kind, "info"]

@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
 from gpuwatch.notifiers.email import EmailSettings, compose
 from gpuwatch.notifiers.telegram import render
-from gpuwatch.notifiers.toolkit import TEMPLATES, as_text, own_text, plain, templates_faults
+from gpuwatch.notifiers.toolkit import TEMPLATES, as_text, custom_text, plain, templates_faults
 from gpuwatch.notifiers.toolkit.templates import FACT_NAMES, GENERAL_NAMES
 from gpuwatch.ports import AlertKind
 from tests.engine.test_alerts import WATCH, a_match, reported
@@ -42,7 +42,7 @@ def test_a_template_is_filled_in_by_every_channel() -> None:
     assert render(an_alert(), MATCH) == FILLED  # its own tags are Telegram's
     assert _part(_mail(MATCH), "plain").strip() == FILLED
     assert "&lt;b&gt;h100-night&lt;/b&gt; $3.48 per GPU-hour" in _part(_mail(MATCH), "html")  # there they are text
-    assert own_text(MATCH, an_alert(), plain) == FILLED
+    assert custom_text(MATCH, an_alert(), plain) == FILLED
 
 
 def test_apprise_gets_it_too() -> None:
@@ -60,7 +60,7 @@ def test_apprise_gets_it_too() -> None:
         Apprise = Service
 
     settings = AppriseSettings(urls=("ntfy://topic",), templates=MATCH)
-    AppriseChannel(settings, load=lambda name: Module).send(an_alert())
+    AppriseChannel(settings, import_module=lambda name: Module).send(an_alert())
     assert sent[1] == FILLED
 
 
@@ -73,7 +73,7 @@ def test_what_a_host_wrote_stays_text_in_a_template() -> None:
 
 
 def test_a_value_that_this_alert_lacks_is_empty() -> None:
-    assert own_text({"match": "[$rank]"}, an_alert(facts=()), plain) == "[]"
+    assert custom_text({"match": "[$rank]"}, an_alert(facts=()), plain) == "[]"
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_broken_template_is_not_used_and_reported(text: str, fault: str) -> No
 
 
 def test_only_the_named_kinds_and_single_alerts_have_it() -> None:
-    assert own_text(MATCH, an_alert(kind=AlertKind.HELD), plain) is None
-    assert own_text(MATCH, an_alert(parts=(an_alert(), an_alert())), plain) is None
+    assert custom_text(MATCH, an_alert(kind=AlertKind.HELD), plain) is None
+    assert custom_text(MATCH, an_alert(parts=(an_alert(), an_alert())), plain) is None
 
 
 def test_what_telegram_would_refuse_for_its_length_is_not_used() -> None:
@@ -117,7 +117,7 @@ def test_every_fact_of_an_offer_has_a_name() -> None:
     watch = msgspec.structs.replace(WATCH, download_gb=500.0)
     full = a_match(cuda_max=12.8, ram_gib=256.0, vcpu=32.0, download_mbps=900.0, download_usd_gb=0.01)
     everything = " ".join(f"${name}" for name in (*GENERAL_NAMES, *FACT_NAMES))
-    filled = own_text({"match": everything}, reported(full, watch=watch), plain)
+    filled = custom_text({"match": everything}, reported(full, watch=watch), plain)
     assert filled is not None
     for _, value in reported(full, watch=watch).facts:
         assert value in filled

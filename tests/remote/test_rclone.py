@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.ports.remote import StoreUnreachable
 from gpuwatch.redaction import register_secret
-from gpuwatch.remote.bounded_process import _STDERR_MAX
+from gpuwatch.remote.bounded_process import _MAX_STDERR_BYTES
 from gpuwatch.remote.rclone import Rclone
 
 KEY = "Rq7-zW3.mB9_pX5+tR1vN8sD4"
@@ -40,6 +40,6 @@ def test_half_a_key_is_not_shown_where_the_line_is_cut(tmp_path: Path, before: i
 
 @pytest.mark.parametrize("kept", [len(KEY) - 3, 6])
 def test_half_a_key_is_not_shown_where_the_beginning_of_the_output_is_lost(tmp_path: Path, kept: int) -> None:
-    error = error_of(tmp_path, f"{KEY}{' y' * ((_STDERR_MAX - kept) // 2)}")
+    error = error_of(tmp_path, f"{KEY}{' y' * ((_MAX_STDERR_BYTES - kept) // 2)}")
     assert "y y" in error
     assert KEY[-6:] not in error

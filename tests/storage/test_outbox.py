@@ -173,7 +173,7 @@ def test_who_lost_the_lease_settles_nothing(database: Database) -> None:
     box = reported(database, "a1")
     slow = lease(box, after_s=60, lease_s=30)[0]
     lease(box, after_s=100)
-    box.settle_refused(slow, "too late", NOON + HOUR)
+    box.mark_refused(slow, "too late", NOON + HOUR)
     assert state_of(database) == "pending"
 
 
@@ -181,7 +181,7 @@ def test_a_message_that_was_sent_is_sent_even_if_its_lease_ran_out(database: Dat
     box = reported(database, "a1")
     slow = lease(box, after_s=60, lease_s=30)[0]
     lease(box, after_s=100)
-    box.settle_sent(slow, NOON + timedelta(seconds=110))
+    box.mark_sent(slow, NOON + timedelta(seconds=110))
     assert state_of(database) == "sent"
 
 
@@ -200,7 +200,7 @@ def test_of_several_daemons_one_gets_each_alert(database: Database) -> None:
         for _ in range(60):
             for due in lease(box, limit=2):
                 got.append(due.alert.alert_id)
-                box.settle_sent(due, NOON)
+                box.mark_sent(due, NOON)
         own.close()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
@@ -214,21 +214,21 @@ def test_of_several_daemons_one_gets_each_alert(database: Database) -> None:
 # --- settled ---------------------------------------------------------------------------------------------------------
 def test_what_was_sent_is_not_sent_again(database: Database) -> None:
     box = reported(database, "a1")
-    box.settle_sent(lease(box)[0], NOON)
+    box.mark_sent(lease(box)[0], NOON)
     assert lease(box, after_s=3000) == ()
 
 
 def test_a_channel_rests_until_the_next_try_and_keeps_its_order(database: Database) -> None:
     """The wait also applies to the alerts behind it: the limit is the channel's, not the message's."""
     box = reported(database, "a1", "a2")
-    box.settle_later(lease(box, limit=1)[0], NOON + timedelta(seconds=97), "429")
+    box.postpone(lease(box, limit=1)[0], NOON + timedelta(seconds=97), "429")
     assert lease(box, after_s=96.9) == ()
     assert ids(lease(box, after_s=97)) == ["a1", "a2"]
 
 
 def test_a_wait_outlives_the_alert_that_met_it(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=90))
-    box.settle_later(lease(box)[0], NOON + timedelta(seconds=7200), "429")
+    box.postpone(lease(box)[0], NOON + timedelta(seconds=7200), "429")
     box.expire(NOON + timedelta(seconds=100))
     box.enqueue(news(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 3 * HOUR))
     assert lease(box, after_s=7199) == ()
@@ -238,18 +238,18 @@ def test_a_wait_outlives_the_alert_that_met_it(database: Database) -> None:
 def test_channels_do_not_rest_for_each_other(database: Database) -> None:
     box = reported(database, "a1", channels=("telegram", "email"))
     dues = {due.channel: due for due in lease(box)}
-    box.settle_later(dues["telegram"], NOON + HOUR, "429")
-    box.settle_sent(dues["email"], NOON)
+    box.postpone(dues["telegram"], NOON + HOUR, "429")
+    box.mark_sent(dues["email"], NOON)
     box.enqueue(news(an_alert("a2"), ("telegram", "email"), NOON + HOUR))
     assert [due.channel for due in lease(box)] == ["email"]
 
 
 def test_one_greylisted_recipient_holds_up_nobody_behind(database: Database) -> None:
     box = reported(database, "a1", "a2", channels=("email",))
-    box.settle_later(lease(box, limit=1)[0], NOON + timedelta(seconds=360), "451", taken=("k1", "!k2"))
+    box.postpone(lease(box, limit=1)[0], NOON + timedelta(seconds=360), "451", taken=("k1", "!k2"))
     behind = lease(box, after_s=61)
     assert ids(behind) == ["a2"]
-    box.settle_sent(behind[0], NOON)
+    box.mark_sent(behind[0], NOON)
     again = lease(box, after_s=360)
     assert ids(again) == ["a1"]
     assert again[0].taken == ("k1", "!k2")
@@ -257,7 +257,7 @@ def test_one_greylisted_recipient_holds_up_nobody_behind(database: Database) -> 
 
 def test_a_refusing_channel_is_probed_and_not_hammered(database: Database) -> None:
     box = reported(database, "a1", "a2")
-    box.settle_refused(lease(box, limit=1)[0], "403 blocked", NOON + timedelta(seconds=1260))
+    box.mark_refused(lease(box, limit=1)[0], "403 blocked", NOON + timedelta(seconds=1260))
     assert lease(box, after_s=1259) == ()
     assert ids(lease(box, after_s=1260)) == ["a2"]
 
@@ -265,14 +265,14 @@ def test_a_refusing_channel_is_probed_and_not_hammered(database: Database) -> No
 def test_an_alert_can_be_sent_by_other_channels_too(database: Database) -> None:
     box = reported(database, "a1")
     lease(box)
-    assert box.also("a1", ("telegram", "email")) == 1
+    assert box.add_deliveries("a1", ("telegram", "email")) == 1
     assert [due.channel for due in lease(box)] == ["email"]
 
 
 def test_no_secret_is_kept_in_last_error(database: Database) -> None:
     box = reported(database, "a1")
     token = "8123456789:AAHfTelegramTokenTelegramTokenTelegr"
-    box.settle_later(lease(box)[0], NOON + HOUR, f"POST https://api.telegram.org/bot{token}/sendMessage failed")
+    box.postpone(lease(box)[0], NOON + HOUR, f"POST https://api.telegram.org/bot{token}/sendMessage failed")
     with database.read() as connection:
         kept = connection.execute(select(delivery.c.last_error)).scalar_one()
     assert token not in str(kept)
@@ -297,10 +297,10 @@ def test_the_next_alert_mentions_what_was_missed_once(database: Database) -> Non
     box.expire(NOON + HOUR)
     box.enqueue(news(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     due = lease(box, after_s=3600)[0]
-    assert [alert_id for alert_id, _ in due.missed] == ["a1", "a2"]
-    box.settle_sent(due, NOON + HOUR)
+    assert [alert_id for alert_id, _ in due.unreported] == ["a1", "a2"]
+    box.mark_sent(due, NOON + HOUR)
     box.enqueue(news(an_alert("a4", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
-    assert lease(box, after_s=3700)[0].missed == ()
+    assert lease(box, after_s=3700)[0].unreported == ()
 
 
 def test_of_several_that_are_due_the_first_mentions_what_was_missed(database: Database) -> None:
@@ -308,15 +308,15 @@ def test_of_several_that_are_due_the_first_mentions_what_was_missed(database: Da
     box.expire(NOON + HOUR)
     for alert_id in ("a2", "a3"):
         box.enqueue(news(an_alert(alert_id, NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
-    assert [len(due.missed) for due in lease(box, after_s=3600)] == [1, 0]
+    assert [len(due.unreported) for due in lease(box, after_s=3600)] == [1, 0]
 
 
 def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
     box.enqueue(news(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
-    box.settle_later(lease(box, after_s=3600)[0], NOON + HOUR, "503")
-    assert len(lease(box, after_s=3700)[0].missed) == 1
+    box.postpone(lease(box, after_s=3600)[0], NOON + HOUR, "503")
+    assert len(lease(box, after_s=3700)[0].unreported) == 1
 
 
 def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: Database) -> None:
@@ -330,7 +330,7 @@ def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: D
 
 def test_losses_of_a_broken_channel_wait_until_it_works(database: Database) -> None:
     box = reported(database, "a1", "a2", life=timedelta(seconds=100))
-    box.settle_refused(lease(box, limit=1)[0], "403", NOON + HOUR)
+    box.mark_refused(lease(box, limit=1)[0], "403", NOON + HOUR)
     box.expire(NOON + HOUR)
     assert box.unreported_failures() == {}
 
@@ -351,7 +351,7 @@ def test_a_clock_set_back_by_days_frees_leases_and_waits(database: Database) -> 
 def test_pending_counts_by_channel(database: Database) -> None:
     box = reported(database, "a1", "a2", channels=("telegram", "email"))
     due = next(due for due in lease(box) if due.channel == "telegram")
-    box.settle_later(due, NOON + HOUR, "502 bad gateway")
+    box.postpone(due, NOON + HOUR, "502 bad gateway")
     waiting = {row.channel: row for row in box.pending()}
     assert waiting["telegram"].count == waiting["email"].count == 2
     assert waiting["telegram"].oldest_at == NOON
@@ -361,19 +361,19 @@ def test_pending_counts_by_channel(database: Database) -> None:
 def test_a_channel_is_broken_from_its_refusal_until_it_takes_something(database: Database) -> None:
     box = reported(database, "a1", "a2", "a3")
     assert box.broken_channels() == []
-    box.settle_sent(lease(box, limit=1)[0], NOON + timedelta(seconds=60))
-    box.settle_refused(lease(box, limit=1)[0], "403 blocked", NOON + timedelta(seconds=1260))
+    box.mark_sent(lease(box, limit=1)[0], NOON + timedelta(seconds=60))
+    box.mark_refused(lease(box, limit=1)[0], "403 blocked", NOON + timedelta(seconds=1260))
     assert [(fault.channel, fault.error) for fault in box.broken_channels()] == [("telegram", "403 blocked")]
-    box.settle_sent(lease(box, after_s=1300)[0], NOON + timedelta(seconds=1300))
+    box.mark_sent(lease(box, after_s=1300)[0], NOON + timedelta(seconds=1300))
     assert box.broken_channels() == []
 
 
 def test_a_moved_chat_is_remembered_through_several_moves(database: Database) -> None:
     box = Outbox(database)
     assert box.new_address("telegram", "-1") is None
-    box.note_new_address("telegram", "-1", "-1002", NOON)
-    box.note_new_address("telegram", "-1002", "-1003", NOON)
-    box.note_new_address("telegram", "-1", "-1002", NOON)
+    box.save_new_address("telegram", "-1", "-1002", NOON)
+    box.save_new_address("telegram", "-1002", "-1003", NOON)
+    box.save_new_address("telegram", "-1", "-1002", NOON)
     assert box.new_address("telegram", "-1") == "-1003"
     assert box.new_address("telegram", "-1003") is None
     assert box.new_address("email", "-1") is None

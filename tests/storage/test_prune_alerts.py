@@ -32,7 +32,7 @@ def put(database: Database, alert_id: str, once_key: str | None = None) -> None:
 def send_all(database: Database) -> None:
     sending = Outbox(database)
     for due in sending.lease(NOON, 100, 60.0):
-        sending.settle_sent(due, NOON)
+        sending.mark_sent(due, NOON)
 
 
 def test_a_reported_alert_goes_one_that_waits_or_is_reported_once_stays(database: Database) -> None:

@@ -18,7 +18,17 @@ import msgspec
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.notifiers.email.page import as_html
-from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, checked, cleaned, key_of, remaining, settle, subject, text_of
+from gpuwatch.notifiers.toolkit import (
+    CHECK_S,
+    TEMPLATES,
+    check_findings,
+    cleaned,
+    finish_delivery,
+    pending_recipients,
+    recipient_key,
+    subject,
+    text_of,
+)
 from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
 from gpuwatch.ports.settings import Option
@@ -30,12 +40,12 @@ if TYPE_CHECKING:
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 # Greylisting ends after some minutes; RFC 5321's 30 minutes are too long for a price.
-_WAITS_S = (300.0, 900.0, 1800.0, 3600.0)
+_RETRY_AFTER_S = (300.0, 900.0, 1800.0, 3600.0)
 _DEADLINE_S = 25.0  # for one mail, from the first packet to the last reply
-_GOODBYE_S = 2.0
-_SAFE_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
-_UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
-Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and text
+_QUIT_TIMEOUT_S = 2.0
+_AUTH_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
+_AUTH_UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
+Replies = Mapping[str, tuple[int, bytes]]  # recipient → code and text
 
 
 def _address(value: object) -> str:
@@ -91,7 +101,7 @@ sender = "gpuwatch@example.org"
 recipients = ["me@example.org"]
 """,
     docs="alerts.md#email",
-    doctor=lambda settings, http: checked("email", build(settings, http).check),
+    doctor=lambda settings, http: check_findings("email", build(settings, http).check),
 )
 
 
@@ -141,7 +151,7 @@ class EmailChannel:
         self._tls = tls
         self._deadline_s = deadline_s
         self._monotonic = monotonic
-        self._kept: BoundedSmtp | None = None
+        self._connection: BoundedSmtp | None = None
         self._in_batch = False
 
     def send(self, alert: Alert) -> None:
@@ -155,20 +165,24 @@ class EmailChannel:
             DeliverLater: the server is unavailable, or a recipient is greylisted; `taken` names the others.
             DeliveryRefused: with `taken`: some recipients only; without: no STARTTLS, a wrong login, or all recipients.
         """
-        rest = remaining(self._settings.recipients, taken)
-        if not rest:
+        pending = pending_recipients(self._settings.recipients, taken)
+        if not pending:
             return
-        answers = self._deliver(compose(alert, self._settings), rest)
-        later = {to: said for to, said in answers.items() if 400 <= said[0] < 500}
-        refused = {to: said for to, said in answers.items() if to not in later}
-        done = [*taken, *("!" + key_of(to) for to in refused), *(key_of(to) for to in rest if to not in answers)]
-        settle(self.name, _words(later), _words(refused), done, _WAITS_S)
+        replies = self._deliver(compose(alert, self._settings), pending)
+        deferred = {recipient: reply for recipient, reply in replies.items() if 400 <= reply[0] < 500}
+        refused = {recipient: reply for recipient, reply in replies.items() if recipient not in deferred}
+        settled = [
+            *taken,
+            *("!" + recipient_key(recipient) for recipient in refused),
+            *(recipient_key(recipient) for recipient in pending if recipient not in replies),
+        ]
+        finish_delivery(self.name, _replies_text(deferred), _replies_text(refused), settled, _RETRY_AFTER_S)
 
     def check(self) -> str:
         """Connect and log in as for a mail, but send none. Raises DeliverLater, DeliveryRefused."""
-        with self._translating(min(self._deadline_s, CHECK_S)) as ends_at:
-            self._kept = self._connect(ends_at)
-        self._drop()
+        with self._delivery_errors(min(self._deadline_s, CHECK_S)) as ends_at:
+            self._connection = self._connect(ends_at)
+        self._disconnect()
         login = "accepts the connection" if self._settings.username is None else "accepts the login"
         return f"{self._settings.host} {login}"
 
@@ -180,23 +194,23 @@ class EmailChannel:
             yield
         finally:
             self._in_batch = False
-            self._drop()
+            self._disconnect()
 
-    def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Answers:
+    def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Replies:
         try:
-            with self._translating(self._deadline_s) as ends_at:
-                connection = self._kept or self._connect(ends_at)
-                self._kept = connection
+            with self._delivery_errors(self._deadline_s) as ends_at:
+                connection = self._connection or self._connect(ends_at)
+                self._connection = connection
                 connection.ends_at = ends_at
                 return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
         except smtplib.SMTPRecipientsRefused as error:
             return error.recipients
         finally:
             if not self._in_batch:
-                self._drop()
+                self._disconnect()
 
     @contextmanager
-    def _translating(self, deadline_s: float) -> Iterator[float]:
+    def _delivery_errors(self, deadline_s: float) -> Iterator[float]:
         """Yield the end of the time limit for the block, and convert errors to DeliveryError."""
         ends_at = self._monotonic() + deadline_s
         try:
@@ -204,10 +218,10 @@ class EmailChannel:
         except smtplib.SMTPRecipientsRefused:
             raise
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            self._drop()
+            self._disconnect()
             if self._monotonic() >= ends_at:
                 raise DeliverLater(f"email: {self._settings.host} took longer than {deadline_s:g} s") from None
-            raise _translated(error) from None
+            raise _delivery_error(error) from None
 
     def _connect(self, ends_at: float) -> BoundedSmtp:
         settings = self._settings
@@ -245,7 +259,7 @@ class EmailChannel:
         """Send one AUTH with one mechanism: smtplib's own `login` would try a wrong password with each."""
         settings = self._settings
         offered = connection.esmtp_features.get("auth", "").upper().split()
-        preferred = _SAFE_IN_CLEAR if settings.security == "none" else _UNDER_TLS
+        preferred = _AUTH_IN_CLEAR if settings.security == "none" else _AUTH_UNDER_TLS
         mechanism = next((name for name in preferred if name in offered), None)
         if mechanism is None:
             raise DeliveryRefused(
@@ -259,11 +273,11 @@ class EmailChannel:
         else:
             connection.auth(mechanism, connection.auth_login)
 
-    def _drop(self) -> None:
-        connection, self._kept = self._kept, None
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
         if connection is None:
             return
-        connection.ends_at = self._monotonic() + _GOODBYE_S
+        connection.ends_at = self._monotonic() + _QUIT_TIMEOUT_S
         try:
             connection.quit()
         except (smtplib.SMTPException, OSError):
@@ -278,42 +292,42 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     mail["To"] = ", ".join(settings.recipients)
     mail["Subject"] = f"[gpuwatch] {subject(alert)}"
     mail["Date"] = format_datetime(alert.created_at)
-    mail["Message-ID"] = f"<{_word(alert.alert_id)}.gpuwatch@{_word(domain)}>"
+    mail["Message-ID"] = f"<{_safe_id(alert.alert_id)}.gpuwatch@{_safe_id(domain)}>"
     mail["Auto-Submitted"] = "auto-generated"
     if alert.severity is Severity.CRITICAL:
         mail["Importance"] = "high"  # RFC 4021; most programs highlight it
         mail["X-Priority"] = "1"
-    mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
+    mail["X-Gpuwatch-Alert"] = _safe_id(alert.alert_id)
     mail.set_content(text_of(settings.templates, alert) + "\n")
     mail.add_alternative(as_html(alert, settings.templates), subtype="html")
     return mail
 
 
-def _translated(error: Exception) -> DeliverLater | DeliveryRefused:
+def _delivery_error(error: Exception) -> DeliverLater | DeliveryRefused:
     if isinstance(error, ssl.SSLCertVerificationError):
         return DeliveryRefused(f"email: the server's certificate is not trusted ({redact(error.verify_message)})")
     if isinstance(error, smtplib.SMTPResponseException):
-        said = _said(error.smtp_code, error.smtp_error)
+        reply = _reply_text(error.smtp_code, error.smtp_error)
         if 400 <= error.smtp_code < 500:
-            return DeliverLater(f"email: {said}", waits_s=_WAITS_S)
+            return DeliverLater(f"email: {reply}", waits_s=_RETRY_AFTER_S)
         if error.smtp_code >= 500:
-            what = "login refused: " if isinstance(error, smtplib.SMTPAuthenticationError) else ""
-            return DeliveryRefused(f"email: {what}{said}")
+            prefix = "login refused: " if isinstance(error, smtplib.SMTPAuthenticationError) else ""
+            return DeliveryRefused(f"email: {prefix}{reply}")
     if isinstance(error, (smtplib.SMTPNotSupportedError, ValueError)):
         return DeliveryRefused(f"email: {cleaned(redact(str(error)))}")
     return DeliverLater(f"email: {cleaned(redact(str(error) or type(error).__name__))}")
 
 
-def _said(code: int, words: bytes | str) -> str:
-    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+def _reply_text(code: int, message: bytes | str) -> str:
+    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
     return cleaned(redact(f"{code} {text}"))
 
 
-def _words(answers: Answers) -> str:
-    return "; ".join(f"{to}: {_said(*said)}" for to, said in answers.items())
+def _replies_text(replies: Replies) -> str:
+    return "; ".join(f"{recipient}: {_reply_text(*reply)}" for recipient, reply in replies.items())
 
 
-def _word(text: str) -> str:
+def _safe_id(text: str) -> str:
     return "".join(c for c in text[:100] if c.isascii() and (c.isalnum() or c in "-._")) or "x"
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-_STEP_S = 10.0  # longest silence of a server
-_OTHER_ADDRESS_S = 3.0  # after this a silent address (IPv6 without a route) is abandoned for the next one
-_PIECE_BYTES = 16_384  # one TLS record: the longest part that a single send can block on
+_SERVER_TIMEOUT_S = 10.0  # longest silence of a server
+_CONNECT_TIMEOUT_S = 3.0  # after this a silent address (IPv6 without a route) is abandoned for the next one
+_CHUNK_BYTES = 16_384  # one TLS record: the longest part that a single send can block on
 
 
 class BoundedSmtp(smtplib.SMTP):
@@ -59,35 +59,35 @@ class BoundedSmtp(smtplib.SMTP):
     def send(self, s: ReadableBuffer | str) -> None:
         """Send everything until `ends_at`: a server that does not read blocks nothing."""
         content = memoryview(s.encode(self.command_encoding) if isinstance(s, str) else s)
-        for start in range(0, len(content), _PIECE_BYTES):
+        for start in range(0, len(content), _CHUNK_BYTES):
             if self.sock is not None:
                 self.sock.settimeout(self._wait_s())
-            super().send(content[start : start + _PIECE_BYTES])
+            super().send(content[start : start + _CHUNK_BYTES])
 
     def _get_socket(self, host: str, port: int, timeout: float | None) -> socket.socket:
         """Connect; smtplib calls this. `timeout` is ignored in favour of `ends_at`."""
-        connected = self._connected(host, port)
+        connection = self._connect(host, port)
         if self._tls is None:
-            return connected
-        connected.settimeout(self._wait_s())
-        return self._tls.wrap_socket(connected, server_hostname=host)
+            return connection
+        connection.settimeout(self._wait_s())
+        return self._tls.wrap_socket(connection, server_hostname=host)
 
-    def _connected(self, host: str, port: int) -> socket.socket:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        *others, last = dict.fromkeys(str(address[0]) for *_, address in found)
-        for address in others:
+    def _connect(self, host: str, port: int) -> socket.socket:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        *addresses, last_address = dict.fromkeys(str(address[0]) for *_, address in infos)
+        for address in addresses:
             try:
-                return socket.create_connection((address, port), min(self._wait_s(), _OTHER_ADDRESS_S))
+                return socket.create_connection((address, port), min(self._wait_s(), _CONNECT_TIMEOUT_S))
             except OSError:
                 continue
-        return socket.create_connection((last, port), self._wait_s())
+        return socket.create_connection((last_address, port), self._wait_s())
 
     def _wait_s(self) -> float:
         """Return the time for the next step. Raises TimeoutError: no time is left."""
         left_s = self.ends_at - self._monotonic()
         if left_s <= 0:
             raise TimeoutError("the deadline has passed")
-        return min(left_s, _STEP_S)
+        return min(left_s, _SERVER_TIMEOUT_S)
 
 
 class _BoundedReader(io.RawIOBase):

@@ -11,7 +11,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines, own_text, plain
+from gpuwatch.notifiers.toolkit import Line, Piece, Role, custom_text, footer, lines, plain
 from gpuwatch.ports import Alert, Severity
 
 _BARS = {Severity.INFO: "#0b57d0", Severity.WARNING: "#a15c00", Severity.CRITICAL: "#b3261e"}
@@ -68,29 +68,29 @@ border-radius:8px;background:#ffffff;overflow-wrap:anywhere;word-break:break-wor
 
 def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
     """Return the whole alert as a page, with everything escaped; `templates`: the owner's plain texts by kind."""
-    whole = [*lines(alert), *footer(alert)]
-    own = own_text(templates, alert, plain)
-    if own is None:
+    all_lines = [*lines(alert), *footer(alert)]
+    custom = custom_text(templates, alert, plain)
+    if custom is None:
         body = "\n".join(
-            part for role, of in groupby(whole, key=lambda line: line.role) for part in _block(role, [*of])
+            part for role, group in groupby(all_lines, key=lambda line: line.role) for part in _block(role, [*group])
         )
     else:
-        body = f'<div style="{_STYLES[Role.ITEM]};white-space:pre-wrap">{_escaped(own)}</div>'
-    title = _escaped("".join(piece.text for piece in whole[0].pieces))
+        body = f'<div style="{_STYLES[Role.ITEM]};white-space:pre-wrap">{_escaped(custom)}</div>'
+    title = _escaped("".join(piece.text for piece in all_lines[0].pieces))
     return _PAGE.format(title=title, dark=_DARK, font=_FONT, bar=_BARS[alert.severity], body=body)
 
 
-def _block(role: Role, of: Sequence[Line]) -> Iterator[str]:
+def _block(role: Role, group: Sequence[Line]) -> Iterator[str]:
     """Group consecutive lines of one role."""
     if role is Role.FACT:
-        rows = "\n".join(map(_row, of))
+        rows = "\n".join(map(_row, group))
         yield f"{_TABLE}\n{rows}\n</table>"
     elif role is Role.LINK:
-        yield from map(_button, of)
+        yield from map(_button, group)
     elif role is not Role.GAP:
         tag, style = _TAGS.get(role, "div"), _STYLES[role]
         quiet = ' class="gw-quiet"' if role is Role.FOOTER else ""
-        yield from (f'<{tag}{quiet} style="{style}">{"".join(map(_inline, line.pieces))}</{tag}>' for line in of)
+        yield from (f'<{tag}{quiet} style="{style}">{"".join(map(_inline, line.pieces))}</{tag}>' for line in group)
 
 
 def _row(line: Line) -> str:

@@ -14,7 +14,7 @@ from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram.bot_api import BASE_URL, BotApi, BotApiReply, keyboard
 from gpuwatch.notifiers.telegram.html import cut_text, render
 from gpuwatch.notifiers.telegram.webhook_info import parse_webhook, read_webhook_info
-from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, checked
+from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.buttons import ButtonSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
@@ -34,15 +34,15 @@ def _chat_id(value: object) -> str:
 
 def _user_ids(value: object) -> tuple[str, ...]:
     """Parse whole numbers, alone or in a list; also text from the environment. Raises ValueError."""
-    wrong = ValueError("expected user ids, whole numbers as shown by @userinfobot, such as [123456789]")
-    given = value.strip("[] ").split(",") if isinstance(value, str) else value
-    found = [given] if isinstance(given, int) and not isinstance(given, bool) else given
-    if not isinstance(found, list | tuple) or any(isinstance(one, bool) for one in found):
-        raise wrong
-    ids = tuple(str(one).strip(" \"'") for one in found)
+    error = ValueError("expected user ids, whole numbers as shown by @userinfobot, such as [123456789]")
+    raw = value.strip("[] ").split(",") if isinstance(value, str) else value
+    items = [raw] if isinstance(raw, int) and not isinstance(raw, bool) else raw
+    if not isinstance(items, list | tuple) or any(isinstance(one, bool) for one in items):
+        raise error
+    ids = tuple(str(one).strip(" \"'") for one in items)
     ids = tuple(one for one in ids if one)
     if not all(one.isascii() and one.isdecimal() for one in ids):
-        raise wrong
+        raise error
     return ids
 
 
@@ -113,7 +113,7 @@ def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
 
 
 def _findings(channel: TelegramChannel) -> Iterator[Finding]:
-    yield from checked("telegram", channel.check)
+    yield from check_findings("telegram", channel.check)
     area = "commands by telegram"
     if not channel.users:
         mend = "list authorised users in [notify.telegram]: users = [ID]; a channel (@name) accepts no commands"
@@ -158,7 +158,7 @@ class TelegramChannel:
         self.new_address: str | None = None
         self.base_url = settings.base_url
         self.button_secret = settings.bot_token
-        self.users = _who_may_press(settings)
+        self.users = _authorised_users(settings)
         self.webhook = settings.webhook
         self.buttons: ButtonSource | None = None
         self._templates = settings.templates
@@ -166,7 +166,7 @@ class TelegramChannel:
         self._monotonic = monotonic
         self._sleep = sleep
         self._jitter = jitter
-        self._turn = threading.Lock()
+        self._turn_lock = threading.Lock()
         self._next_at = float("-inf")
 
     def send(self, alert: Alert) -> None:
@@ -183,20 +183,20 @@ class TelegramChannel:
         self._send(alert, silently=True)
 
     def _send(self, alert: Alert, silently: bool) -> None:
-        how: dict[str, object] = {"disable_notification": True} if silently else {}
+        options: dict[str, object] = {"disable_notification": True} if silently else {}
         if rows := self.buttons.buttons_for(alert) if self.buttons else ():
-            how["reply_markup"] = keyboard(rows)
-        reply = self._post({"text": render(alert, self._templates), "parse_mode": "HTML", **how})
+            options["reply_markup"] = keyboard(rows)
+        reply = self._post({"text": render(alert, self._templates), "parse_mode": "HTML", **options})
         if _is_unreadable(reply):
-            reply = self._post({"text": cut_text(as_text(alert)), **how})
+            reply = self._post({"text": cut_text(as_text(alert)), **options})
         if not reply.ok:
-            self._fail(reply)
+            self._raise_error(reply)
 
     def check(self) -> str:
         """Check that Telegram accepts the token and the chat; sends nothing. Raises DeliverLater, DeliveryRefused."""
         reply = self._api.call("getChat", {"chat_id": self.address}, CHECK_S)
         if not reply.ok:
-            self._fail(reply)
+            self._raise_error(reply)
         return "its bot knows the chat"
 
     @property
@@ -206,25 +206,25 @@ class TelegramChannel:
 
     def webhook_fault(self) -> tuple[str, str] | None:
         """Return why updates do not arrive here, and what to do; None: they do, or that is unknown."""
-        found = read_webhook_info(self._api, CHECK_S / 2)
-        if found is None:
+        info = read_webhook_info(self._api, CHECK_S / 2)
+        if info is None:
             return None
-        if found.url and not found.url.endswith(self._api.webhook_path):
-            text = f"the bot has a webhook ({redact(found.url)}): commands and presses go there, not to gpuwatch"
+        if info.url and not info.url.endswith(self._api.webhook_path):
+            text = f"the bot has a webhook ({redact(info.url)}): commands and presses go there, not to gpuwatch"
             return text, "remove it with deleteWebhook of the Bot API"
-        if self.webhook and found.last_error_message and found.pending_update_count:
-            text = f"Telegram cannot reach {self.webhook_address}: {redact(found.last_error_message)}"
+        if self.webhook and info.last_error_message and info.pending_update_count:
+            text = f"Telegram cannot reach {self.webhook_address}: {redact(info.last_error_message)}"
             return text, "check the proxy, its certificate and the name; docs/telegram.md#a-webhook"
         return None
 
     def _post(self, message: dict[str, object]) -> BotApiReply:
-        reply = self._ask(message)
+        reply = self._send_message(message)
         if reply.status == 400 and reply.moved_to is not None:
             self.new_address = reply.moved_to
-            reply = self._ask(message)
+            reply = self._send_message(message)
         return reply
 
-    def _ask(self, message: dict[str, object]) -> BotApiReply:
+    def _send_message(self, message: dict[str, object]) -> BotApiReply:
         body = {
             "chat_id": self.new_address or self.address,
             "link_preview_options": {"is_disabled": True},
@@ -237,11 +237,11 @@ class TelegramChannel:
         return reply
 
     def _wait_for_turn(self) -> None:
-        with self._turn:
+        with self._turn_lock:
             self._sleep(max(self._next_at - self._monotonic(), 0.0))
             self._next_at = self._monotonic() + _SPACING_S
 
-    def _fail(self, reply: BotApiReply) -> NoReturn:
+    def _raise_error(self, reply: BotApiReply) -> NoReturn:
         if reply.status == 429:
             wait_s = reply.retry_after_s
             # up to 5 %, at most 3 s: waiting alerts should not all be retried in the same second
@@ -253,7 +253,7 @@ class TelegramChannel:
         raise DeliverLater(reply.text)
 
 
-def _who_may_press(settings: TelegramSettings) -> frozenset[str]:
+def _authorised_users(settings: TelegramSettings) -> frozenset[str]:
     """Whether the chat is private: it has the id of its user; groups have negative ids, channels have names."""
     if settings.chat_id.startswith("@"):
         return frozenset()
@@ -263,5 +263,5 @@ def _who_may_press(settings: TelegramSettings) -> frozenset[str]:
 
 
 def _is_unreadable(reply: BotApiReply) -> bool:
-    said = reply.description.lower()
-    return reply.status == 400 and ("can't parse" in said or "too long" in said)
+    description = reply.description.lower()
+    return reply.status == 400 and ("can't parse" in description or "too long" in description)

@@ -72,12 +72,10 @@ class BotApi:
     def call(self, method: str, body: dict[str, object], deadline_s: float) -> BotApiReply:
         """Call a method once. A network error gives `status` 0 instead of an exception."""
         try:
-            answered = self._http.ask(
-                "POST", self._url + method, json=body, deadline_s=deadline_s, max_bytes=_MAX_BYTES
-            )
+            reply = self._http.ask("POST", self._url + method, json=body, deadline_s=deadline_s, max_bytes=_MAX_BYTES)
         except NetError as error:
             return BotApiReply(status=0, ok=False, description=str(error))
-        return _read(answered)
+        return _parse_reply(reply)
 
     def send_photo(self, fields: dict[str, str], picture: bytes, deadline_s: float) -> BotApiReply:
         """Send a PNG. `fields`: the other parameters, such as `caption` and `reply_markup`."""
@@ -85,12 +83,18 @@ class BotApi:
             f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
             for name, value in fields.items()
         ]
-        head = f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="photo"; filename="history.png"\r\n'
+        photo_header = f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="photo"; filename="history.png"\r\n'
         content = b"".join(
-            [*parts, head.encode(), b"content-type: image/png\r\n\r\n", picture, f"\r\n--{_BOUNDARY}--\r\n".encode()]
+            [
+                *parts,
+                photo_header.encode(),
+                b"content-type: image/png\r\n\r\n",
+                picture,
+                f"\r\n--{_BOUNDARY}--\r\n".encode(),
+            ]
         )
         try:
-            answered = self._http.ask(
+            reply = self._http.ask(
                 "POST",
                 self._url + "sendPhoto",
                 headers={"content-type": f"multipart/form-data; boundary={_BOUNDARY}"},
@@ -100,39 +104,41 @@ class BotApi:
             )
         except NetError as error:
             return BotApiReply(status=0, ok=False, description=str(error))
-        return _read(answered)
+        return _parse_reply(reply)
 
 
 def _bot_id(token: str) -> str:
     """Return the bot's public id, or a digest of a token in another form."""
-    number, found, _ = token.partition(":")
-    return number[:32] if found and number.isdecimal() else sha256(token.encode()).hexdigest()[:12]
+    number, separator, _ = token.partition(":")
+    return number[:32] if separator and number.isdecimal() else sha256(token.encode()).hexdigest()[:12]
 
 
 def keyboard(rows: ButtonRows) -> dict[str, object]:
     """Return an `InlineKeyboardMarkup`; without rows it removes the buttons of a message."""
-    return {"inline_keyboard": [[{"text": one.label, "callback_data": one.data} for one in row] for row in rows]}
+    return {
+        "inline_keyboard": [[{"text": button.label, "callback_data": button.data} for button in row] for row in rows]
+    }
 
 
-def _read(answered: HttpReply) -> BotApiReply:
+def _parse_reply(reply: HttpReply) -> BotApiReply:
     try:
-        answer = msgspec.json.decode(answered.body, type=_Answer)
+        answer = msgspec.json.decode(reply.body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         answer = _Answer(description="not an answer of Telegram")
     parameters = answer.parameters or _Parameters()
     moved_to = parameters.migrate_to_chat_id
     return BotApiReply(
-        status=answered.status,
-        ok=answer.ok and answered.status == 200,
+        status=reply.status,
+        ok=answer.ok and reply.status == 200,
         description=answer.description,
         result=answer.result,
-        retry_after_s=_retry_after(answered, parameters),
+        retry_after_s=_retry_after(reply, parameters),
         moved_to=None if moved_to is None else str(moved_to),
     )
 
 
-def _retry_after(answered: HttpReply, parameters: _Parameters) -> float | None:
+def _retry_after(reply: HttpReply, parameters: _Parameters) -> float | None:
     if parameters.retry_after is not None:
         return parameters.retry_after
-    header = answered.headers.get("retry-after", "")
+    header = reply.headers.get("retry-after", "")
     return float(header) if header.isdecimal() else None

@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Mapping
 
-from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines, own_text
+from gpuwatch.notifiers.toolkit import Line, Piece, Role, custom_text, footer, lines
 from gpuwatch.ports import Alert
 
 MAX_UNITS = 4096  # UTF-16 code units, counted after parsing the entities
@@ -22,20 +22,20 @@ def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
     Args:
         templates: the owner's texts by kind; one that Telegram would not accept completely is not used.
     """
-    own = own_text(templates, alert, marked_up)
-    if own and len(own.encode("utf-16-le")) // 2 <= MAX_UNITS:
-        return own
+    custom = custom_text(templates, alert, marked_up)
+    if custom and len(custom.encode("utf-16-le")) // 2 <= MAX_UNITS:
+        return custom
     ending = footer(alert)
-    room = MAX_UNITS - sum(_units(line) for line in (_MORE, *ending))
-    kept: list[Line] = []
-    whole = lines(alert)
-    for line in whole:
-        room -= _units(line)
-        if room < 0:
-            kept.append(_MORE)
+    room_units = MAX_UNITS - sum(_units(line) for line in (_MORE, *ending))
+    shown_lines: list[Line] = []
+    all_lines = lines(alert)
+    for line in all_lines:
+        room_units -= _units(line)
+        if room_units < 0:
+            shown_lines.append(_MORE)
             break
-        kept.append(line)
-    return "\n".join(marked_up(line) for line in (*kept, *ending))
+        shown_lines.append(line)
+    return "\n".join(marked_up(line) for line in (*shown_lines, *ending))
 
 
 def _units(line: Line) -> int:
@@ -49,20 +49,20 @@ def marked_up(line: Line) -> str:
 
 def _mark_up(piece: Piece) -> str:
     if piece.url:
-        marked = f'<a href="{html.escape(piece.url)}">{_escaped(piece.text)}</a>'
-        return f"<b>{marked}</b>" if piece.bold else marked
+        link = f'<a href="{html.escape(piece.url)}">{_escaped(piece.text)}</a>'
+        return f"<b>{link}</b>" if piece.bold else link
     if piece.code:
         return f"<code>{_escaped(piece.text)}</code>"
-    stretches = _LINKS_ITSELF.split(piece.text)  # every second one would become a link
+    segments = _AUTO_LINKED.split(piece.text)  # every second one would become a link
     return "".join(
         f"<code>{_escaped(text)}</code>" if index % 2 else _emphasised(text, piece.bold)
-        for index, text in enumerate(stretches)
+        for index, text in enumerate(segments)
         if text
     )
 
 
 # Telegram makes links of bare domains, @names, #tags, $TICKERS and /commands, except inside <code>.
-_LINKS_ITSELF = re.compile(r"(\S*(?:(?<!\w)[@#/]\w|\$[^\W\d]|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
+_AUTO_LINKED = re.compile(r"(\S*(?:(?<!\w)[@#/]\w|\$[^\W\d]|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
 
 
 def _emphasised(text: str, bold: bool) -> str:

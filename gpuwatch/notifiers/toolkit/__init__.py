@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
 from gpuwatch.notifiers.toolkit.layout import GAP, Line, Piece, Role, as_text, cleaned, footer, lines, plain, subject
-from gpuwatch.notifiers.toolkit.templates import TEMPLATES, own_text, templates_faults, text_of
+from gpuwatch.notifiers.toolkit.templates import TEMPLATES, custom_text, templates_faults, text_of
 from gpuwatch.ports.findings import Finding
 
 __all__ = [
@@ -18,15 +18,15 @@ __all__ = [
     "Piece",
     "Role",
     "as_text",
-    "checked",
+    "check_findings",
     "cleaned",
+    "custom_text",
+    "finish_delivery",
     "footer",
-    "key_of",
     "lines",
-    "own_text",
+    "pending_recipients",
     "plain",
-    "remaining",
-    "settle",
+    "recipient_key",
     "subject",
     "templates_faults",
     "text_of",
@@ -35,36 +35,38 @@ __all__ = [
 CHECK_S = 8.0  # longest duration of a check: `gpuwatch doctor` gives up after 10 s
 
 
-def key_of(recipient: str) -> str:
+def recipient_key(recipient: str) -> str:
     """Return a key for a recipient that does not reveal it; with the prefix `!` for one that rejected the alert."""
     return hashlib.sha256(recipient.encode()).hexdigest()[:12]
 
 
-def remaining(recipients: Sequence[str], taken: Sequence[str]) -> list[str]:
+def pending_recipients(recipients: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Return the recipients that have neither accepted the alert nor rejected it for good."""
-    return [one for one in recipients if not {key_of(one), "!" + key_of(one)} & set(taken)]
+    return [one for one in recipients if not {recipient_key(one), "!" + recipient_key(one)} & set(taken)]
 
 
-def settle(channel: str, later: str, refused: str, done: Sequence[str], waits_s: Sequence[float] = ()) -> None:
+def finish_delivery(
+    channel: str, retry_reason: str, refused: str, settled: Sequence[str], waits_s: Sequence[float] = ()
+) -> None:
     """Conclude a delivery to several recipients; returns if all of them accepted it.
 
     Args:
-        later: why some cannot accept it now; empty: none.
+        retry_reason: why some cannot accept it now; empty: none.
         refused: why some rejected it for good; empty: none.
-        done: the keys of those who accepted or rejected it, now or earlier.
+        settled: the keys of those who accepted or rejected it, now or earlier.
 
     Raises:
         DeliverLater, DeliveryRefused: with the keys in `taken`; without them nobody accepted it.
     """
-    if later:
-        raise DeliverLater(f"{channel}: {later}", waits_s=waits_s, taken=done, refused=refused)
-    if refused and all(key.startswith("!") for key in done):
+    if retry_reason:
+        raise DeliverLater(f"{channel}: {retry_reason}", waits_s=waits_s, taken=settled, refused=refused)
+    if refused and all(key.startswith("!") for key in settled):
         raise DeliveryRefused(f"{channel}: {refused}")
     if refused:
-        raise DeliveryRefused(f"{channel}: {refused}", taken=done, refused=refused)
+        raise DeliveryRefused(f"{channel}: {refused}", taken=settled, refused=refused)
 
 
-def checked(channel: str, check: Callable[[], str]) -> Iterator[Finding]:
+def check_findings(channel: str, check: Callable[[], str]) -> Iterator[Finding]:
     """For `ChannelInfo.doctor`: yields the result of a channel's own check.
 
     Args:

@@ -12,10 +12,10 @@ import msgspec
 from gpuwatch.ports import Alert, OfferLine, Severity
 
 MAX_TEXT = 300  # per value: a host's long text must not crowd out the rest of a message
-_FULL_PARTS = 3  # with more parts, each gets only one line …
-_SHORT_PARTS = 20  # … up to this number; further parts are counted
+_MAX_FULL_PARTS = 3  # with more parts, each gets only one line …
+_MAX_SHORT_PARTS = 20  # … up to this number; further parts are counted
 _COMMAND = ": gpuwatch "  # text after it can be pasted into a shell
-_WORTH_SKIPPING = 6  # characters; shorter text may be in the headline by chance
+_MIN_SKIPPED_LENGTH = 6  # characters; shorter text may be in the headline by chance
 _SEPARATORS = frozenset({"\u2028", "\u2029"})
 _PREFIXES = {Severity.CRITICAL: "CRITICAL: ", Severity.WARNING: "Warning: "}
 
@@ -78,26 +78,26 @@ def footer(alert: Alert) -> list[Line]:
     return [GAP, Line(Role.FOOTER, (Piece(f"gpuwatch · alert {cleaned(alert.alert_id)}"),))]
 
 
-def cleaned(text: str, most: int = MAX_TEXT) -> str:
+def cleaned(text: str, max_length: int = MAX_TEXT) -> str:
     """Return one line of limited length, without control characters, invisible formatting and lone surrogates."""
-    kept = text[: most * 4]
-    if not kept.isprintable():
-        kept = "".join(" " if _is_unfit(character) else character for character in kept)
-    kept = " ".join(kept.split())
-    return kept if len(kept) <= most else kept[: most - 1] + "…"
+    line = text[: max_length * 4]
+    if not line.isprintable():
+        line = "".join(" " if _is_unprintable(character) else character for character in line)
+    line = " ".join(line.split())
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
-def _is_unfit(character: str) -> bool:
+def _is_unprintable(character: str) -> bool:
     return character in _SEPARATORS or unicodedata.category(character)[0] == "C"
 
 
 def _body(alert: Alert) -> Iterator[Line]:
-    yield from (_fact(label, value) for label, value in alert.facts if not _is_in(value, alert.headline))
+    yield from (_fact(label, value) for label, value in alert.facts if not _is_in_headline(value, alert.headline))
     if alert.why:
         yield _fact("Why now", alert.why)
     if alert.did:
         yield _fact("Done", alert.did)
-    link = _link_to(alert.offers[0]) if alert.offers and not alert.parts else None
+    link = _offer_link(alert.offers[0]) if alert.offers and not alert.parts else None
     if link is not None or alert.can_do:
         yield GAP
         yield Line(Role.HEADING, (Piece("You can", bold=True),))
@@ -112,30 +112,30 @@ def _body(alert: Alert) -> Iterator[Line]:
 
 
 def _parts(parts: Sequence[Alert]) -> Iterator[Line]:
-    if len(parts) > _FULL_PARTS:
-        yield from (_short(part) for part in parts[:_SHORT_PARTS])
-        if len(parts) > _SHORT_PARTS:
-            yield _hint(f"{len(parts) - _SHORT_PARTS} more; see all: gpuwatch alerts")
+    if len(parts) > _MAX_FULL_PARTS:
+        yield from (_short_line(part) for part in parts[:_MAX_SHORT_PARTS])
+        if len(parts) > _MAX_SHORT_PARTS:
+            yield _hint(f"{len(parts) - _MAX_SHORT_PARTS} more; see all: gpuwatch alerts")
         return
     for part in parts:
         yield GAP
-        title, *rest = lines(part)
+        title, *body = lines(part)
         yield Line(Role.PART, title.pieces)
-        yield from rest
+        yield from body
         yield Line(Role.FOOTER, (Piece(f"alert {cleaned(part.alert_id)}"),))
 
 
-def _short(part: Alert) -> Line:
+def _short_line(part: Alert) -> Line:
     place = f" · {cleaned(part.offers[0].place)} · {cleaned(part.offers[0].provider)}" if part.offers else ""
-    done = f" · {cleaned(part.did)}" if part.did else ""
+    action = f" · {cleaned(part.did)}" if part.did else ""
     title = _PREFIXES.get(part.severity, "") + cleaned(part.headline)
-    rest = f"{place}{done} · {cleaned(part.alert_id)}"
-    return Line(Role.ITEM, (Piece("• "), Piece(title, bold=True), Piece(rest)))
+    details = f"{place}{action} · {cleaned(part.alert_id)}"
+    return Line(Role.ITEM, (Piece("• "), Piece(title, bold=True), Piece(details)))
 
 
-def _is_in(value: str, headline: str) -> bool:
+def _is_in_headline(value: str, headline: str) -> bool:
     """Remove facts that the headline already states: the GPU, the price, the provider."""
-    return len(value) >= _WORTH_SKIPPING and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", headline) is not None
+    return len(value) >= _MIN_SKIPPED_LENGTH and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", headline) is not None
 
 
 def _fact(label: str, value: str) -> Line:
@@ -143,28 +143,28 @@ def _fact(label: str, value: str) -> Line:
 
 
 def _hint(hint: str) -> Line:
-    what, found, command = cleaned(hint).partition(_COMMAND)
-    if not found:
-        return Line(Role.ITEM, (Piece(f"• {what}"),))
-    return Line(Role.ITEM, (Piece(f"• {what}: "), Piece(f"gpuwatch {command}", code=True)))
+    text, separator, command = cleaned(hint).partition(_COMMAND)
+    if not separator:
+        return Line(Role.ITEM, (Piece(f"• {text}"),))
+    return Line(Role.ITEM, (Piece(f"• {text}: "), Piece(f"gpuwatch {command}", code=True)))
 
 
 def _offer(number: int, offer: OfferLine) -> Line:
     spot = ", spot" if offer.spot else ""
     marks = f" ({cleaned(', '.join(offer.marks))})" if offer.marks else ""
-    rest = (
+    details = (
         f" per GPU-hour · {cleaned(offer.gpu)} × {offer.gpu_count}{spot} · {cleaned(offer.place)}"
         f" · {cleaned(offer.reliability)} · {cleaned(offer.provider)}{marks}, offer {cleaned(offer.offer_id)}"
     )
     price = Piece(f"${cleaned(offer.price_usd_gpu_hour)}", bold=True)
-    return Line(Role.ITEM, (Piece(f"{number}. "), price, Piece(rest)))
+    return Line(Role.ITEM, (Piece(f"{number}. "), price, Piece(details)))
 
 
-def _link_to(offer: OfferLine) -> Piece | None:
+def _offer_link(offer: OfferLine) -> Piece | None:
     """Return the provider's page of this offer, if there is one, else the page for renting manually."""
     if not offer.url or not offer.url.startswith(("https://", "http://")):
         return None
     url = cleaned(offer.url, 1000).replace(" ", "%20")
-    is_its_own = bool(offer.offer_id) and offer.offer_id in url
-    what = f"offer {cleaned(offer.offer_id)} at" if is_its_own else "the console of"
-    return Piece(f"Open {what} {cleaned(offer.provider)}", url=url)
+    is_offer_page = bool(offer.offer_id) and offer.offer_id in url
+    target = f"offer {cleaned(offer.offer_id)} at" if is_offer_page else "the console of"
+    return Piece(f"Open {target} {cleaned(offer.provider)}", url=url)

@@ -70,10 +70,10 @@ def templates_faults(templates: Mapping[str, str] | None) -> Iterator[tuple[str,
 
 def text_of(templates: Mapping[str, str] | None, alert: Alert) -> str:
     """Return the alert as plain text: the owner's, else the built-in one."""
-    return own_text(templates, alert, plain) or as_text(alert)
+    return custom_text(templates, alert, plain) or as_text(alert)
 
 
-def own_text(templates: Mapping[str, str] | None, alert: Alert, render: Callable[[Line], str]) -> str | None:
+def custom_text(templates: Mapping[str, str] | None, alert: Alert, render: Callable[[Line], str]) -> str | None:
     """Return the owner's text for an alert; None: none for its kind, a faulty one, or an alert with several parts.
 
     Args:
@@ -94,23 +94,23 @@ def _fault(text: str) -> str | None:
 
 
 def _values(alert: Alert, render: Callable[[Line], str]) -> dict[str, str]:
-    def one(value: str) -> str:
+    def escaped(value: str) -> str:
         return render(Line(Role.ITEM, (Piece(cleaned(value)),)))
 
-    facts = {_name(label): one(value) for label, value in alert.facts}
-    whole = lines(alert)
+    facts = {_name(label): escaped(value) for label, value in alert.facts}
+    all_lines = lines(alert)
     return facts | {
-        "headline": one(alert.headline),
-        "kind": one(alert.kind.value),
-        "severity": one(alert.severity.value),
-        "subject": one(alert.subject),
-        "watch": one(alert.watch or ""),
-        "why": one(alert.why),
-        "did": one(alert.did),
-        "can_do": "\n".join(map(one, alert.can_do)),
-        "facts": "\n".join(one(f"{label}: {value}") for label, value in alert.facts),
-        "text": "\n".join(map(render, whole)),
-        "id": one(alert.alert_id),
+        "headline": escaped(alert.headline),
+        "kind": escaped(alert.kind.value),
+        "severity": escaped(alert.severity.value),
+        "subject": escaped(alert.subject),
+        "watch": escaped(alert.watch or ""),
+        "why": escaped(alert.why),
+        "did": escaped(alert.did),
+        "can_do": "\n".join(map(escaped, alert.can_do)),
+        "facts": "\n".join(escaped(f"{label}: {value}") for label, value in alert.facts),
+        "text": "\n".join(map(render, all_lines)),
+        "id": escaped(alert.alert_id),
     }
 
 
