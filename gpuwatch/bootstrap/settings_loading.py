@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from gpuwatch.errors import SettingsError, StoreError
-from gpuwatch.settings import Settings, likely_store, load, load_for_stopping, store_url
+from gpuwatch.settings import Settings, load, load_for_stopping, probable_store_url, store_url
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def load_settings(config: str | None, *, for_stopping: bool = False, content: by
     try:
         found, lines = load_for_stopping(config)
     except SettingsError as error:
-        raise SettingsError([*error.faults, *end_by_hand_lines(likely_store(config))]) from None
+        raise SettingsError([*error.faults, *end_by_hand_lines(probable_store_url(config))]) from None
     for line in lines:
         log.warning("%s", line)
     return found

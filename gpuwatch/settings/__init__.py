@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuwatch.settings.last_good import store_last_good
-from gpuwatch.settings.load import from_flags, likely_store, load, load_for_stopping, store_url
+from gpuwatch.settings.load import from_flags, load, load_for_stopping, probable_store_url, store_url
 from gpuwatch.settings.model import Settings
 
-__all__ = ["Settings", "from_flags", "likely_store", "load", "load_for_stopping", "store_last_good", "store_url"]
+__all__ = ["Settings", "from_flags", "load", "load_for_stopping", "probable_store_url", "store_last_good", "store_url"]

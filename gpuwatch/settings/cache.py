@@ -17,10 +17,10 @@ import msgspec
 import gpuwatch
 from gpuwatch import notifiers, providers
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.own_file import read_own, write_own
+from gpuwatch.settings.own_file import read_private_file, write_private_file
 from gpuwatch.settings.sources import Sources
 
-KEEP = 16  # maximum number of files; the oldest are deleted
+MAX_FILES = 16  # maximum number of files; the oldest are deleted
 
 
 class CachedSettings(msgspec.Struct, frozen=True, array_like=True):
@@ -32,11 +32,11 @@ class CachedSettings(msgspec.Struct, frozen=True, array_like=True):
 
 def cache_key(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> str:
     """The name of an entry: a hash of everything that validation depends on, including secrets."""
-    summed = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in _parts(sources, extra, known_spellings):
-        summed.update(len(part).to_bytes(8, "big"))
-        summed.update(part)
-    return summed.hexdigest()
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
@@ -45,13 +45,13 @@ def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
     if folder is None:
         return None
     try:
-        body = read_own(os.path.join(folder, _file_name(name)))
+        body = read_private_file(os.path.join(folder, _file_name(name)))
         return None if body is None else msgspec.msgpack.decode(body, type=CachedSettings)
     except (ValueError, TypeError, ArithmeticError, msgspec.MsgspecError):
         return None
 
 
-def store_cached(name: str, env: Mapping[str, str], found: CachedSettings) -> None:
+def store_cached(name: str, env: Mapping[str, str], entry: CachedSettings) -> None:
     """Write an entry that only this user can read; errors are ignored."""
     folder = cache_folder(env)
     if folder is None:
@@ -60,7 +60,7 @@ def store_cached(name: str, env: Mapping[str, str], found: CachedSettings) -> No
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
             return
-        write_own(folder / _file_name(name), msgspec.msgpack.encode(found))
+        write_private_file(folder / _file_name(name), msgspec.msgpack.encode(entry))
         _prune(folder)
     except (OSError, TypeError, ValueError):
         return
@@ -80,8 +80,8 @@ def _file_name(name: str) -> str:
 
 
 def _prune(folder: Path) -> None:
-    kept = sorted(folder.glob("settings-*.bin"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in kept[KEEP:]:
+    newest_first = sorted(folder.glob("settings-*.bin"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in newest_first[MAX_FILES:]:
         path.unlink(missing_ok=True)
 
 
@@ -92,7 +92,7 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
     yield os.fsencode(sources.file) if sources.file else b""
     yield sources.content
     yield extra
-    for one in sources.given:
+    for one in sources.external:
         yield repr((one.path, one.label)).encode()
         yield one.text.encode("utf-8", "surrogatepass")
     yield "\n".join(sorted(known_spellings)).encode("utf-8", "surrogatepass")
@@ -100,19 +100,19 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
 
 def _code() -> bytes:
     """Size and time of the validation code: a working copy changes without a new version."""
-    home = os.path.dirname(gpuwatch.__file__)
-    judging = ("settings", "domain/watches", "domain/planning", "domain/market", "ports", "providers", "notifiers")
-    folders = [os.path.join(home, name) for name in judging]
-    seen = []
+    package_folder = os.path.dirname(gpuwatch.__file__)
+    validating = ("settings", "domain/watches", "domain/planning", "domain/market", "ports", "providers", "notifiers")
+    folders = [os.path.join(package_folder, name) for name in validating]
+    stamps = []
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.is_file():
-                        found = entry.stat()
-                        seen.append((entry.path, found.st_mtime_ns, found.st_size))
+                        info = entry.stat()
+                        stamps.append((entry.path, info.st_mtime_ns, info.st_size))
                     elif folder.endswith("providers") and not entry.name.startswith("_"):
                         folders.append(entry.path)
         except OSError:
             continue
-    return repr(sorted(seen)).encode()
+    return repr(sorted(stamps)).encode()

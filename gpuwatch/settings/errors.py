@@ -41,14 +41,14 @@ class InvalidSettings(SettingsError):
 
     def __init__(
         self,
-        found: Sequence[tuple[Location, str]],
+        errors: Sequence[tuple[Location, str]],
         sources: Sources,
         tree: Mapping[str, Any],
         origins: Mapping[KeyPath, ExternalValue],
     ) -> None:
-        lines = [error_line(loc, text, sources, tree, origins) for loc, text in found]
+        lines = [error_line(loc, text, sources, tree, origins) for loc, text in errors]
         super().__init__(list(dict.fromkeys(lines)))
-        self.found = tuple(dict.fromkeys(found))
+        self.errors = tuple(dict.fromkeys(errors))
 
 
 def validation_errors(error: ValidationError, root: type[BaseModel] | None = None) -> list[tuple[Location, str]]:
@@ -57,22 +57,22 @@ def validation_errors(error: ValidationError, root: type[BaseModel] | None = Non
     Args:
         root: the validated table. None: the settings.
     """
-    found = []
+    errors = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
         loc: Location = tuple(part for part in one["loc"] if part != "[key]")
         table = _model(loc[:-1]) if root is None else _inner_model(root, loc[:-1])
-        found.append((loc, _text(one["type"], one["msg"], loc, table)))
-    return found
+        errors.append((loc, _text(one["type"], one["msg"], loc, table)))
+    return errors
 
 
 def error_line(
     loc: Location, text: str, sources: Sources, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]
 ) -> str:
     """A complete error line."""
-    return f"{place(loc, sources, origins)}: {key_name(loc, tree)}: {text}"
+    return f"{origin_of(loc, sources, origins)}: {key_name(loc, tree)}: {text}"
 
 
-def place(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> str:
+def origin_of(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> str:
     """The variable or credential that set a key, else the file and its line."""
     path = tuple(str(part) for part in loc)
     for length in range(len(path), 0, -1):
@@ -87,9 +87,9 @@ def place(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalVal
 def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
     """`providers.vastai.poll_every`; a watch is identified by its name: `watch "h100": max_price`."""
     if len(loc) > 1 and loc[0] == "watch" and isinstance(loc[1], int):
-        rest = _dotted(loc[2:])
-        shown = _watch_name(tree, loc[1])
-        return f"watch {shown}: {rest}" if rest else f"watch {shown}"
+        key = _dotted(loc[2:])
+        watch_name = _watch_name(tree, loc[1])
+        return f"watch {watch_name}: {key}" if key else f"watch {watch_name}"
     return _dotted(loc)
 
 
@@ -107,18 +107,18 @@ def _keys(text: str) -> Any:
     """(line number, path) of every header and key, read line by line, without a TOML parser."""
     table: Location = ()
     counts: dict[str, int] = {}
-    inside: str | None = None  # in a multi-line text
+    open_quote: str | None = None  # in a multi-line text
     for number, content in enumerate(text.splitlines(), 1):
-        if inside:
-            inside = None if inside in content else inside
+        if open_quote:
+            open_quote = None if open_quote in content else open_quote
             continue
         header, key = _HEADER.match(content), _KEY.match(content)
         if header:
-            table = _table(header[1], _split(header[2]), counts)
+            table = _table(header[1], _split_key(header[2]), counts)
             yield number, table
         elif key:
-            yield number, table + _split(key[1])
-        inside = next((mark for mark in ('"""', "'''") if content.count(mark) % 2), None)
+            yield number, table + _split_key(key[1])
+        open_quote = next((mark for mark in ('"""', "'''") if content.count(mark) % 2), None)
 
 
 def _table(brackets: str, parts: tuple[str, ...], counts: dict[str, int]) -> Location:
@@ -129,7 +129,7 @@ def _table(brackets: str, parts: tuple[str, ...], counts: dict[str, int]) -> Loc
     return parts
 
 
-def _split(dotted: str) -> tuple[str, ...]:
+def _split_key(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip(" \"'") for part in dotted.split("."))
 
 
@@ -148,7 +148,7 @@ def _dotted(loc: Location) -> str:
     return (text if text.isprintable() else ascii(text))[:200]
 
 
-def _misplaced(key: str, table: type[BaseModel]) -> str | None:
+def _right_section(key: str, table: type[BaseModel]) -> str | None:
     """Where a key stands that another section has; None: none has it."""
     owners = [name for name, one in _SECTIONS.items() if key in one.model_fields]
     if not owners or table not in {Root, *_SECTIONS.values()}:
@@ -158,7 +158,7 @@ def _misplaced(key: str, table: type[BaseModel]) -> str | None:
 
 def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        return _misplaced(str(loc[-1]), table) or unknown_key(str(loc[-1]), list(table.model_fields))
+        return _right_section(str(loc[-1]), table) or unknown_key(str(loc[-1]), list(table.model_fields))
     if kind == "missing":
         field = table.model_fields.get(str(loc[-1]))
         return f"required key is missing; expected: {(field.description if field else None) or 'a value'}"
@@ -177,20 +177,20 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
 def _model(loc: Location) -> type[BaseModel]:
     """The schema of the table at a place."""
     if loc[:1] == ("watch",) and len(loc) > 1:
-        found: Any = WatchTable
+        model: Any = WatchTable
         rest = loc[2:]
     elif loc[:1] == ("providers",) and len(loc) > 1:
-        found, rest = ProviderTable, loc[2:]
+        model, rest = ProviderTable, loc[2:]
     else:
-        found, rest = Root, loc
-    return _inner_model(found, rest)
+        model, rest = Root, loc
+    return _inner_model(model, rest)
 
 
-def _inner_model(found: Any, loc: Location) -> type[BaseModel]:
+def _inner_model(model: Any, loc: Location) -> type[BaseModel]:
     for part in loc:
-        inner = _models(found.model_fields[str(part)].annotation) if part in found.model_fields else []
-        found = inner[0] if inner else found
-    return found  # type: ignore[no-any-return]
+        inner_models = _models(model.model_fields[str(part)].annotation) if part in model.model_fields else []
+        model = inner_models[0] if inner_models else model
+    return model  # type: ignore[no-any-return]
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

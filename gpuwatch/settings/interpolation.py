@@ -53,9 +53,9 @@ def resolve(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
     if not isinstance(watches, list):
         return ResolvedSettings(tree, (), frozenset(), ())
     reader = _ReferenceReader(sources)
-    found = [reader.watch(watch, index) for index, watch in enumerate(watches)]
+    resolved_watches = [reader.watch(watch, index) for index, watch in enumerate(watches)]
     return ResolvedSettings(
-        {**tree, "watch": found}, tuple(reader.faults), frozenset(reader.outside), tuple(reader.files)
+        {**tree, "watch": resolved_watches}, tuple(reader.faults), frozenset(reader.outside), tuple(reader.files)
     )
 
 
@@ -81,24 +81,24 @@ class _ReferenceReader:
         launch = watch.get("launch") if isinstance(watch, dict) else None
         if not isinstance(launch, dict):
             return watch
-        here: Loc = ("watch", index, "launch")
-        found = dict(launch)
-        self._each(found, "env", here, lambda _: check_value)
-        self._each(found, "registry", here, {"password": check_word}.get)
+        loc: Loc = ("watch", index, "launch")
+        resolved = dict(launch)
+        self._resolve_table(resolved, "env", loc, lambda _: check_value)
+        self._resolve_table(resolved, "registry", loc, {"password": check_word}.get)
         for hook in HOOKS:
-            self._each(found, hook, here, {"url": check_url, "secret": check_secret}.get)
-        self._onstart(found, here)
-        self._ssh_key(found, here)
-        return {**watch, "launch": found}
+            self._resolve_table(resolved, hook, loc, {"url": check_url, "secret": check_secret}.get)
+        self._onstart(resolved, loc)
+        self._ssh_key(resolved, loc)
+        return {**watch, "launch": resolved}
 
-    def _each(
-        self, launch: dict[str, Any], key: str, here: Loc, check_of: Callable[[str], Callable[[str], str] | None]
+    def _resolve_table(
+        self, launch: dict[str, Any], key: str, loc: Loc, check_of: Callable[[str], Callable[[str], str] | None]
     ) -> None:
         """Replace the references in one table of a launch."""
         table = launch.get(key)
         if isinstance(table, dict):
             launch[key] = {
-                name: self._text(value, (*here, key, name), check)
+                name: self._text(value, (*loc, key, name), check)
                 if (check := check_of(name)) and is_reference(value)
                 else value
                 for name, value in table.items()
@@ -114,25 +114,25 @@ class _ReferenceReader:
             return f"https://{_PLACEHOLDER}" if loc[-1] == "url" else _PLACEHOLDER
 
     def _variable(self, name: str) -> str:
-        found = self._sources.env.get(name)
-        if not found and (found := self._sources.dotenv.get(name)):
+        text = self._sources.env.get(name)
+        if not text and (text := self._sources.dotenv.get(name)):
             self.files.append(str(self._sources.cwd / ".env"))
-        if not found:  # the name may be the secret itself, pasted by mistake: no log may show it
-            shown = name if _VARIABLE.fullmatch(name) else "the one named here"
-            raise ValueError(f"expected an environment variable with a value; {shown} is unset or empty")
-        return found
+        if not text:  # the name may be the secret itself, pasted by mistake: no log may show it
+            shown_name = name if _VARIABLE.fullmatch(name) else "the one named here"
+            raise ValueError(f"expected an environment variable with a value; {shown_name} is unset or empty")
+        return text
 
     def _file(self, name: str) -> str:
         path = self._path(name)
-        shown = path if name.startswith(("/", "~", ".")) else "the one named here"
+        shown_path = path if name.startswith(("/", "~", ".")) else "the one named here"
         try:
             text = secret_text(path)
         except ValueError as error:
-            raise ValueError(f"expected a text file; {shown} {error}") from None
+            raise ValueError(f"expected a text file; {shown_path} {error}") from None
         self.files.append(str(path))
         return text
 
-    def _onstart(self, launch: dict[str, Any], here: Loc) -> None:
+    def _onstart(self, launch: dict[str, Any], loc: Loc) -> None:
         """`onstart_file` becomes `onstart`; if both are set, `watch_rules` reports an error."""
         name = launch.get("onstart_file")
         if not isinstance(name, str) or not name.strip() or "onstart" in launch:
@@ -145,9 +145,9 @@ class _ReferenceReader:
             launch["onstart"] = check_self_destruct(script) if launch.get("self_destruct") is True else script
         except ValueError as error:
             text = str(error) if str(error).startswith("expected") else f"expected a script; {path} {error}"
-            self.faults.append(((*here, "onstart_file"), text))
+            self.faults.append(((*loc, "onstart_file"), text))
 
-    def _ssh_key(self, launch: dict[str, Any], here: Loc) -> None:
+    def _ssh_key(self, launch: dict[str, Any], loc: Loc) -> None:
         name = launch.get("ssh_key")
         if not isinstance(name, str) or not name.strip():
             return
@@ -155,7 +155,7 @@ class _ReferenceReader:
         launch["ssh_key"] = str(path)
         self.files.append(str(path))
         if not path.is_file() or not os.access(path, os.R_OK):
-            self.faults.append(((*here, "ssh_key"), f"expected a readable file; cannot read {path}"))
+            self.faults.append(((*loc, "ssh_key"), f"expected a readable file; cannot read {path}"))
 
     def _path(self, name: str) -> Path:
         try:

@@ -23,22 +23,22 @@ def read_job_file(path: Path) -> JobDefinition:
     Raises:
         SettingsError: it cannot be read, or is invalid; one line per error.
     """
-    sources = Sources(file=path, content=_bytes(path), given=(), env={}, cwd=Path.cwd())
+    sources = Sources(file=path, content=_read_bytes(path), external=(), env={}, cwd=Path.cwd())
     tree = {"name": path.stem, **parse_file(sources)}
-    found: list[tuple[Location, str]] = list(_wrong_resources(tree))
+    errors: list[tuple[Location, str]] = list(_wrong_resources(tree))
     table: JobFileTable | None = None
     try:
         table = JobFileTable.model_validate(tree)
     except ValidationError as error:
-        found += [one for one in validation_errors(error, JobFileTable) if one[0] not in {loc for loc, _ in found}]
+        errors += [one for one in validation_errors(error, JobFileTable) if one[0] not in {loc for loc, _ in errors}]
     script = None
     if table is not None and table.script is not None:
         try:
             script = _script(table.script, path.parent)
         except ValueError as error:
-            found.append((("script",), str(error)))
-    if found or table is None:
-        raise SettingsError([_line(loc, text, sources, tree) for loc, text in dict.fromkeys(found)])
+            errors.append((("script",), str(error)))
+    if errors or table is None:
+        raise SettingsError([_line(loc, text, sources, tree) for loc, text in dict.fromkeys(errors)])
     return table.value(script, str(path.resolve().parent))
 
 
@@ -50,10 +50,10 @@ def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> s
 
 def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:
     """Keys of a watch that do not describe an offer: the queue sets them."""
-    given = tree.get("resources")
-    if not isinstance(given, dict):
+    resources = tree.get("resources")
+    if not isinstance(resources, dict):
         return []
-    return [(("resources", key), unknown_key(key, RESOURCE_KEYS)) for key in given if key not in RESOURCE_KEYS]
+    return [(("resources", key), unknown_key(key, RESOURCE_KEYS)) for key in resources if key not in RESOURCE_KEYS]
 
 
 def _script(text: str, folder: Path) -> str:
@@ -61,23 +61,23 @@ def _script(text: str, folder: Path) -> str:
     if "\n" in text.strip() or text.startswith("#!"):
         return text
     try:
-        with (folder / text).open("rb") as opened:
-            found = opened.read(MAX_SCRIPT_BYTES + 1)
-        if len(found) > MAX_SCRIPT_BYTES:
+        with (folder / text).open("rb") as file:
+            content = file.read(MAX_SCRIPT_BYTES + 1)
+        if len(content) > MAX_SCRIPT_BYTES:
             raise ValueError("expected a script of at most 1 MB; let it download larger files")
-        return found.decode()
+        return content.decode()
     except OSError as error:
         raise ValueError(f"expected a script, or the path of its file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError("expected a script in UTF-8 text") from None
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as opened:
-            found = opened.read(MAX_FILE_BYTES + 1)
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise SettingsError([f"{path}: cannot read the file: {error.strerror}"]) from None
-    if len(found) > MAX_FILE_BYTES:
+    if len(content) > MAX_FILE_BYTES:
         raise SettingsError([f"{path}: expected a file of at most 4 MB"])
-    return found
+    return content

@@ -65,18 +65,18 @@ def _pilot(value: Any) -> Any:
         return value
     if not isinstance(value, str):
         raise ValueError('expected a share of the work or a duration in quotes, such as "1%" or "10m"')  # noqa: TRY004
-    found = _PERCENT.fullmatch(value.strip())
-    if found is None:
+    percent = _PERCENT.fullmatch(value.strip())
+    if percent is None:
         return PilotSpec(duration_s=parse_duration(value))
-    if not float(found[1]):
+    if not float(percent[1]):
         raise ValueError('expected a share above 0, such as "1%"')
-    return PilotSpec(share=float(found[1]) / 100)
+    return PilotSpec(share=float(percent[1]) / 100)
 
 
 def _one_or_many_files(value: Any) -> Any:
     """`"out/*"` alone, or a list of texts and tables."""
-    found = [value] if isinstance(value, (str, dict)) else value
-    return [{"source": one} if isinstance(one, str) else one for one in found] if isinstance(found, list) else found
+    files = [value] if isinstance(value, (str, dict)) else value
+    return [{"source": one} if isinstance(one, str) else one for one in files] if isinstance(files, list) else files
 
 
 def _env_value(value: Any) -> Any:
@@ -168,17 +168,17 @@ class ResourcesTable(WatchTable):
 
     @model_validator(mode="before")
     @classmethod
-    def _any_that_fits(cls, given: Any) -> Any:
+    def _all_fitting_gpus(cls, values: Any) -> Any:
         """Without `gpu`, every GPU of the catalogue with enough memory."""
-        if not isinstance(given, dict) or "gpu" in given:
-            return given
-        least = given.get("min_vram_gib")
-        if isinstance(least, bool) or not isinstance(least, (int, float, Decimal)):
+        if not isinstance(values, dict) or "gpu" in values:
+            return values
+        min_vram_gib = values.get("min_vram_gib")
+        if isinstance(min_vram_gib, bool) or not isinstance(min_vram_gib, (int, float, Decimal)):
             raise ValueError("expected gpu, or min_vram_gib to accept any GPU with that memory")  # noqa: TRY004
-        fitting = [one.name for one in catalog().gpus() if (one.memory_gib or 0) >= float(least)]
-        if not fitting:
-            raise ValueError(f"no GPU has {least} GiB; lower min_vram_gib, or raise gpu_count")
-        return given | {"gpu": fitting}
+        gpus = [gpu.name for gpu in catalog().gpus() if (gpu.memory_gib or 0) >= float(min_vram_gib)]
+        if not gpus:
+            raise ValueError(f"no GPU has {min_vram_gib} GiB; lower min_vram_gib, or raise gpu_count")
+        return values | {"gpu": gpus}
 
 
 class JobFileTable(Table):
@@ -233,7 +233,7 @@ class JobFileTable(Table):
     )
 
     @model_validator(mode="after")
-    def _does_something(self) -> JobFileTable:
+    def _has_work(self) -> JobFileTable:
         if (self.command is None) == (self.script is None):
             raise ValueError("expected either command or script")
         sources = [one.source for one in self.inputs if is_remote(one.source)]
@@ -284,17 +284,17 @@ class JobFileTable(Table):
         )
 
     def _watch(self) -> Watch:
-        given = self.resources.model_dump(include=set(RESOURCE_KEYS), exclude_unset=True)
-        given = {key: getattr(self.resources, key) for key in given} | {"gpu": self.resources.gpu}
-        if "available_for" in given:  # already parsed as a duration
-            given["available_for"] = f"{given['available_for']}s"
+        resources = self.resources.model_dump(include=set(RESOURCE_KEYS), exclude_unset=True)
+        resources = {key: getattr(self.resources, key) for key in resources} | {"gpu": self.resources.gpu}
+        if "available_for" in resources:  # already parsed as a duration
+            resources["available_for"] = f"{resources['available_for']}s"
         table = WatchTable(
             name=WATCH_PREFIX + self.name,
             max_price=HIGHEST_USD,
             action=self.action,
             active=self.active,
             require=self.require,
-            **given,
+            **resources,
         )
         return _with_launch(table.value(), self.image)
 

@@ -19,9 +19,9 @@ _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "
 
 def json_schema() -> dict[str, Any]:
     """The schema, ready for JSON."""
-    found: dict[str, Any] = _tidied(Root.model_json_schema())
-    found["title"] = "gpuwatch"
-    settings = found["properties"]
+    schema: dict[str, Any] = _simplified(Root.model_json_schema())
+    schema["title"] = "gpuwatch"
+    settings = schema["properties"]
     settings["timezone"]["enum"] = sorted(available_timezones())
     settings["providers"] |= {
         "properties": {name: _provider(name) for name in providers.names()},
@@ -32,31 +32,31 @@ def json_schema() -> dict[str, Any]:
         | {name: _channel(name) for name in notifiers.names()},
         "additionalProperties": False,
     }
-    found["$defs"]["WatchTable"]["oneOf"] = _limits()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    schema["$defs"]["WatchTable"]["oneOf"] = _limits()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _limits() -> list[dict[str, Any]]:
     """Exactly one limit is required; alerts whose condition is itself a limit need none."""
     limited = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
-    is_news = [{"required": [key]} for key in WITHOUT_LIMIT]
-    return [*limited, {"not": {"anyOf": limited}, "anyOf": is_news, "properties": {"action": {"const": "alert"}}}]
+    without_limit = [{"required": [key]} for key in WITHOUT_LIMIT]
+    return [*limited, {"not": {"anyOf": limited}, "anyOf": without_limit, "properties": {"action": {"const": "alert"}}}]
 
 
 def job_json_schema() -> dict[str, Any]:
     """The schema of a job file, ready for JSON."""
     from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 - the daemon needs neither
 
-    found: dict[str, Any] = _tidied(JobFileTable.model_json_schema())
-    found["title"] = "gpuwatch job"
-    found["required"] = [key for key in found["required"] if key != "name"]  # default: the file name
-    resources = found["$defs"]["ResourcesTable"]
+    schema: dict[str, Any] = _simplified(JobFileTable.model_json_schema())
+    schema["title"] = "gpuwatch job"
+    schema["required"] = [key for key in schema["required"] if key != "name"]  # default: the file name
+    resources = schema["$defs"]["ResourcesTable"]
     resources["properties"] = {key: one for key, one in resources["properties"].items() if key in RESOURCE_KEYS}
     resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
     resources.pop("required", None)
-    found["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
-    _drop_unused(found)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    schema["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
+    _drop_unused(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _drop_unused(schema: dict[str, Any]) -> None:
@@ -88,23 +88,23 @@ def _channel(name: str) -> dict[str, Any]:
 
 def _options(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
     """One table of options. A required secret is optional here: it usually comes from the environment."""
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         "type": "object",
         "properties": {spec.name: _option(spec) for spec in specs},
         "additionalProperties": False,
     }
-    needed = [spec.name for spec in specs if spec.needed and not spec.secret]
-    return found | ({"required": needed} if needed else {})
+    required = [spec.name for spec in specs if spec.needed and not spec.secret]
+    return table | ({"required": required} if required else {})
 
 
 def _option(spec: OptionSpec) -> dict[str, Any]:
-    word: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
+    text: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
     if spec.is_url:
-        word["format"] = "uri"
+        text["format"] = "uri"
     bounds = {key: value for key, value in (("minimum", spec.least), ("maximum", spec.most)) if value is not None}
     kinds: dict[str, dict[str, Any]] = {
-        "text": word,
-        "texts": {"anyOf": [word, {"type": "array", "items": word, "minItems": 0 if spec.default == () else 1}]},
+        "text": text,
+        "texts": {"anyOf": [text, {"type": "array", "items": text, "minItems": 0 if spec.default == () else 1}]},
         "id": {"type": ["string", "integer"]},
         "ids": {"type": "array", "items": {"type": ["string", "integer"]}},
         "number": {"type": "number"} | bounds,
@@ -116,28 +116,28 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
             "additionalProperties": False,
         },
     }
-    found = {**kinds[spec.kind], "description": spec.about}
+    schema = {**kinds[spec.kind], "description": spec.about}
     if spec.default is not None:
-        found["default"] = list(spec.default) if isinstance(spec.default, tuple) else spec.default
-    return found | ({"writeOnly": True} if spec.secret else {})
+        schema["default"] = list(spec.default) if isinstance(spec.default, tuple) else spec.default
+    return schema | ({"writeOnly": True} if spec.secret else {})
 
 
-def _tidied(node: Any) -> Any:
+def _simplified(node: Any) -> Any:
     """pydantic's schema with limits as JSON Schema keywords, without null (TOML has none), defaults as in a file."""
     if isinstance(node, list):
-        return [_tidied(one) for one in node if one != {"type": "null"}]
+        return [_simplified(one) for one in node if one != {"type": "null"}]
     if not isinstance(node, dict):
         return node
-    found: dict[str, Any] = {_KEYWORDS.get(str(key), str(key)): _tidied(value) for key, value in node.items()}
-    if len(found.get("anyOf", ())) == 1:
-        found = found.pop("anyOf")[0] | found
-    if "default" in found:
-        found["default"] = _default(found)
-        if found["default"] is None or "$ref" in found:
-            del found["default"]
-    if "properties" in found:  # titles would only repeat the keys
-        found["properties"] = {key: _untitled(one) for key, one in found["properties"].items()}
-    return found
+    tidied: dict[str, Any] = {_KEYWORDS.get(str(key), str(key)): _simplified(value) for key, value in node.items()}
+    if len(tidied.get("anyOf", ())) == 1:
+        tidied = tidied.pop("anyOf")[0] | tidied
+    if "default" in tidied:
+        tidied["default"] = _default(tidied)
+        if tidied["default"] is None or "$ref" in tidied:
+            del tidied["default"]
+    if "properties" in tidied:  # titles would only repeat the keys
+        tidied["properties"] = {key: _untitled(one) for key, one in tidied["properties"].items()}
+    return tidied
 
 
 def _default(node: dict[str, Any]) -> Any:
@@ -149,7 +149,7 @@ def _default(node: dict[str, Any]) -> Any:
 
 
 def _untitled(node: Any) -> Any:
-    found = {key: value for key, value in node.items() if key != "title"}
-    if "anyOf" in found:  # applies to the list; it is placed next to both
-        found = {key: value for key, value in found.items() if key not in {"minLength", "maxLength"}}
-    return found
+    untitled = {key: value for key, value in node.items() if key != "title"}
+    if "anyOf" in untitled:  # applies to the list; it is placed next to both
+        untitled = {key: value for key, value in untitled.items() if key not in {"minLength", "maxLength"}}
+    return untitled

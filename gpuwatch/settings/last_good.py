@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.own_file import read_own, write_own
+from gpuwatch.settings.own_file import read_private_file, write_private_file
 from gpuwatch.settings.secrets import state_folder, without_secrets
 
 FILE = "last-settings.bin"
@@ -18,14 +18,14 @@ def store_last_good(settings: Settings, env: Mapping[str, str]) -> None:
     folder = state_folder(env)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_own(folder / FILE, msgspec.msgpack.encode(without_secrets(settings)))
+        write_private_file(folder / FILE, msgspec.msgpack.encode(without_secrets(settings)))
     except (OSError, TypeError, ValueError):
         return
 
 
 def load_last_good(env: Mapping[str, str]) -> Settings | None:
     """The stored settings; None: none, or stored by a gpuwatch version with another format."""
-    body = read_own(state_folder(env) / FILE)
+    body = read_private_file(state_folder(env) / FILE)
     if body is None:
         return None
     try:

@@ -14,7 +14,7 @@ from gpuwatch.settings.cache import CachedSettings, cache_key, load_cached, stor
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
+from gpuwatch.settings.secrets import are_in_file, database_url, secrets_in, with_secrets, without_secrets
 from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues, collect, merge, parse_file
 from gpuwatch.settings.warnings import log_warnings
 
@@ -62,23 +62,23 @@ def load_for_stopping(
     unreadable: UnreadableValues = []
     sources = collect(config, env, cwd, unreadable=unreadable)
     tree, origins = merge(parse_file(sources), sources, unreadable)
-    found = load_best_effort(tree, sources, origins, unreadable)
-    return _with_secrets(found.settings, found.resolved, sources, origins), found.lines
+    valid = load_best_effort(tree, sources, origins, unreadable)
+    return _with_secrets(valid.settings, valid.resolved, sources, origins), valid.lines
 
 
-def likely_store(
+def probable_store_url(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> str | None:
     """The probable address of the store if the file is not TOML; None: unknown. For reading only."""
     try:
         sources = collect(config, env, cwd, unreadable=[])
-        named = [one.text for one in sources.given if one.path == ("database_url",)]
-        return database_url(named[-1] if named else _named_in(sources.content), sources.env, sources.cwd)
+        urls = [one.text for one in sources.external if one.path == ("database_url",)]
+        return database_url(urls[-1] if urls else _database_line(sources.content), sources.env, sources.cwd)
     except (SettingsError, ValueError):
         return None
 
 
-def _named_in(content: bytes) -> str:
+def _database_line(content: bytes) -> str:
     """The address from the one line that sets it, above the first table. Raises ValueError."""
     import tomllib  # noqa: PLC0415
 
@@ -119,35 +119,35 @@ def from_flags(  # noqa: PLR0913 - one argument per flag of the command
         UsageError: a flag is invalid.
         SettingsError: the file or the environment is invalid.
     """
-    watch = _watch_of_flags(gpu, max_price, count, spot, providers)
+    watch = _flag_watch(gpu, max_price, count, spot, providers)
     sources = collect(config, env)
-    given = tuple(one for one in sources.given if one.path[0] != "watch")
+    external = tuple(one for one in sources.external if one.path[0] != "watch")
     try:
-        return _resolve(msgspec.structs.replace(sources, given=given), (), {"watch": [watch]})
+        return _resolve(msgspec.structs.replace(sources, external=external), (), {"watch": [watch]})
     except SettingsError as error:
-        mine = [fault.partition(": watch ")[2] for fault in error.faults if ": watch " in fault]
-        if not mine:
+        flag_faults = [fault.partition(": watch ")[2] for fault in error.faults if ": watch " in fault]
+        if not flag_faults:
             raise
-        raise UsageError("\n".join(_flag_error(fault) for fault in mine)) from None
+        raise UsageError("\n".join(_flag_error(fault) for fault in flag_faults)) from None
 
 
 def _resolve(
     sources: Sources, known_spellings: Collection[str], extra: dict[str, Any], recorded_places: Collection[str] = ()
 ) -> Settings:
     name = cache_key(sources, repr((extra, sorted(recorded_places))).encode(), known_spellings)
-    kept = load_cached(name, sources.env)
-    if kept is not None:
-        tree, origins = merge(parse_file(sources) if kept.needs_file else {}, sources)
+    cached = load_cached(name, sources.env)
+    if cached is not None:
+        tree, origins = merge(parse_file(sources) if cached.needs_file else {}, sources)
         resolved = resolve(tree, sources)
         if not resolved.faults:
-            return _with_secrets(kept.settings, resolved, sources, origins)
+            return _with_secrets(cached.settings, resolved, sources, origins)
     tree, origins = merge(parse_file(sources) | extra, sources)
     resolved = resolve(tree, sources)
     from gpuwatch.settings.validate import validate  # noqa: PLC0415 - pydantic, only if something changed
 
     settings = validate(resolved, sources, origins, known_spellings, recorded_places)
     secrets = secrets_in(resolved.tree)
-    store_cached(name, sources.env, CachedSettings(without_secrets(settings), from_file(secrets, origins)))
+    store_cached(name, sources.env, CachedSettings(without_secrets(settings), are_in_file(secrets, origins)))
     return _with_secrets(settings, resolved, sources, origins)
 
 
@@ -155,12 +155,12 @@ def _with_secrets(
     settings: Settings, resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]
 ) -> Settings:
     secrets = secrets_in(resolved.tree)
-    found = with_secrets(settings, secrets, sources, resolved.outside)
-    log_warnings(found, secrets, sources, origins, resolved)
-    return found
+    complete = with_secrets(settings, secrets, sources, resolved.outside)
+    log_warnings(complete, secrets, sources, origins, resolved)
+    return complete
 
 
-def _watch_of_flags(
+def _flag_watch(
     gpu: Sequence[str], max_price: str, count: str | None, spot: str | None, providers: Sequence[str] | None
 ) -> dict[str, Any]:
     from decimal import Decimal, InvalidOperation  # noqa: PLC0415
@@ -189,8 +189,8 @@ def _count(text: str) -> Any:
 
 def _flag_error(fault: str) -> str:
     """`"H100": max_price: expected …` → `--max-price: expected …`."""
-    _, _, rest = fault.rpartition('": ') if fault.count('": ') == 1 else fault.partition('": ')
-    key, _, text = rest.partition(": ")
+    _, _, message = fault.rpartition('": ') if fault.count('": ') == 1 else fault.partition('": ')
+    key, _, text = message.partition(": ")
     flag = {"gpu_count": "count", "providers": "provider", "max_price": "max-price", "name": "gpu"}
-    bare = key.split("[")[0].split(".")[0]
-    return f"--{flag.get(bare, bare)}: {text}"
+    key_name = key.split("[")[0].split(".")[0]
+    return f"--{flag.get(key_name, key_name)}: {text}"

@@ -25,13 +25,13 @@ OptionError = tuple[str, str]  # the key, empty for the table itself; what was e
 
 def _windows(value: object) -> tuple[str, ...]:
     """Windows as in a watch's `active`: a text, a list, or a list as JSON. Raises ValueError."""
-    given = plain_json(EnvText(value)) if isinstance(value, str) and value.strip().startswith("[") else value
-    found = [given] if isinstance(given, str) else given
-    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+    raw = plain_json(EnvText(value)) if isinstance(value, str) and value.strip().startswith("[") else value
+    windows = [raw] if isinstance(raw, str) else raw
+    if not isinstance(windows, list | tuple) or not all(isinstance(one, str) for one in windows):
         raise ValueError('expected a list of windows, such as ["22:00-08:00"]')
-    for one in found:
+    for one in windows:
         parse_window(one)
-    return tuple(found)
+    return tuple(windows)
 
 
 NOTIFY_OPTIONS = (
@@ -50,7 +50,7 @@ MIN_SEVERITY = OptionSpec(
     default=Severity.INFO.value,
     choices=tuple(severity.value for severity in Severity),
 )
-_EVERY_CHANNEL = (MIN_SEVERITY,)
+_COMMON_CHANNEL_OPTIONS = (MIN_SEVERITY,)
 
 # --- declarations -----------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ def specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
 
 def options_of(info: ProviderInfo | ChannelInfo) -> tuple[OptionSpec, ...]:
     """The declared keys of a table; for a channel, including those that all channels have."""
-    return (*info.options, *_EVERY_CHANNEL) if isinstance(info, ChannelInfo) else info.options
+    return (*info.options, *_COMMON_CHANNEL_OPTIONS) if isinstance(info, ChannelInfo) else info.options
 
 
 def spec_at(path: KeyPath) -> OptionSpec | None:
@@ -118,12 +118,12 @@ def secret_options(table: KeyPath) -> Iterator[KeyPath]:
 
 def secrets_of_options(tree: Mapping[str, Any]) -> dict[KeyPath, Option]:
     """The secret options that valid tables set."""
-    found: dict[KeyPath, Option] = {}
-    for table, given in _tables(tree):
+    secrets: dict[KeyPath, Option] = {}
+    for table, options in _tables(tree):
         for spec in specs_of(table):
-            if spec.secret and given.get(spec.name) is not None:
-                found[*table, spec.name] = read_option(spec, given[spec.name])
-    return found
+            if spec.secret and options.get(spec.name) is not None:
+                secrets[*table, spec.name] = read_option(spec, options[spec.name])
+    return secrets
 
 
 def secret_texts(options: Mapping[str, Option], table: KeyPath) -> list[str]:
@@ -134,24 +134,24 @@ def secret_texts(options: Mapping[str, Option], table: KeyPath) -> list[str]:
 
 def _tables(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
     for section in ("providers", "notify"):
-        named = tree.get(section)
-        for name, table in named.items() if isinstance(named, dict) else ():
-            own = table.get("options") if section == "providers" and isinstance(table, dict) else table
-            if isinstance(own, dict):
-                yield (section, name, *(["options"] if section == "providers" else [])), own
+        tables = tree.get(section)
+        for name, table in tables.items() if isinstance(tables, dict) else ():
+            options = table.get("options") if section == "providers" and isinstance(table, dict) else table
+            if isinstance(options, dict):
+                yield (section, name, *(["options"] if section == "providers" else [])), options
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
 def read_options(
-    info: ProviderInfo | ChannelInfo, given: Mapping[str, Any]
+    info: ProviderInfo | ChannelInfo, raw: Mapping[str, Any]
 ) -> tuple[dict[str, Option], list[OptionError]]:
     """Every option with its value or default, and the errors of the given ones."""
     specs = {spec.name: spec for spec in options_of(info)}
     values: dict[str, Option] = {spec.name: spec.default for spec in specs.values()}
     errors: list[OptionError] = []
-    for key, value in given.items():
+    for key, value in raw.items():
         if key not in specs:
             errors.append((key, unknown_key(key, specs)))
             continue
@@ -159,7 +159,7 @@ def read_options(
             values[key] = read_option(specs[key], value)
         except ValueError as error:
             errors.append((key, str(error)))
-    missing = [spec for spec in info.options if spec.needed and given.get(spec.name) is None]
+    missing = [spec for spec in info.options if spec.needed and raw.get(spec.name) is None]
     errors += [(spec.name, f"required key is missing; expected: {spec.about}") for spec in missing]
     if isinstance(info, ChannelInfo) and info.check is not None and not errors:
         try:
@@ -171,14 +171,14 @@ def read_options(
 
 def read_option(spec: OptionSpec, value: Any) -> Option:
     """One value, validated. Raises ValueError with what was expected."""
-    found = spec.parse(value) if spec.parse is not None else _READ[spec.kind](value, spec)
+    parsed = spec.parse(value) if spec.parse is not None else _READ[spec.kind](value, spec)
     if spec.check is not None:
-        spec.check(found)
-    return found
+        spec.check(parsed)
+    return parsed
 
 
 # What vast.ai's search, SkyPilot, dstack and a guess call the keys of a watch, where the nearest spelling is another.
-_ELSEWHERE: Final = {
+_COMMON_MISTAKES: Final = {
     **dict.fromkeys(("num_gpus", "gpus", "count", "gpu_num"), "gpu_count"),
     **dict.fromkeys(("gpu_name", "gpu_type", "accelerators", "accelerator"), "gpu"),
     **dict.fromkeys(("country", "countries", "geolocation", "zone", "zones", "location"), "regions"),
@@ -199,10 +199,10 @@ def unknown_key(key: str, known: Collection[str]) -> str:
         return f"unknown key; {key} belongs at the top, above the first [table]"
     from difflib import get_close_matches  # noqa: PLC0415 - only needed for an error
 
-    elsewhere = _ELSEWHERE.get(key.lower())
-    near = [elsewhere] if elsewhere in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
-    if near:
-        return f"unknown key; did you mean {near[0]}?"
+    known_elsewhere = _COMMON_MISTAKES.get(key.lower())
+    matches = [known_elsewhere] if known_elsewhere in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    if matches:
+        return f"unknown key; did you mean {matches[0]}?"
     return f"unknown key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"
 
 
@@ -228,15 +228,15 @@ def _id(value: Any, spec: OptionSpec) -> str:
 
 
 def _number(value: Any, spec: OptionSpec) -> float:
-    wrong = f"expected a {'whole number' if spec.kind == 'integer' else 'number'}{_bounds(spec)}"
+    error = f"expected a {'whole number' if spec.kind == 'integer' else 'number'}{_bounds(spec)}"
     try:
         number = float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
-        raise ValueError(wrong) from None
-    least, most = spec.least, spec.most
-    is_within = (least is None or number >= least) and (most is None or number <= most)
+        raise ValueError(error) from None
+    minimum, maximum = spec.least, spec.most
+    is_within = (minimum is None or number >= minimum) and (maximum is None or number <= maximum)
     if not math.isfinite(number) or not is_within or (spec.kind == "integer" and number != int(number)):
-        raise ValueError(wrong)
+        raise ValueError(error)
     return number
 
 
@@ -251,10 +251,10 @@ def _bounds(spec: OptionSpec) -> str:
 
 
 def _switch(value: Any, _spec: OptionSpec) -> bool:
-    found = {"true": True, "false": False}.get(str(value).lower()) if isinstance(value, bool | str) else None
-    if found is None:
+    parsed = {"true": True, "false": False}.get(str(value).lower()) if isinstance(value, bool | str) else None
+    if parsed is None:
         raise ValueError("expected true or false")
-    return found
+    return parsed
 
 
 _READ: Mapping[str, Callable[[Any, OptionSpec], Option]] = {

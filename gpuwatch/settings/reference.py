@@ -45,13 +45,13 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def setting_rows() -> list[SettingRow]:
     """All settings except those of a watch, with every installed provider and channel."""
-    found = list(_rows(Root, (), ("providers", "notify", "watch")))
-    found += _declared_rows(("notify",), NOTIFY_OPTIONS)
+    rows = list(_rows(Root, (), ("providers", "notify", "watch")))
+    rows += _declared_rows(("notify",), NOTIFY_OPTIONS)
     for name in notifiers.names():
-        found += _declared_rows(("notify", name), options_of(notifiers.info(name)))
+        rows += _declared_rows(("notify", name), options_of(notifiers.info(name)))
     for name in providers.names():
-        found += _provider_rows(name)
-    return found
+        rows += _provider_rows(name)
+    return rows
 
 
 def watch_rows() -> list[SettingRow]:
@@ -61,15 +61,15 @@ def watch_rows() -> list[SettingRow]:
 
 def model_in(field: FieldInfo) -> type[BaseModel] | None:
     """The table of a field, if the field can be nothing else."""
-    found = [kind for kind in _parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    models = [kind for kind in _union_parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return (
-        found[0]
-        if found and found[0].__name__ not in {"CommissionTable", "GpuCount", "HookTable", "TokenTable"}
+        models[0]
+        if models and models[0].__name__ not in {"CommissionTable", "GpuCount", "HookTable", "TokenTable"}
         else None
     )
 
 
-def shown(value: Any) -> str:
+def toml_text(value: Any) -> str:
     """A default as a file spells it."""
     if value is None or value in ((), {}):
         return ""
@@ -87,18 +87,18 @@ def shown(value: Any) -> str:
     return f'"{value}"'
 
 
-def _rows(model: type[BaseModel], path: KeyPath, without: tuple[str, ...]) -> Iterator[SettingRow]:
+def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> Iterator[SettingRow]:
     for name, field in model.model_fields.items():
-        if name in without:
+        if name in excluded:
             continue
         inner = model_in(field)
         if inner is not None:
             yield from _rows(inner, (*path, name), ())
         else:
-            default = "" if field.is_required() else shown(field.get_default(call_default_factory=True))
-            own = (*path, name)
+            default = "" if field.is_required() else toml_text(field.get_default(call_default_factory=True))
+            own_path = (*path, name)
             yield SettingRow(
-                path=own,
+                path=own_path,
                 default=default,
                 text=field.description or "",
                 needed=field.is_required(),
@@ -107,24 +107,24 @@ def _rows(model: type[BaseModel], path: KeyPath, without: tuple[str, ...]) -> It
 
 
 def _provider_rows(name: str) -> Iterator[SettingRow]:
-    own = provider_defaults(name)
+    defaults = provider_defaults(name)
     for row in _rows(ProviderTable, ("providers", name), ("options",)):
-        yield msgspec.structs.replace(row, default=own.get(row.path[-1], row.default))
+        yield msgspec.structs.replace(row, default=defaults.get(row.path[-1], row.default))
     yield from _declared_rows(("providers", name, "options"), providers.info(name).options)
 
 
 def _declared_rows(table: KeyPath, specs: tuple[OptionSpec, ...]) -> Iterator[SettingRow]:
     for spec in specs:
-        default = "" if spec.default is None else _spelled(spec.default)
+        default = "" if spec.default is None else _option_text(spec.default)
         path = (*table, spec.name)
         yield SettingRow(path=path, default=default, text=spec.about, needed=spec.needed, secret=spec.secret)
 
 
-def _spelled(value: Option) -> str:
+def _option_text(value: Option) -> str:
     """An option's default as a file spells it: numbers are not durations here."""
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{one}"' for one in value) + "]"
-    return f"{value:g}" if isinstance(value, float) else shown(value)
+    return f"{value:g}" if isinstance(value, float) else toml_text(value)
 
 
 def provider_defaults(name: str) -> dict[str, str]:
@@ -134,14 +134,14 @@ def provider_defaults(name: str) -> dict[str, str]:
     return {
         "enabled": str(info.on_by_default).lower(),
         "base_url": f'"{info.base_url}"',
-        "poll_every": shown(info.poll_every_s),
-        "min_billing": shown(info.billing.minimum_s),
+        "poll_every": toml_text(info.poll_every_s),
+        "min_billing": toml_text(info.billing.minimum_s),
         "commission": rate if mode == "on_top" else f'{{ rate = {rate}, mode = "{mode}" }}',
         "search_interval": f'"{format_duration(info.search_interval_s)}"',
         "rows_per_day": str(info.rows_per_day),
     }
 
 
-def _parts(annotation: Any) -> list[Any]:
-    inner = getattr(annotation, "__args__", ())
-    return [annotation] if not inner else [part for one in inner for part in _parts(one)]
+def _union_parts(annotation: Any) -> list[Any]:
+    inner_types = getattr(annotation, "__args__", ())
+    return [annotation] if not inner_types else [part for one in inner_types for part in _union_parts(one)]

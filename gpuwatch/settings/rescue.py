@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.best_effort import load_best_effort, removed, switched_off
+from gpuwatch.settings.best_effort import load_best_effort, with_disabled, without_part
 from gpuwatch.settings.damaged_toml import readable_part
 from gpuwatch.settings.interpolation import resolve
 from gpuwatch.settings.last_good import load_last_good
@@ -27,7 +27,7 @@ from gpuwatch.settings.sources import Sources, UnreadableValues, collect, merge,
 
 _Table = TypeVar("_Table")
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
-_ALL: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them
+_ALL_TABLES: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them
 _NO_FILE = os.devnull  # an empty settings file
 
 
@@ -53,64 +53,66 @@ def load_for_rescue(
     except SettingsError as error:
         lines += error.faults
         sources = collect(_NO_FILE, env, cwd, unreadable=unreadable)
-    last = load_last_good(sources.env)
-    tree, damaged = ({}, _ALL) if lines else _parsed(sources, lines)
-    whole, origins = merge(tree, sources, unreadable)
-    secrets = secrets_in(resolve(whole, sources).tree)
-    kept = _without_damaged(whole, damaged)
-    place = {"database_url": last.database_url} if last is not None and last.database_url else {}
+    last_good = load_last_good(sources.env)
+    tree, damaged = ({}, _ALL_TABLES) if lines else _parse_readable(sources, lines)
+    merged, origins = merge(tree, sources, unreadable)
+    secrets = secrets_in(resolve(merged, sources).tree)
+    undamaged = _without_damaged(merged, damaged)
+    database_url = {"database_url": last_good.database_url} if last_good is not None and last_good.database_url else {}
     try:
-        found = load_best_effort(place | kept, sources, origins, unreadable)
+        usable = load_best_effort(database_url | undamaged, sources, origins, unreadable)
     except SettingsError:  # the address of the database is invalid
-        found = load_best_effort(kept | place, sources, origins, unreadable)
-    settings = with_secrets(found.settings, secrets_in(found.resolved.tree), sources, found.resolved.outside)
-    lines += found.lines
-    if last is not None:
-        settings = _completed(settings, _harmless_last(last, secrets, sources), lines)
+        usable = load_best_effort(undamaged | database_url, sources, origins, unreadable)
+    settings = with_secrets(usable.settings, secrets_in(usable.resolved.tree), sources, usable.resolved.outside)
+    lines += usable.lines
+    if last_good is not None:
+        settings = _with_last_good(settings, _last_alert_only(last_good, secrets, sources), lines)
     return RescueSettings(settings, tuple(lines))
 
 
-def _parsed(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damaged]:
+def _parse_readable(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damaged]:
     """The file's tables, and the tables that lost a line."""
     try:
         return parse_file(sources), frozenset()
     except SettingsError as error:
         lines += error.faults
-    part = readable_part(sources.content.decode("utf-8-sig", "replace"))
-    numbers = ", ".join(map(str, part.lines[:10])) + (", …" if len(part.lines) > 10 else "")
+    readable = readable_part(sources.content.decode("utf-8-sig", "replace"))
+    numbers = ", ".join(map(str, readable.lines[:10])) + (", …" if len(readable.lines) > 10 else "")
     lines.append(f"{sources.shown}: unreadable tables are ignored (line {numbers})")
-    return part.tree, part.damaged
+    return readable.tree, readable.damaged
 
 
 def _without_damaged(tree: dict[str, Any], damaged: _Damaged) -> dict[str, Any]:
     """A table that lost a line may no longer mean what its owner wrote, so it is ignored completely."""
     for table in damaged:
         if table[:1] == ("providers",):
-            tree = switched_off(tree, table)
+            tree = with_disabled(tree, table)
         elif table:
-            tree = removed(tree, table)
+            tree = without_part(tree, table)
     return tree
 
 
-def _harmless_last(last: Settings, secrets: Mapping[KeyPath, Any], sources: Sources) -> Settings:
+def _last_alert_only(last_good: Settings, secrets: Mapping[KeyPath, Any], sources: Sources) -> Settings:
     """The earlier settings with the current secrets; what their launches would have run is unknown."""
-    watches = tuple(msgspec.structs.replace(watch, action=Action.ALERT) for watch in last.watches)
-    alone = msgspec.structs.replace(last, watches=())
-    return msgspec.structs.replace(with_secrets(alone, secrets, sources), watches=watches)
+    watches = tuple(msgspec.structs.replace(watch, action=Action.ALERT) for watch in last_good.watches)
+    without_watches = msgspec.structs.replace(last_good, watches=())
+    return msgspec.structs.replace(with_secrets(without_watches, secrets, sources), watches=watches)
 
 
-def _completed(now: Settings, last: Settings, lines: list[str]) -> Settings:
+def _with_last_good(current: Settings, last_good: Settings, lines: list[str]) -> Settings:
     """The ignored parts, with their last valid values."""
-    providers = now.providers | _missing("[providers.{}]", now.providers, last.providers, lines)
-    channels = now.channels | _missing("[notify.{}]", now.channels, last.channels, lines)
-    known = {watch.name: watch for watch in now.watches}
-    watches = _missing('watch "{}"', known, {watch.name: watch for watch in last.watches}, lines)
+    providers = current.providers | _missing("[providers.{}]", current.providers, last_good.providers, lines)
+    channels = current.channels | _missing("[notify.{}]", current.channels, last_good.channels, lines)
+    current_watches = {watch.name: watch for watch in current.watches}
+    watches = _missing('watch "{}"', current_watches, {watch.name: watch for watch in last_good.watches}, lines)
     return msgspec.structs.replace(
-        now, providers=providers, channels=channels, watches=(*now.watches, *watches.values())
+        current, providers=providers, channels=channels, watches=(*current.watches, *watches.values())
     )
 
 
-def _missing(named: str, now: Mapping[str, _Table], last: Mapping[str, _Table], lines: list[str]) -> dict[str, _Table]:
-    found = {name: table for name, table in last.items() if name not in now}
-    lines += [f"{named.format(name)} keeps its last valid settings" for name in found]
-    return found
+def _missing(
+    template: str, current: Mapping[str, _Table], last_good: Mapping[str, _Table], lines: list[str]
+) -> dict[str, _Table]:
+    missing = {name: table for name, table in last_good.items() if name not in current}
+    lines += [f"{template.format(name)} keeps its last valid settings" for name in missing]
+    return missing

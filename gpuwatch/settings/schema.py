@@ -23,8 +23,8 @@ _DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg")
 def _database_url(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise ValueError("expected text in quotes")
-    scheme, found, rest = value.strip().partition("://")
-    if not found or scheme not in _DATABASES:
+    scheme, separator, rest = value.strip().partition("://")
+    if not separator or scheme not in _DATABASES:
         raise ValueError('expected "sqlite:///file.db" or "postgresql+psycopg://user@host/name"')
     if scheme.startswith("sqlite") and (not rest.startswith("/") or rest.split("?")[0] in {"/", "/:memory:"}):
         raise ValueError('expected a file: "sqlite:///gpuwatch.db", or "sqlite:////var/lib/gpuwatch.db"')
@@ -50,10 +50,10 @@ def _commission(value: Any) -> Any:
 
 
 def _rate(value: Any) -> Decimal:
-    found = number(value)
-    if not 0 <= found <= 10:
+    rate = number(value)
+    if not 0 <= rate <= 10:
         raise ValueError("expected a fraction of the listed price, from 0 to 10: 0.20 is 20 %")
-    return found
+    return rate
 
 
 def _heartbeat_url(value: Any) -> str | None:
@@ -204,7 +204,7 @@ class Root(Table):
 
 
 def _sweep(value: Any) -> float:
-    found = seconds(value)
-    if found < 1:
+    interval_s = seconds(value)
+    if interval_s < 1:
         raise ValueError('expected "auto", or a duration of at least 1s')
-    return found
+    return interval_s

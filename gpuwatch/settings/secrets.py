@@ -23,11 +23,11 @@ from gpuwatch.settings.options import (
     secret_texts,
     secrets_of_options,
 )
-from gpuwatch.settings.sources import ExternalValue, Sources, from_outside
+from gpuwatch.settings.sources import ExternalValue, Sources, is_external
 from gpuwatch.settings.web import web_tokens
 
 # The keys of a launch that are secret, may hold a secret, or are read again at every start.
-_OF_A_LAUNCH: tuple[KeyPath, ...] = (
+_LAUNCH_SECRETS: tuple[KeyPath, ...] = (
     ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
 )  # fmt: skip
 _WithOptions = TypeVar("_WithOptions", ProviderSettings, ChannelSettings)
@@ -47,17 +47,17 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
     names = providers if isinstance(providers, dict) else ()
     keys = [("providers", name, key) for name in names for key in _KEYS]
     paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *WEB_SECRETS, *keys]
-    found = {path: _at(tree, path) for path in paths}
+    secrets = {path: _value_at(tree, path) for path in paths}
     for index, watch in enumerate(_watches(tree)):
-        for key in _OF_A_LAUNCH:
-            found["watch", str(index), "launch", *key] = _at(watch, ("launch", *key))
-    return {path: _plain(path, value) for path, value in found.items() if value} | secrets_of_options(tree)
+        for key in _LAUNCH_SECRETS:
+            secrets["watch", str(index), "launch", *key] = _value_at(watch, ("launch", *key))
+    return {path: _plain(path, value) for path, value in secrets.items() if value} | secrets_of_options(tree)
 
 
-def from_file(secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue]) -> bool:
+def are_in_file(secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue]) -> bool:
     """Does the file contain a secret? Then every start must parse it."""
     return any(
-        not from_outside(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
+        not is_external(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
     )
 
 
@@ -112,16 +112,16 @@ def with_secrets(
 def secret_values(settings: Settings) -> list[str]:
     """Every secret of the settings, to redact in all texts."""
     web = settings.web
-    found: list[str | None] = [settings.heartbeat_url, web.password_hash, *(one.token for one in web.tokens)]
+    secrets: list[str | None] = [settings.heartbeat_url, web.password_hash, *(one.token for one in web.tokens)]
     for name, provider in settings.providers.items():
-        found += [
+        secrets += [
             provider.api_key,
             provider.previous_api_key,
             *secret_texts(provider.options, ("providers", name, "options")),
         ]
     for name, channel in settings.channels.items():
-        found += secret_texts(channel.options, ("notify", name))
-    return [secret for secret in (*found, *_launch_secrets(settings)) if secret]
+        secrets += secret_texts(channel.options, ("notify", name))
+    return [secret for secret in (*secrets, *_launch_secrets(settings)) if secret]
 
 
 def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
@@ -144,39 +144,41 @@ def state_folder(env: Mapping[str, str]) -> Path:
 
 
 def _launch_secrets(settings: Settings) -> list[str | None]:
-    found: list[str | None] = []
+    secrets: list[str | None] = []
     for watch in settings.watches:
         launch = watch.launch or LaunchSpec()
-        found += [value for name, value in launch.env.items() if looks_secret(name, value) or name in launch.secret_env]
-        found.append(launch.registry.password if launch.registry else None)
+        secrets += [
+            value for name, value in launch.env.items() if may_be_secret(name, value) or name in launch.secret_env
+        ]
+        secrets.append(launch.registry.password if launch.registry else None)
         for hook in filter(None, (launch.on_running, launch.before_stop, launch.on_ended)):
-            found += [hook.url, hook.secret]
-    return found
+            secrets += [hook.url, hook.secret]
+    return secrets
 
 
-def looks_secret(name: str, value: str) -> bool:
+def may_be_secret(name: str, value: str) -> bool:
     """May this variable of a launch be a secret? Decided by its name, or the length of its value."""
-    return secret_name(name) or len(value) >= _PLAIN_ENV_LENGTH
+    return has_secret_name(name) or len(value) >= _PLAIN_ENV_LENGTH
 
 
-def secret_name(name: str) -> bool:
+def has_secret_name(name: str) -> bool:
     """Does the name of this variable suggest a secret?"""
     return _SECRET_NAME.search(name) is not None
 
 
-def _with_options(one: _WithOptions, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _WithOptions:
+def _with_options(settings: _WithOptions, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _WithOptions:
     """Its secret options as in `secrets`, None if missing; the others do not change."""
-    found = {path[-1]: secrets.get(path) for path in secret_options(table)}
-    return msgspec.structs.replace(one, options={**one.options, **found}) if found else one
+    values = {path[-1]: secrets.get(path) for path in secret_options(table)}
+    return msgspec.structs.replace(settings, options={**settings.options, **values}) if values else settings
 
 
 def _launch_without_secrets(watch: Watch) -> Watch:
     if watch.launch is None:
         return watch
     registry = watch.launch.registry
-    blank: dict[str, Any] = {"env": {}, "secret_env": (), "onstart": None, "ssh_key": None, **dict.fromkeys(HOOKS)}
-    blank["registry"] = registry and msgspec.structs.replace(registry, password=BLANK)
-    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **blank))
+    blanked: dict[str, Any] = {"env": {}, "secret_env": (), "onstart": None, "ssh_key": None, **dict.fromkeys(HOOKS)}
+    blanked["registry"] = registry and msgspec.structs.replace(registry, password=BLANK)
+    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **blanked))
 
 
 def _launch_with_secrets(
@@ -184,14 +186,14 @@ def _launch_with_secrets(
 ) -> Watch:
     if watch.launch is None:
         return watch
-    here = ("watch", str(index), "launch")
-    found: dict[str, Any] = {key: secrets.get((*here, key)) for key in ("onstart", "ssh_key", *HOOKS)}
-    found["env"] = secrets.get((*here, "env"), {})
-    found["secret_env"] = tuple(name for name in found["env"] if (*here, "env", name) in outside)
+    prefix = ("watch", str(index), "launch")
+    values: dict[str, Any] = {key: secrets.get((*prefix, key)) for key in ("onstart", "ssh_key", *HOOKS)}
+    values["env"] = secrets.get((*prefix, "env"), {})
+    values["secret_env"] = tuple(name for name in values["env"] if (*prefix, "env", name) in outside)
     registry = watch.launch.registry
-    password = secrets.get((*here, "registry", "password"), BLANK)
-    found["registry"] = registry and msgspec.structs.replace(registry, password=password)
-    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **found))
+    password = secrets.get((*prefix, "registry", "password"), BLANK)
+    values["registry"] = registry and msgspec.structs.replace(registry, password=password)
+    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **values))
 
 
 def _plain(path: KeyPath, value: Any) -> Any:
@@ -208,13 +210,13 @@ def _plain(path: KeyPath, value: Any) -> Any:
 
 
 def _watches(tree: Mapping[str, Any]) -> list[Any]:
-    found = tree.get("watch", [])
-    if isinstance(found, EnvText):
-        found = plain_json(found)
-    return found if isinstance(found, list) else []
+    watches = tree.get("watch", [])
+    if isinstance(watches, EnvText):
+        watches = plain_json(watches)
+    return watches if isinstance(watches, list) else []
 
 
-def _at(tree: Any, path: KeyPath) -> Any:
+def _value_at(tree: Any, path: KeyPath) -> Any:
     for part in path:
         tree = tree.get(part) if isinstance(tree, dict) else None
     return tree

@@ -44,70 +44,70 @@ def origins(
 ) -> tuple[str | None, list[Origin]]:
     """The settings file, and every setting with its origin. Raises SettingsError: the settings are invalid."""
     sources = collect(config, env, cwd)
-    tree, given = merge(parse_file(sources), sources)
+    tree, external = merge(parse_file(sources), sources)
     resolved = resolve(tree, sources)
-    validate.validate(resolved, sources, given, known_spellings)
-    root = validate.parse_root(resolved, sources, given)
-    found = [*_plain(tree, sources, given, validate.enabled_providers(root)), *_watches(tree, root, given)]
-    return (str(sources.file) if sources.file else None), found
+    validate.validate(resolved, sources, external, known_spellings)
+    root = validate.parse_root(resolved, sources, external)
+    rows = [*_plain(tree, sources, external, validate.enabled_providers(root)), *_watches(tree, root, external)]
+    return (str(sources.file) if sources.file else None), rows
 
 
 def _plain(
-    tree: Mapping[str, Any], sources: Sources, given: Mapping[KeyPath, ExternalValue], asked: Collection[str]
+    tree: Mapping[str, Any], sources: Sources, external: Mapping[KeyPath, ExternalValue], enabled: Collection[str]
 ) -> Iterator[Origin]:
     for row in setting_rows():
-        value, origin = _value_and_origin(tree, row, given)
+        value, origin = _value_and_origin(tree, row, external)
         if row.key == "database_url":
             url = str(tree.get("database_url") or "").strip()
             value = without_password(database_url(url, sources.env, sources.cwd))
         elif row.path[0] == "providers" and row.path[-1] == "enabled":
-            value = row.path[1] in asked
+            value = row.path[1] in enabled
         yield Origin(key=row.key, value=_masked(row.path[-1], value, row.secret), origin=origin)
 
 
-def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[KeyPath, ExternalValue]) -> Iterator[Origin]:
+def _watches(tree: Mapping[str, Any], root: Root, external: Mapping[KeyPath, ExternalValue]) -> Iterator[Origin]:
     raw = tree.get("watch", [])
     if isinstance(raw, EnvText):
         raw = plain_json(raw)
     for table, watch in zip(raw, root.watch, strict=True):
         for row in watch_rows():
-            value, origin = _value_and_origin({"watch": table}, row, given)
-            if _is_of_no_table(table, row):
+            value, origin = _value_and_origin({"watch": table}, row, external)
+            if _is_table_missing(table, row):
                 continue
             key = f'watch "{watch.name}".{".".join(row.path[1:])}'
             yield Origin(key=key, value=_masked(row.path[-1], value, row.secret), origin=origin)
 
 
-def _is_of_no_table(watch: Mapping[str, Any], row: SettingRow) -> bool:
+def _is_table_missing(watch: Mapping[str, Any], row: SettingRow) -> bool:
     """Is it a key of a launch, bid, registry or volume that this watch does not have?"""
-    found: Any = watch
+    table: Any = watch
     for part in row.path[1:-1]:
-        found = found.get(part)
-        if found is None:
+        table = table.get(part)
+        if table is None:
             return row.path[1] == "launch"
     return False
 
 
 def _value_and_origin(
-    tree: Mapping[str, Any], row: SettingRow, given: Mapping[KeyPath, ExternalValue]
+    tree: Mapping[str, Any], row: SettingRow, external: Mapping[KeyPath, ExternalValue]
 ) -> tuple[Any, str]:
-    found: Any = tree
+    value: Any = tree
     for part in row.path:
-        found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
         return _default(row.default), "default"
     for length in range(len(row.path), 0, -1):
-        if row.path[:length] in given:
-            return _json(found), _named(given[row.path[:length]])
-    deeper = next((one for path, one in given.items() if path[: len(row.path)] == row.path), None)
-    return _json(found), _named(deeper) if deeper else "file"
+        if row.path[:length] in external:
+            return _json(value), _origin_text(external[row.path[:length]])
+    nested = next((one for path, one in external.items() if path[: len(row.path)] == row.path), None)
+    return _json(value), _origin_text(nested) if nested else "file"
 
 
-def _named(one: ExternalValue) -> str:
-    if one.kind == "credential":
-        return one.label
-    name = one.label.removeprefix(".env: ")
-    return f"env {name}" + (" (.env)" if name != one.label else "")
+def _origin_text(source: ExternalValue) -> str:
+    if source.kind == "credential":
+        return source.label
+    name = source.label.removeprefix(".env: ")
+    return f"env {name}" + (" (.env)" if name != source.label else "")
 
 
 def _default(text: str) -> Any:
@@ -159,6 +159,8 @@ def without_password(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if "@" not in rest:
         return url
-    user, _, place = rest.rpartition("@")
-    name = user.partition(":")[0]
-    return f"{scheme}{mark}{name}:{MASK}@{place.partition('?')[0]}" if ":" in user else f"{scheme}{mark}{name}@{place}"
+    userinfo, _, host = rest.rpartition("@")
+    name = userinfo.partition(":")[0]
+    return (
+        f"{scheme}{mark}{name}:{MASK}@{host.partition('?')[0]}" if ":" in userinfo else f"{scheme}{mark}{name}@{host}"
+    )

@@ -24,8 +24,8 @@ NOT_SETTINGS = (
 )  # fmt: skip
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_SECRET_BYTES = 64 * 1024
-_THE_FILE = ("",)  # not a key
-_NEEDED = frozenset({_THE_FILE, ("database_url",)})
+_FILE_PATH = ("",)  # not a key
+_REQUIRED = frozenset({_FILE_PATH, ("database_url",)})
 _TABLES = frozenset({"budget", "providers", "record", "launch", "notify", "orchestrator", "watch", "watchdog", "web"})
 _NAME: Final = r"[A-Z][A-Z0-9_]*"
 # Kubernetes sets these in every container next to a service named gpuwatch.
@@ -48,17 +48,17 @@ class ExternalValue(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """All values that were read; later values of `given` win."""
+    """All values that were read; later values of `external` win."""
 
     file: Path | None
     content: bytes
-    given: tuple[ExternalValue, ...]
+    external: tuple[ExternalValue, ...]
     env: Mapping[str, str]
     cwd: Path
     dotenv: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"Sources({str(self.file)!r}, {len(self.given)} given)"
+        return f"Sources({str(self.file)!r}, {len(self.external)} given)"
 
     @property
     def shown(self) -> str:
@@ -88,26 +88,26 @@ def collect(
     file = find_file(config, {**dotenv, **env}, cwd)
     errors: UnreadableValues = []
     content = _read_file(file, errors)
-    given = [
+    external = [
         *_credentials(env, aliases, errors),
         *_variables({k: v for k, v in dotenv.items() if k not in env}, cwd, aliases, ".env: ", errors),
         *_variables(env, cwd, aliases, "", errors),
     ]
-    _raise_or_keep(errors, unreadable)
-    return Sources(file, content, tuple(given), env, cwd, dotenv)
+    _raise_or_collect(errors, unreadable)
+    return Sources(file, content, tuple(external), env, cwd, dotenv)
 
 
 def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | None:
     """The settings file: the first that exists. A named file must exist."""
-    for named, by in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
-        if named:
-            path = cwd / Path(named).expanduser()
+    for configured, origin in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
+        if configured:
+            path = cwd / Path(configured).expanduser()
             if not path.exists() or path.is_dir():
-                raise SettingsError([f"{named}: no such file ({by})"])
+                raise SettingsError([f"{configured}: no such file ({origin})"])
             return path
-    home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
-    places = [cwd / "gpuwatch.toml", *([Path(home, "gpuwatch", "gpuwatch.toml")] if home else [])]
-    return next((path for path in [*places, Path("/etc/gpuwatch/gpuwatch.toml")] if os.path.isfile(path)), None)
+    config_home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    candidates = [cwd / "gpuwatch.toml", *([Path(config_home, "gpuwatch", "gpuwatch.toml")] if config_home else [])]
+    return next((path for path in [*candidates, Path("/etc/gpuwatch/gpuwatch.toml")] if os.path.isfile(path)), None)
 
 
 def parse_file(sources: Sources) -> dict[str, Any]:
@@ -145,23 +145,23 @@ def merge(
     tree = file_tree
     origins: dict[KeyPath, ExternalValue] = {}
     errors: UnreadableValues = []
-    for one in sorted(sources.given, key=lambda given: len(given.path)):
+    for one in sorted(sources.external, key=lambda external: len(external.path)):
         try:
             value = _value(one)
         except ValueError as error:
             errors.append((one.path, f"{one.label}: {'.'.join(one.path)}: {error}"))
             continue
         if not _set_value(tree, one.path, value):
-            above = f"expected a table above it; set {variable_of(one.path[:1])} as JSON"
-            errors.append((one.path, f"{one.label}: {'.'.join(one.path)}: {above}"))
+            conflict = f"expected a table above it; set {variable_of(one.path[:1])} as JSON"
+            errors.append((one.path, f"{one.label}: {'.'.join(one.path)}: {conflict}"))
         origins[one.path] = one
-    _raise_or_keep(errors, unreadable)
+    _raise_or_collect(errors, unreadable)
     return tree, origins
 
 
-def _raise_or_keep(errors: UnreadableValues, unreadable: UnreadableValues | None) -> None:
+def _raise_or_collect(errors: UnreadableValues, unreadable: UnreadableValues | None) -> None:
     """The file and the database address are required; everything else may be ignored."""
-    if unreadable is None or any(path in _NEEDED for path, _ in errors):
+    if unreadable is None or any(path in _REQUIRED for path, _ in errors):
         if errors:
             raise SettingsError([line for _, line in errors])
     else:
@@ -173,12 +173,12 @@ def variable_of(path: KeyPath) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-def from_outside(path: KeyPath, origins: Mapping[KeyPath, ExternalValue]) -> bool:
+def is_external(path: KeyPath, origins: Mapping[KeyPath, ExternalValue]) -> bool:
     """Was this key, or a table above it, set by the environment or a credential?"""
     return any(path[:length] in origins for length in range(1, len(path) + 1))
 
 
-def holds_secret(path: KeyPath, text: str) -> bool:
+def has_secret(path: KeyPath, text: str) -> bool:
     """Is this a secret? A database URL only if it contains a password."""
     return is_secret_key(path) and (path != ("database_url",) or "@" in text)
 
@@ -190,11 +190,11 @@ def secret_text(path: Path) -> str:
         ValueError: the error, to be appended to the file name; it quotes nothing.
     """
     try:
-        with open(path, "rb") as opened:
-            content = opened.read(MAX_SECRET_BYTES + 1)
+        with open(path, "rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "invalid file name"
-        raise ValueError(f"cannot be read: {why}") from None
+        reason = getattr(error, "strerror", None) or "invalid file name"
+        raise ValueError(f"cannot be read: {reason}") from None
     try:
         text = content.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
@@ -220,21 +220,21 @@ def _value(one: ExternalValue) -> Any:
 
 def _set_value(tree: dict[str, Any], path: KeyPath, value: Any) -> bool:
     for part in path[:-1]:
-        below = tree.setdefault(part, {})
-        if part == "commission" and not isinstance(below, dict):
-            below = tree[part] = {"rate": below}  # a plain number is its rate
-        if not isinstance(below, dict):
+        table = tree.setdefault(part, {})
+        if part == "commission" and not isinstance(table, dict):
+            table = tree[part] = {"rate": table}  # a plain number is its rate
+        if not isinstance(table, dict):
             return False
-        tree = below
-    old = tree.get(path[-1])
-    if isinstance(old, dict) and isinstance(value, dict):
-        return all(_set_value(old, (key,), one) for key, one in value.items())
+        tree = table
+    existing = tree.get(path[-1])
+    if isinstance(existing, dict) and isinstance(value, dict):
+        return all(_set_value(existing, (key,), one) for key, one in value.items())
     tree[path[-1]] = value
     return True
 
 
 def _variables(
-    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, KeyPath], place: str, errors: UnreadableValues
+    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, KeyPath], label_prefix: str, errors: UnreadableValues
 ) -> Iterator[ExternalValue]:
     """The providers' own names come first: gpuwatch's names override them."""
     for name in sorted(env, key=lambda name: (name.startswith(PREFIX), name)):
@@ -242,16 +242,16 @@ def _variables(
         if path is None or not env[name]:
             continue
         text: str | None = env[name]
-        file = str(cwd / ".env") if place else ""
+        file = str(cwd / ".env") if label_prefix else ""
         if is_file:
             if env.get(name.removesuffix("_FILE")):
-                either = f"{place}{name}: expected only one of {name} and {name.removesuffix('_FILE')}"
-                errors.append((path, either))
+                conflict = f"{label_prefix}{name}: expected only one of {name} and {name.removesuffix('_FILE')}"
+                errors.append((path, conflict))
                 continue
             file = str(cwd / env[name])
-            text = _secret(path, Path(file), f"{place}{name}", errors)
+            text = _secret(path, Path(file), f"{label_prefix}{name}", errors)
         if text is not None:
-            yield ExternalValue(path, text, f"{place}{name}", "env", file)
+            yield ExternalValue(path, text, f"{label_prefix}{name}", "env", file)
 
 
 def _secret(path: KeyPath, file: Path, label: str, errors: UnreadableValues) -> str | None:
@@ -264,17 +264,17 @@ def _secret(path: KeyPath, file: Path, label: str, errors: UnreadableValues) -> 
 
 def _path_of(name: str, aliases: Mapping[str, KeyPath]) -> tuple[KeyPath | None, bool]:
     """The key of a variable, and whether the variable names a file with the value."""
-    bare = name.removesuffix("_FILE")
-    if name in aliases or bare in aliases:
-        return aliases[bare] if bare in aliases else aliases[name], bare != name
+    base_name = name.removesuffix("_FILE")
+    if name in aliases or base_name in aliases:
+        return aliases[base_name] if base_name in aliases else aliases[name], base_name != name
     if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS) or re.fullmatch(_SERVICE_LINK, name):
         return None, False
-    if bare != name and is_secret_key(own := _own_path(bare)):
-        return own, True
-    return _own_path(name), False
+    if base_name != name and is_secret_key(own_path := _gpuwatch_path(base_name)):
+        return own_path, True
+    return _gpuwatch_path(name), False
 
 
-def _own_path(name: str) -> KeyPath:
+def _gpuwatch_path(name: str) -> KeyPath:
     return tuple(name[len(PREFIX) :].lower().split("__"))
 
 
@@ -294,8 +294,8 @@ def _credentials(
     for name in sorted(names, key=lambda name: (name.lower() not in known, name)):
         lower = name.lower()
         path = known.get(lower)
-        if path is None and lower.startswith(PREFIX.lower()) and is_secret_key(_own_path(lower)):
-            path = _own_path(lower)
+        if path is None and lower.startswith(PREFIX.lower()) and is_secret_key(_gpuwatch_path(lower)):
+            path = _gpuwatch_path(lower)
         if path is None:
             errors += [((), line) for line in _unknown_credential(lower, known)]
             continue
@@ -310,8 +310,8 @@ def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str
         return
     from difflib import get_close_matches  # noqa: PLC0415 - only for this error
 
-    near = get_close_matches(name, [*known, *(variable_of(path).lower() for path in secret_keys())], n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "expected a secret's variable in lower case"
+    matches = get_close_matches(name, [*known, *(variable_of(path).lower() for path in secret_keys())], n=1, cutoff=0.6)
+    hint = f"did you mean {matches[0]}?" if matches else "expected a secret's variable in lower case"
     yield f"credential {name}: no such setting; {hint}"
 
 
@@ -329,27 +329,27 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
         raise SettingsError([f"{path}: cannot read the file: {error.strerror}"]) from None
     except UnicodeDecodeError:
         raise SettingsError([f"{path}: expected UTF-8 text"]) from None
-    found = dotenv_values(stream=io.StringIO(text), interpolate=False)
-    return {name: value for name, value in found.items() if value is not None and re.fullmatch(_NAME, name)}
+    values = dotenv_values(stream=io.StringIO(text), interpolate=False)
+    return {name: value for name, value in values.items() if value is not None and re.fullmatch(_NAME, name)}
 
 
 def _read_file(file: Path | None, errors: UnreadableValues) -> bytes:
     if file is None:
         return b""
     try:
-        with open(file, "rb") as opened:
-            content = opened.read(MAX_FILE_BYTES + 1)
+        with open(file, "rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        errors.append((_THE_FILE, f"{file}: cannot read the file: {error.strerror}"))
+        errors.append((_FILE_PATH, f"{file}: cannot read the file: {error.strerror}"))
         return b""
     if len(content) > MAX_FILE_BYTES:
-        errors.append((_THE_FILE, f"{file}: expected a file of at most 4 MiB"))
+        errors.append((_FILE_PATH, f"{file}: expected a file of at most 4 MiB"))
     return content
 
 
 def _syntax_error(sources: Sources, text: str, error: Exception) -> str:
-    found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-    line = int(found[1]) if found else text.count("\n") + 1
-    what = str(error).split(" (at ")[0].split(":")[0]
-    what = re.sub(r"'[^']*'|\"[^\"]*\"", "…", what)  # never show a value
-    return f"{sources.shown}:{line}: not valid TOML: {what[:1].lower()}{what[1:]}"
+    position = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+    line = int(position[1]) if position else text.count("\n") + 1
+    reason = str(error).split(" (at ")[0].split(":")[0]
+    reason = re.sub(r"'[^']*'|\"[^\"]*\"", "…", reason)  # never show a value
+    return f"{sources.shown}:{line}: not valid TOML: {reason[:1].lower()}{reason[1:]}"

@@ -46,9 +46,9 @@ def validate(
     token, places_token = SEEN.set(known_spellings), SEEN_PLACES.set(recorded_places)
     try:
         root = parse_root(resolved, sources, origins)
-        found = list(_cross_checks(root))
-        if found:
-            raise InvalidSettings(found, sources, resolved.tree, origins)
+        errors = list(_cross_checks(root))
+        if errors:
+            raise InvalidSettings(errors, sources, resolved.tree, origins)
         return _settings(root, sources)
     finally:
         SEEN.reset(token)
@@ -58,28 +58,28 @@ def validate(
 def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Root:
     """The tables, with each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree
-    found = [*_unknown_providers(tree), *_wrong_provider_options(tree), *_channel_errors(tree), *resolved.faults]
+    errors = [*_unknown_providers(tree), *_wrong_provider_options(tree), *_channel_errors(tree), *resolved.faults]
     try:
         root = Root.model_validate(tree)
     except ValidationError as error:
-        found += validation_errors(error)
-    if found:
-        raise InvalidSettings(found, sources, tree, origins)
+        errors += validation_errors(error)
+    if errors:
+        raise InvalidSettings(errors, sources, tree, origins)
     return root
 
 
 def enabled_providers(root: Root) -> dict[str, ProviderTable]:
     """The providers to poll: enabled by default, or by a section or key, unless disabled."""
-    found = {}
+    enabled = {}
     for name in providers.names():
         table = root.providers.get(name)
         info = providers.info(name)
-        is_on = info.on_by_default or table is not None
+        is_enabled = info.on_by_default or table is not None
         if table is not None and table.enabled is not None:
-            is_on = table.enabled
-        if is_on:
-            found[name] = table or ProviderTable()
-    return found
+            is_enabled = table.enabled
+        if is_enabled:
+            enabled[name] = table or ProviderTable()
+    return enabled
 
 
 def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
@@ -88,8 +88,8 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
     commission = info.commission
     if table.commission is not None:
         commission = Commission(format(table.commission.rate, "f"), CommissionMode(table.commission.mode))
-    least_s = info.billing.minimum_s if table.min_billing is None else table.min_billing
-    commission = replace(commission, min_billing_s=least_s, billing_step_s=info.billing.step_s)
+    min_billing_s = info.billing.minimum_s if table.min_billing is None else table.min_billing
+    commission = replace(commission, min_billing_s=min_billing_s, billing_step_s=info.billing.step_s)
     return ProviderSettings(
         name=name,
         base_url=table.base_url or info.base_url,
@@ -131,33 +131,33 @@ def _settings(root: Root, sources: Sources) -> Settings:
     )
 
 
-_OF_NOTIFY = {spec.name: spec for spec in NOTIFY_OPTIONS}  # keys of [notify] next to the channels
+_NOTIFY_SPECS = {spec.name: spec for spec in NOTIFY_OPTIONS}  # keys of [notify] next to the channels
 
 
 def _channels(root: Root) -> dict[str, dict[str, Any]]:
     """The configured channels; an empty table does not configure one."""
-    return {name: table for name, table in root.notify.items() if table and name not in _OF_NOTIFY}
+    return {name: table for name, table in root.notify.items() if table and name not in _NOTIFY_SPECS}
 
 
 def _channel_settings(name: str, values: dict[str, Option]) -> ChannelSettings:
-    least = Severity(str(values.pop(MIN_SEVERITY.name)))
-    return ChannelSettings(name=name, options=values, min_severity=least)
+    min_severity = Severity(str(values.pop(MIN_SEVERITY.name)))
+    return ChannelSettings(name=name, options=values, min_severity=min_severity)
 
 
 def _quiet_hours(root: Root) -> tuple[str, ...]:
     (spec,) = NOTIFY_OPTIONS
-    found = read_option(spec, root.notify.get(spec.name) or ())
-    assert isinstance(found, tuple)
-    return found
+    windows = read_option(spec, root.notify.get(spec.name) or ())
+    assert isinstance(windows, tuple)
+    return windows
 
 
 def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[Error]:
-    given = tree.get("providers")
+    tables = tree.get("providers")
     known = providers.names()
-    for name in given if isinstance(given, dict) else ():
+    for name in tables if isinstance(tables, dict) else ():
         if name not in known:
-            near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+            matches = get_close_matches(str(name).lower(), known, n=1, cutoff=0.6)
+            hint = f"did you mean {matches[0]}?" if matches else f"expected one of {', '.join(known)}"
             yield ("providers", name), f"unknown provider; {hint}"
 
 
@@ -165,33 +165,33 @@ def _wrong_provider_options(tree: Mapping[str, Any]) -> Iterator[Error]:
     """Errors of the given options; missing options are reported only after the tables are valid."""
     tables = tree.get("providers")
     for name, table in tables.items() if isinstance(tables, dict) else ():
-        given = table.get("options") if isinstance(table, dict) else None
-        if name in providers.names() and isinstance(given, dict):
-            errors = read_options(providers.info(name), given)[1]
-            yield from ((("providers", name, "options", key), text) for key, text in errors if key in given)
+        options = table.get("options") if isinstance(table, dict) else None
+        if name in providers.names() and isinstance(options, dict):
+            errors = read_options(providers.info(name), options)[1]
+            yield from ((("providers", name, "options", key), text) for key, text in errors if key in options)
 
 
 def _cross_checks(root: Root) -> Iterator[Error]:
     """The rules between keys."""
-    polled = enabled_providers(root)
-    yield from _missing_provider_options(root, polled)
+    enabled = enabled_providers(root)
+    yield from _missing_provider_options(root, enabled)
     yield from _web_errors(root)
     channels = list(_channels(root))
     names: set[str] = set()
     for index, watch in enumerate(root.watch):
-        here: Location = ("watch", index)
+        loc: Location = ("watch", index)
         if watch.name in names:
-            yield (*here, "name"), "expected a unique name; another watch uses it"
+            yield (*loc, "name"), "expected a unique name; another watch uses it"
         names.add(watch.name)
-        yield from (((*here, "renamed_from"), text) for text in _wrong_renames(watch.renamed_from, index, root))
-        known = {"providers": (watch.providers, list(polled), providers.names())}
-        known["notify"] = (watch.notify, channels, notifiers.names())
-        for section, (named, have, there_are) in known.items():
-            yield from (((*here, section), text) for text in _unknown_names(named, have, there_are, section))
-        yield from ((here + key, text) for key, text in _misspelt_providers(watch))
-        yield from ((here + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
+        yield from (((*loc, "renamed_from"), text) for text in _wrong_renames(watch.renamed_from, index, root))
+        sections = {"providers": (watch.providers, list(enabled), providers.names())}
+        sections["notify"] = (watch.notify, channels, notifiers.names())
+        for section, (requested, present, known) in sections.items():
+            yield from (((*loc, section), text) for text in _unknown_names(requested, present, known, section))
+        yield from ((loc + key, text) for key, text in _misspelt_providers(watch))
+        yield from ((loc + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
         if not root.dry_run:
-            yield from ((here + key, text) for key, text in missing_limits(watch, root.budget))
+            yield from ((loc + key, text) for key, text in missing_limits(watch, root.budget))
 
 
 def _web_errors(root: Root) -> Iterator[Error]:
@@ -206,37 +206,37 @@ def _web_errors(root: Root) -> Iterator[Error]:
             yield ("web", "tokens", index, "name"), "expected a unique name; another token uses it"
 
 
-def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:
+def _wrong_renames(previous: str | None, index: int, root: Root) -> Iterator[str]:
     """Only one watch can take over a previous name."""
-    if not old:
+    if not previous:
         return
     others = [watch for number, watch in enumerate(root.watch) if number != index]
-    if old in {watch.name for watch in root.watch}:
-        yield f"expected the watch's previous name; a watch named {old!r} still exists"
-    elif old in {watch.renamed_from for watch in others}:
-        yield f"another watch also has renamed_from = {old!r}; only one can"
+    if previous in {watch.name for watch in root.watch}:
+        yield f"expected the watch's previous name; a watch named {previous!r} still exists"
+    elif previous in {watch.renamed_from for watch in others}:
+        yield f"another watch also has renamed_from = {previous!r}; only one can"
 
 
-def _missing_provider_options(root: Root, polled: Collection[str]) -> Iterator[Error]:
+def _missing_provider_options(root: Root, enabled: Collection[str]) -> Iterator[Error]:
     """A required option is required only if the provider is polled."""
-    for name in dict.fromkeys([*root.providers, *polled]):
+    for name in dict.fromkeys([*root.providers, *enabled]):
         info, table = providers.info(name), root.providers.get(name) or ProviderTable()
-        needed = {spec.name for spec in info.options if spec.needed and name not in polled}
+        required = {spec.name for spec in info.options if spec.needed and name not in enabled}
         for key, text in read_options(info, table.options)[1]:
-            if key not in needed or key in table.options:
+            if key not in required or key in table.options:
                 yield ("providers", name, "options", key), text
 
 
 def _channel_errors(tree: Mapping[str, Any]) -> Iterator[Error]:
-    given = tree.get("notify")
-    for name, table in given.items() if isinstance(given, dict) else ():
-        if name in _OF_NOTIFY:
+    tables = tree.get("notify")
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if name in _NOTIFY_SPECS:
             try:
-                read_option(_OF_NOTIFY[name], table)
+                read_option(_NOTIFY_SPECS[name], table)
             except ValueError as error:
                 yield ("notify", name), str(error)
         elif name not in notifiers.names():
-            yield ("notify", name), unknown_key(name, (*notifiers.names(), *_OF_NOTIFY))
+            yield ("notify", name), unknown_key(name, (*notifiers.names(), *_NOTIFY_SPECS))
         elif table is not None and not isinstance(table, dict):
             yield ("notify", name), "expected a table"
         elif table:
@@ -248,22 +248,22 @@ def _misspelt_providers(watch: WatchTable) -> Iterator[Error]:
     """Names in conditions. A provider that is not configured is allowed: another part of the condition may hold."""
     conditions = [("when", watch.when)] if watch.when else []
     for key, text in (*conditions, *(("any", text) for text in watch.any)):
-        for asked in comparisons_of(parse(text)):
-            named = tuple(str(value).lower() for value in asked.values) if asked.name == "provider" else ()
+        for comparison in comparisons_of(parse(text)):
+            names = tuple(str(value).lower() for value in comparison.values) if comparison.name == "provider" else ()
             known = providers.names()
-            yield from (((key,), fault) for fault in _unknown_names(named, list(known), known, "providers"))
+            yield from (((key,), fault) for fault in _unknown_names(names, list(known), known, "providers"))
 
 
 def _unknown_names(
-    named: tuple[str, ...] | None, have: list[str], there_are: tuple[str, ...], section: str
+    names: tuple[str, ...] | None, present: list[str], known: tuple[str, ...], section: str
 ) -> Iterator[str]:
     """Names in a watch that are not configured: known ones lack their section, others are misspelt."""
-    for name in named or ():
-        if name in have:
+    for name in names or ():
+        if name in present:
             continue
-        if name in there_are:
-            yield f"{name!r} is not configured; use one of: {', '.join(have) or 'none'} (or add [{section}.{name}])"
+        if name in known:
+            yield f"{name!r} is not configured; use one of: {', '.join(present) or 'none'} (or add [{section}.{name}])"
         else:
-            near = get_close_matches(name.lower(), there_are, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(there_are)}"
+            matches = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+            hint = f"did you mean {matches[0]}?" if matches else f"expected one of: {', '.join(known)}"
             yield f"unknown name {name!r}; {hint}"

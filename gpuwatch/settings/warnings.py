@@ -15,8 +15,8 @@ from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath, secret_options, specs_of
-from gpuwatch.settings.secrets import secret_name
-from gpuwatch.settings.sources import ExternalValue, Sources, from_outside, holds_secret
+from gpuwatch.settings.secrets import has_secret_name
+from gpuwatch.settings.sources import ExternalValue, Sources, has_secret, is_external
 
 # The highest list prices are below this: 0.21 at Azure for a V100 (source: tests/recorded, 2026-11).
 _PLAUSIBLE_USD_GIB_HOUR = Decimal("0.25")
@@ -37,10 +37,10 @@ def log_warnings(
         origins: the keys that the file does not set.
         resolved: the values of launch references.
     """
-    files = {one.file for one in sources.given if one.file and holds_secret(one.path, one.text)} | set(resolved.files)
-    if sources.file and _holds_secrets(secrets, origins, resolved.outside):
+    files = {one.file for one in sources.external if one.file and has_secret(one.path, one.text)} | set(resolved.files)
+    if sources.file and _has_secrets(secrets, origins, resolved.outside):
         files.add(str(sources.file))
-    found = [
+    warnings = [
         *_open_files(files),
         *_plain_http(settings),
         *_broken_templates(settings),
@@ -51,21 +51,21 @@ def log_warnings(
         *launch_warnings(settings),
         *duration_warnings(settings),
     ]
-    if found:
+    if warnings:
         import logging  # noqa: PLC0415 - not needed without warnings
 
-        for text in found:
+        for text in warnings:
             logging.getLogger("gpuwatch.settings").warning("%s", text)
 
 
-def _holds_secrets(
+def _has_secrets(
     secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue], outside: Collection[KeyPath]
 ) -> bool:
     """Does the settings file contain a secret?"""
     return any(
         path not in outside
         for key, value in secrets.items()
-        if not from_outside(key, origins)
+        if not is_external(key, origins)
         for path in _secret_paths(key, value)
     )
 
@@ -73,11 +73,11 @@ def _holds_secrets(
 def _secret_paths(key: KeyPath, value: Any) -> Iterator[KeyPath]:
     """The keys with a secret; in a launch's environment, the variables with secret-like names."""
     if key[-1] == "env":
-        yield from ((*key, name) for name in value if secret_name(name))
+        yield from ((*key, name) for name in value if has_secret_name(name))
     elif isinstance(value, HookSpec):
         yield from ([(*key, "secret")] if value.secret else [])
         yield from ([(*key, "url")] if value.url and "@" in value.url else [])
-    elif holds_secret(key, str(value)):
+    elif has_secret(key, str(value)):
         yield key
 
 
@@ -92,13 +92,15 @@ def _open_files(files: Collection[str]) -> Iterator[str]:
 
 
 def _plain_http(settings: Settings) -> Iterator[str]:
-    sent = [(f"providers.{name}.base_url", one.base_url) for name, one in settings.providers.items() if one.api_key]
+    addresses = [
+        (f"providers.{name}.base_url", one.base_url) for name, one in settings.providers.items() if one.api_key
+    ]
     for name, channel in settings.channels.items():
         table = ("notify", name)
         if any(channel.options.get(path[-1]) for path in secret_options(table)):
             urls = [spec.name for spec in specs_of(table) if spec.is_url]
-            sent += [(f"notify.{name}.{key}", str(channel.options.get(key) or "")) for key in urls]
-    for key, url in sent:
+            addresses += [(f"notify.{name}.{key}", str(channel.options.get(key) or "")) for key in urls]
+    for key, url in addresses:
         if url.startswith("http://") and not _is_loopback(url):
             yield f"{key}: the secret is sent unencrypted; use https://"
     for watch in settings.watches:
@@ -110,12 +112,12 @@ def _plain_http(settings: Settings) -> Iterator[str]:
 
 
 def _broken_templates(settings: Settings) -> Iterator[str]:
-    given = {name: one.options.get("templates") for name, one in settings.channels.items()}
-    if not any(given.values()):
+    by_channel = {name: one.options.get("templates") for name, one in settings.channels.items()}
+    if not any(by_channel.values()):
         return
     from gpuwatch.notifiers.toolkit import templates_faults  # noqa: PLC0415 - most starts do not need it
 
-    for name, templates in given.items():
+    for name, templates in by_channel.items():
         for kind, fault in templates_faults(templates if isinstance(templates, dict) else None):
             yield f"notify.{name}.templates.{kind}: {fault}; the built-in text is used"
 
@@ -135,12 +137,12 @@ def _high_prices(settings: Settings) -> Iterator[str]:
         if watch.max_job_cost_usd is not None or watch.unlimited:
             continue
         memory_gib = max((gpu.memory_gib for name in watch.gpu_names if (gpu := catalog().get(name))), default=0)
-        most = max(Decimal(repr(memory_gib)) * _PLAUSIBLE_USD_GIB_HOUR, _PLAUSIBLE_USD_HOUR)
-        if watch.max_price_usd_gpu_hour > most:
+        plausible = max(Decimal(repr(memory_gib)) * _PLAUSIBLE_USD_GIB_HOUR, _PLAUSIBLE_USD_HOUR)
+        if watch.max_price_usd_gpu_hour > plausible:
             key = "max_price" if watch.auto is None else "max_price_cap"
             yield (
                 f'watch "{watch.name}": {key} = {watch.max_price_usd_gpu_hour} is per GPU and hour, '
-                f"where no provider charges more than about {most:.0f} USD; is it the price of a whole machine?"
+                f"where no provider charges more than about {plausible:.0f} USD; is it the price of a whole machine?"
             )
 
 
@@ -159,8 +161,8 @@ def _choices_without_effect(settings: Settings) -> Iterator[str]:
     for watch in settings.watches:
         if watch.max_job_cost_usd is None:
             continue
-        chosen = {"prefer": watch.prefer is not Prefer.CHEAPEST_GPU, "tie": watch.tie is not None}
-        for key in (key for key, is_set in chosen.items() if is_set):
+        choices = {"prefer": watch.prefer is not Prefer.CHEAPEST_GPU, "tie": watch.tie is not None}
+        for key in (key for key, is_set in choices.items() if is_set):
             yield (
                 f'watch "{watch.name}": {key} has no effect with max_job_cost, which limits the cost of the whole job; '
                 "remove it"

@@ -25,9 +25,9 @@ WITHOUT_LIMIT = (
 
 def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys that exclude or require each other, with their path within the watch."""
-    if watch.max_price is None and watch.max_job_cost is None and not _does_without_limit(watch):
-        instead = ("max_job_cost", *(WITHOUT_LIMIT if watch.action == "alert" else ()))
-        yield ("max_price",), f"required key is missing; expected: USD per GPU-hour, or {' or '.join(instead)}"
+    if watch.max_price is None and watch.max_job_cost is None and not _needs_no_limit(watch):
+        alternatives = ("max_job_cost", *(WITHOUT_LIMIT if watch.action == "alert" else ()))
+        yield ("max_price",), f"required key is missing; expected: USD per GPU-hour, or {' or '.join(alternatives)}"
     if watch.max_price is not None and watch.max_job_cost is not None:
         yield ("max_job_cost",), "expected either max_price or max_job_cost, not both"
     if watch.max_price == "auto":
@@ -42,7 +42,7 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     yield from _job_errors(watch)
 
 
-def _does_without_limit(watch: WatchTable) -> bool:
+def _needs_no_limit(watch: WatchTable) -> bool:
     """Alerts whose condition is a limit by itself need no price; watches that rent must limit the cost."""
     return watch.action == "alert" and any(getattr(watch, key) not in (None, False) for key in WITHOUT_LIMIT)
 
@@ -66,11 +66,11 @@ def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     if watch.job is not None and watch.max_job_cost is None:
         yield ("job",), "expected only with max_job_cost"
     if watch.job is not None and watch.max_job_cost is not None:
-        found = [(("job", key), text) for key, text in _job_says_too_little(watch, watch.job)]
-        yield from found or _job_is_nowhere(watch, watch.job)
+        missing = [(("job", key), text) for key, text in _missing_job_keys(watch, watch.job)]
+        yield from missing or _unknown_job_length(watch, watch.job)
 
 
-def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
+def _missing_job_keys(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
     """Missing keys for the length and cost of a job."""
     if job.hours is None and job.tokens is None:
         yield "hours", "required key is missing; expected: hours of work, or tokens"
@@ -78,8 +78,8 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
         yield "tokens", "expected either hours or tokens, not both"
     if job.tokens is not None and not job.tokens_per_s and (job.model is None or job.utilisation is None):
         yield "tokens_per_s", "required with tokens, or set model and utilisation"
-    several = len(watch.gpu) > 1 or watch.gpu_count.min != watch.gpu_count.max
-    if job.hours is not None and job.on is None and several:
+    has_several = len(watch.gpu) > 1 or watch.gpu_count.min != watch.gpu_count.max
+    if job.hours is not None and job.on is None and has_several:
         yield "on", 'required if the watch accepts different GPUs, such as on = "4x A100"'
     if job.speedup and (job.hours is None or job.on is None):
         yield "speedup", "expected only with hours and on"
@@ -87,16 +87,16 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
         yield "interruptions_per_day", f'required with spot = "{watch.spot}", such as 2'
 
 
-def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
+def _unknown_job_length(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
     """Report that the length of the job cannot be computed for any GPU of the watch."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
-    found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
-    reasons = [one for one in found if isinstance(one, str)]
-    if len(reasons) == len(found):
+    estimates = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
+    reasons = [one for one in estimates if isinstance(one, str)]
+    if len(reasons) == len(estimates):
         yield ("job",), f"cannot compute its length for any GPU of the watch: {reasons[0]}"
 
 
-_BY_COMMAND = frozenset({"max_active", "max_total", "max_runtime", "on_running", "on_ended", "hook_timeout"})
+_COMMAND_LAUNCH_KEYS = frozenset({"max_active", "max_total", "max_runtime", "on_running", "on_ended", "hook_timeout"})
 
 # --- the launch -------------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     yield from _command_errors(watch)
     if watch.launch is None:
         return
-    for key, text in (*_beside_the_watch(watch, watch.launch), *_beside_each_other(watch.launch)):
+    for key, text in (*_watch_conflicts(watch, watch.launch), *_launch_conflicts(watch.launch)):
         yield ("launch", key), text
 
 
@@ -133,7 +133,7 @@ def _command_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
             ("handover",),
             'expected with {task_file} in command, such as { to = "skypilot", run = "./train" }',
         )
-    for key in sorted((watch.launch.model_fields_set if watch.launch else set()) - _BY_COMMAND):
+    for key in sorted((watch.launch.model_fields_set if watch.launch else set()) - _COMMAND_LAUNCH_KEYS):
         yield (
             ("launch", key),
             'expected only with action = "launch" or "ask": gpuwatch does not see what a command rents',
@@ -144,19 +144,19 @@ def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[Key
     """Renting for real requires a limit in dollars and one in time; `max_active` is 1 by default."""
     if watch.action == "alert":
         return
-    there = watch.launch.model_fields_set if watch.launch else set()
+    present = watch.launch.model_fields_set if watch.launch else set()
     missing = [] if budget.max_usd_hour is not None else ["max_usd_hour = 20.0 under [budget]"]
-    below = [] if "max_runtime" in there else ['max_runtime = "24h"']
-    if (missing or below) and "max_active" not in there:
-        below.append("max_active = 1")
-    if below:
-        missing.append(f"{' and '.join(below)} under this watch's [watch.launch]")
+    launch_limits = [] if "max_runtime" in present else ['max_runtime = "24h"']
+    if (missing or launch_limits) and "max_active" not in present:
+        launch_limits.append("max_active = 1")
+    if launch_limits:
+        missing.append(f"{' and '.join(launch_limits)} under this watch's [watch.launch]")
     if missing:
         text = f'action = "{watch.action}" with dry_run = false needs limits; add: {"; ".join(missing)}'
         yield ("action",), text
 
 
-def _beside_the_watch(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
+def _watch_conflicts(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
     if watch.spot == "no":
         if launch.bid is not None:
             yield "bid", 'requires spot = "only" or "any" in this watch: only interruptible offers accept bids'
@@ -166,15 +166,15 @@ def _beside_the_watch(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[
         yield "stop_outside", 'requires `active` in this watch, such as active = ["22:00-08:00"]'
 
 
-def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
-    written = launch.model_fields_set
-    if {"onstart", "onstart_file"} <= written:
+def _launch_conflicts(launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    present = launch.model_fields_set
+    if {"onstart", "onstart_file"} <= present:
         yield "onstart_file", "expected either onstart or onstart_file, not both"
     if launch.self_destruct:
         yield from _self_destruct(launch)
     if launch.runtype == "args" and launch.verify == "ssh":
         yield "verify", 'not possible with runtype "args", which has no SSH port'
-    if "wasteful_for" in written and launch.wasteful_below is None:
+    if "wasteful_for" in present and launch.wasteful_below is None:
         yield "wasteful_for", "expected only with wasteful_below"
 
 

@@ -82,8 +82,8 @@ def listen_fault(web: WebSettings) -> str | None:
 
 def web_tokens(value: Any) -> tuple[WebToken, ...]:
     """The tokens of a table that the schema has accepted."""
-    found = plain_json(value) if isinstance(value, EnvText) else value
-    return tuple(_token(one) for one in found or ())
+    tables = plain_json(value) if isinstance(value, EnvText) else value
+    return tuple(_token(one) for one in tables or ())
 
 
 def _token(table: Mapping[str, Any]) -> WebToken:

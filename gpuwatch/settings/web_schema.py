@@ -13,7 +13,7 @@ from gpuwatch.settings.web import DEFAULT_LISTEN, WebSettings, WebToken, split_l
 
 _HIDDEN = {"type": "string", "writeOnly": True}
 _HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
-_LEAST_TOKEN = 16  # characters: fewer can be guessed
+_MIN_TOKEN_LENGTH = 16  # characters: fewer can be guessed
 
 
 def _listen(value: Any) -> str:
@@ -34,19 +34,19 @@ def _password_hash(value: Any) -> str | None:
 def _token(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[!-~]+", value.strip()):
         raise ValueError("expected text without spaces")
-    if len(value.strip()) < _LEAST_TOKEN:
-        raise ValueError(f"expected at least {_LEAST_TOKEN} characters, such as from: openssl rand -hex 32")
+    if len(value.strip()) < _MIN_TOKEN_LENGTH:
+        raise ValueError(f"expected at least {_MIN_TOKEN_LENGTH} characters, such as from: openssl rand -hex 32")
     return value.strip()
 
 
 def _proxies(value: Any) -> Any:
-    found = [value] if isinstance(value, str) else value
-    for one in found if isinstance(found, list | tuple) else ():
+    networks = [value] if isinstance(value, str) else value
+    for one in networks if isinstance(networks, list | tuple) else ():
         try:
             ipaddress.ip_network(one, strict=False)
         except (ValueError, TypeError):
             raise ValueError('expected addresses or networks, such as ["10.0.0.1", "172.16.0.0/12"]') from None
-    return found
+    return networks
 
 
 class TokenTable(Table):

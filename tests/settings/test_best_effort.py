@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.watches.watch import Action, HookSpec
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings import Settings, likely_store, load_for_stopping
+from gpuwatch.settings import Settings, load_for_stopping, probable_store_url
 from tests.settings.conftest import WATCH
 
 HEAD = """timezone = "Europe/Berlin"
@@ -199,4 +199,4 @@ def test_the_store_of_a_broken_file_is_guessed_by_its_line(
     home: Path, toml: str, env: dict[str, str], found: str | None
 ) -> None:
     (home / "gpuwatch.toml").write_text(toml)
-    assert likely_store(env=env, cwd=home) == found
+    assert probable_store_url(env=env, cwd=home) == found

@@ -176,10 +176,10 @@ def test_without_a_cache_folder_settings_still_load(user: Home) -> None:
 
 
 def test_old_ones_are_cleared_away(user: Home) -> None:
-    for number in range(memory.KEEP + 3):
+    for number in range(memory.MAX_FILES + 3):
         user.write(TOML + f"# {number}\n")
         user.load()
-    assert len(user.kept) == memory.KEEP
+    assert len(user.kept) == memory.MAX_FILES
 
 
 def test_systemds_cache_folder_comes_first(user: Home) -> None:
