@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.daemon.process import collect_as_usual
+from gpuwatch.daemon.process import configure_gc
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
@@ -79,7 +79,7 @@ def main() -> int:
         repository = SqlJobRepository(store)
         repository.submit(jobs)
         del jobs
-        collect_as_usual()  # as the daemon does at its start
+        configure_gc()  # as the daemon does at its start
         tracemalloc.start()
         queue = JobQueue(repository, NoLaunches())  # type: ignore[arg-type]
         started = time.perf_counter()

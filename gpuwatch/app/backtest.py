@@ -16,7 +16,7 @@ import msgspec
 from gpuwatch import providers
 from gpuwatch.app.past_prices import load_prices
 from gpuwatch.app.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
-from gpuwatch.bootstrap.provider_access import is_polled_for, unrentable
+from gpuwatch.bootstrap.provider_access import is_polled_for, not_rentable
 from gpuwatch.bootstrap.rules import all_commissions, max_ages
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
@@ -245,7 +245,7 @@ def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
 
 def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
     least = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
-    cannot = unrentable(settings)
+    cannot = not_rentable(settings)
     return ReplaySettings(
         commissions=all_commissions(settings),
         max_age=least,

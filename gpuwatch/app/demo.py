@@ -17,7 +17,7 @@ from typing import TypeVar
 from gpuwatch.app.stop import stop
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service
-from gpuwatch.daemon.process import running
+from gpuwatch.daemon.process import running_service
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
@@ -115,7 +115,10 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
         try:
             with market_of_demo() as (market, offer_id):
                 settings = settings_of_demo(market, folder, _PAGE_SETTINGS if show_page else "")
-                with open_store(settings) as store, running(settings, store, {"screen": ScreenChannel(say)}) as service:
+                with (
+                    open_store(settings) as store,
+                    running_service(settings, store, {"screen": ScreenChannel(say)}) as service,
+                ):
                     _story(say, settings, market, offer_id, store, service)
                     if show_page:
                         market.publish(gpu=ASKED_GPU, count=1, usd_hour=ASKED_USD_HOUR, gpu_ram=81920)

@@ -30,7 +30,7 @@ from gpuwatch.app.job_output import job_log, job_results
 from gpuwatch.app.jobs import job_details, submit_jobs
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.bootstrap.service import Service
-from gpuwatch.daemon.process import running
+from gpuwatch.daemon.process import running_service
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.market.pricing import MICRO
@@ -75,7 +75,7 @@ def play_jobs(say: Say) -> bool:
         try:
             with market_of_demo(Path(folder, "machines")) as (market, offer_id):
                 settings = settings_of_demo(market, folder, watches=False)
-                with open_store(settings) as store, running(settings, store, {}) as service:
+                with open_store(settings) as store, running_service(settings, store, {}) as service:
                     _story(say, settings, market, offer_id, service, Path(folder))
         except DemoFailed as failed:
             say(f"the demo failed: {failed}")

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.app.watch_status import WatchStatus, watch_statuses
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.bootstrap.jobs import least_billing_h
+from gpuwatch.bootstrap.jobs import min_billing_h
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
 from gpuwatch.domain.jobs.merge import START_H, Merge, SharedInstances, holders_of, launches_of
@@ -74,7 +74,7 @@ def plan_jobs(settings: Settings) -> JobPlan:
     found = schedule(jobs, now, states)
     seen = _statuses(settings, [one.job for one in found if one.waits is None], now)
     prices = {job_id: price for job_id, one in seen.items() if (price := _cheapest(one)) is not None}
-    shared = SharedInstances(holders, now, least_billing_h(settings))
+    shared = SharedInstances(holders, now, min_billing_h(settings))
     found = schedule(jobs, now, states, lambda job: prices.get(job.job_id), shared=shared)
     return JobPlan(
         at=now,

@@ -140,9 +140,9 @@ def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
     """The enabled providers, or the named ones. Raises UsageError: one is not enabled."""
     for name in only:
         if name not in settings.providers:
-            from gpuwatch.bootstrap.provider_access import not_enabled
+            from gpuwatch.bootstrap.provider_access import not_enabled_error
 
-            raise not_enabled(settings, name)
+            raise not_enabled_error(settings, name)
     return list(only) or list(settings.providers)
 
 

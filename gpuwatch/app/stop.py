@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Instance, Launcher, LaunchRepository
     from gpuwatch.settings import Settings
 
-STOP_WITHIN_S = 120.0
+STOP_TIMEOUT_S = 120.0
 LISTS_FOR_UNKNOWN = 3  # complete instance lists without the launch's label before the command stops waiting for it
 _POLL_EVERY_S = 1.0
 _CONFLICTS_MAX = 5
@@ -93,7 +93,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
         stopping = [mark_stopping(repository, launch) for launch in wanted]
         accounts = [
-            (launcher, provider_account(each, store, launcher, takes_older=each is settings))
+            (launcher, provider_account(each, store, launcher, accepts_older=each is settings))
             for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
             for each in (settings, with_previous_keys(settings))
             if (launcher := launcher_of(each, http, name)) is not None
@@ -103,7 +103,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
             for launcher, account in accounts
         ]
         waiter = StopWaiter(repository, keys, report)
-        return waiter.wait([launch.launch_id for launch in stopping], STOP_WITHIN_S + hooks.longest_s)
+        return waiter.wait([launch.launch_id for launch in stopping], STOP_TIMEOUT_S + hooks.longest_s)
 
 
 def _upgrade_store(settings: Settings) -> None:

@@ -122,13 +122,13 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
     """
     from gpuwatch import providers
 
-    wanted = _with_installed_extras(settings.providers) if names is None else list(names)
-    for name in wanted:
+    provider_names = _with_installed_extras(settings.providers) if names is None else list(names)
+    for name in provider_names:
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
     holds = light_holds(settings) if holds is None else holds
     tools = _tools(http, stop or threading.Event(), time_source, holds, is_patient=is_patient)
-    return {name: providers.build_with(settings.providers[name], tools) for name in wanted}
+    return {name: providers.build_with(settings.providers[name], tools) for name in provider_names}
 
 
 def _tools(
@@ -176,13 +176,13 @@ def missing_extra_hint(name: str) -> str | None:
 def _with_installed_extras(names: Iterable[str]) -> list[str]:
     import logging
 
-    found = []
+    installed = []
     for name in names:
         if missing := missing_extra_hint(name):
             logging.getLogger(__name__).error("%s; not polling it", missing, extra={"provider": name})
         else:
-            found.append(name)
-    return found
+            installed.append(name)
+    return installed
 
 
 def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
@@ -207,12 +207,12 @@ def open_store(settings: Settings, prepare: Callable[[Database], object] | None 
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.migrate import create_or_require_head
 
-    opened = open_database(settings.database_url)
+    database = open_database(settings.database_url)
     try:
-        (prepare or create_or_require_head)(opened)
-        yield opened
+        (prepare or create_or_require_head)(database)
+        yield database
     finally:
-        opened.close()
+        database.close()
 
 
 @contextmanager
@@ -226,10 +226,10 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
     from gpuwatch.storage.migrate import open_read_only
 
     if (shared := _SHARED.get()) is not None:
-        url, opened = settings.database_url, shared.opened
-        if url not in opened:
-            opened[url] = shared.until.enter_context(open_read_only(url))
-        yield opened[url]
+        url, databases = settings.database_url, shared.databases
+        if url not in databases:
+            databases[url] = shared.stack.enter_context(open_read_only(url))
+        yield databases[url]
         return
     with open_read_only(settings.database_url) as store:
         yield store
@@ -238,9 +238,9 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
 class _SharedStores:
     """Stores that `open_store_read_only` opened in a block of `sharing_stores`, by address."""
 
-    def __init__(self, until: ExitStack) -> None:
-        self.until = until
-        self.opened: dict[str, Database] = {}
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.databases: dict[str, Database] = {}
 
 
 _SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=None)
@@ -253,8 +253,8 @@ def sharing_stores() -> Iterator[None]:
     For pages that combine several use cases: opening, checking the schema and compiling the same queries took
     longer than reading.
     """
-    with ExitStack() as until:
-        token = _SHARED.set(_SharedStores(until))
+    with ExitStack() as stack:
+        token = _SHARED.set(_SharedStores(stack))
         try:
             yield
         finally:

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 def with_previous_keys(settings: Settings) -> Settings:
     """The providers with a previous key, each with only that key."""
-    former = {
+    previous = {
         name: msgspec.structs.replace(one, api_key=one.previous_api_key, previous_api_key=None)
         for name, one in settings.providers.items()
         if one.previous_api_key is not None
     }
-    return msgspec.structs.replace(settings, providers=former)
+    return msgspec.structs.replace(settings, providers=previous)
 
 
 def provider_account(
-    settings: Settings, store: Database, launcher: Launcher, *, takes_older: bool = False
+    settings: Settings, store: Database, launcher: Launcher, *, accepts_older: bool = False
 ) -> ProviderAccount:
     """The account that a launcher uses. Sends no request.
 
     Args:
-        takes_older: launches of an older gpuwatch, which stored no account, belong to this one.
+        accepts_older: launches of an older gpuwatch, which stored no account, belong to this one.
     """
-    known = settings.providers.get(launcher.name)
-    key = None if known is None else known.api_key  # a cluster engine has none
-    return ProviderAccount(launcher, SqlAccountRepository(store), key, takes_older=takes_older)
+    provider_settings = settings.providers.get(launcher.name)
+    key = None if provider_settings is None else provider_settings.api_key  # a cluster engine has none
+    return ProviderAccount(launcher, SqlAccountRepository(store), key, takes_older=accepts_older)
 
 
 def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:
@@ -69,33 +69,36 @@ def account_faults(
     return [
         fault
         for name in sorted({launch.provider for launch in launches})
-        for fault in _faults_at(settings, store, http, [one for one in launches if one.provider == name], now)
+        for fault in _faults_of_provider(settings, store, http, [one for one in launches if one.provider == name], now)
     ]
 
 
-def _faults_at(
+def _faults_of_provider(
     settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
 ) -> Iterator[str]:
-    name, first = launches[0].provider, launches[0].launch_id
+    name, launch_id = launches[0].provider, launches[0].launch_id
     if name not in settings.providers or missing_extra_hint(name) is not None:
         return  # unreachable for another reason, which is reported elsewhere
     accounts = [
-        provider_account(each, store, launcher)
-        for each in (settings, with_previous_keys(settings))
-        if name in each.providers and (launcher := build_adapters(each, http, [name])[name].launcher) is not None
+        provider_account(key_settings, store, launcher)
+        for key_settings in (settings, with_previous_keys(settings))
+        if name in key_settings.providers
+        and (launcher := build_adapters(key_settings, http, [name])[name].launcher) is not None
     ]
     try:
         for account in accounts:
             account.identify(now)
     except ProviderError as error:
         yield (
-            f"launch {first} is active at {name}, and it is unknown whether the configured key belongs to its "
+            f"launch {launch_id} is active at {name}, and it is unknown whether the configured key belongs to its "
             f"account ({error}); try again when {name} answers"
         )
         return
-    if unreached := [launch.launch_id for launch in launches if not any(each.owns(launch) for each in accounts)]:
+    if unreachable := [
+        launch.launch_id for launch in launches if not any(account.owns(launch) for account in accounts)
+    ]:
         yield (
-            f"the configured key of {name} belongs to another account than launch {', '.join(unreached)}; "
+            f"the configured key of {name} belongs to another account than launch {', '.join(unreachable)}; "
             "keep the old key until the launch ends, or set it as previous_api_key; if both are of one account, run: "
             f"gpuwatch accounts --same --provider {name}"
         )

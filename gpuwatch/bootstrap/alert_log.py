@@ -14,9 +14,9 @@ _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Sever
 
 def log_alert(alert: Alert) -> None:
     """Log its headline as the message, with all details below it."""
-    rest = [text for line in lines(alert)[1:] if (text := plain(line))]
-    about = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": rest}
+    details = [text for line in lines(alert)[1:] if (text := plain(line))]
+    fields = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": details}
     level = _LEVELS[alert.severity]
     if alert.kind is AlertKind.BLIND:  # blindness is urgent in every log, whatever its severity
         level = max(level, logging.ERROR)
-    log.log(level, "%s", alert.headline, extra=about)
+    log.log(level, "%s", alert.headline, extra=fields)

@@ -38,7 +38,7 @@ def webhook_secret(channel: ButtonChannel, store: Database) -> str:
     return secret
 
 
-def give_buttons(store: Database, channels: Iterable[Channel]) -> None:
+def attach_buttons(store: Database, channels: Iterable[Channel]) -> None:
     """Add buttons to alerts on channels whose users may press them. Raises StoreError."""
     for channel in channels:
         if isinstance(channel, ButtonChannel) and channel.users:
@@ -47,9 +47,9 @@ def give_buttons(store: Database, channels: Iterable[Channel]) -> None:
 
 def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
     with store.write() as connection:
-        here = load_installation(connection, real_now())
-    said = f"gpuwatch {purpose} {here.install_id} {here.key_salt}"
-    return digest(channel.button_secret.encode(), said.encode(), "sha256")
+        installation = load_installation(connection, real_now())
+    message = f"gpuwatch {purpose} {installation.install_id} {installation.key_salt}"
+    return digest(channel.button_secret.encode(), message.encode(), "sha256")
 
 
 def _nonce() -> str:

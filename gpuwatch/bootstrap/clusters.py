@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def orchestrator(
-    settings: Settings, name: str = TOOL, alive: Callable[[], Mapping[str, LaunchState]] = dict
+    settings: Settings, name: str = TOOL, launch_states: Callable[[], Mapping[str, LaunchState]] = dict
 ) -> Dstack | None:
     """The engine of this name; None: not configured.
 
     Args:
-        alive: the states of active launches, by label.
+        launch_states: the states of active launches, by label.
     """
-    found = settings.orchestrator
-    if not found.tool or found.tool != name:
+    config = settings.orchestrator
+    if not config.tool or config.tool != name:
         return None
-    return Dstack(found.program, found.project, os.environ, timeout_s=found.timeout_s, launch_states=alive)
+    return Dstack(config.program, config.project, os.environ, timeout_s=config.timeout_s, launch_states=launch_states)
 
 
 def cluster_states(launches: LaunchReader) -> dict[str, LaunchState]:

@@ -46,11 +46,11 @@ class Following:
         base: Essentials,
         http: HttpClient,
         may_destroy: Callable[[Launch, datetime], bool],
-        rents: Callable[[], bool],
+        may_rent: Callable[[], bool],
     ) -> None:
         self._base = base
         self._may_destroy = may_destroy
-        self._rents = rents
+        self._may_rent = may_rent
         settings, time_source = base.settings, base.time_source
         self.launchers = self._build_launchers()
         self.accounts = {name: provider_account(settings, base.store, one) for name, one in self.launchers.items()}
@@ -87,27 +87,27 @@ class Following:
     def _build_launchers(self) -> dict[str, Launcher]:
         """Whether gpuwatch can rent there: it has a launcher and credentials."""
         base = self._base
-        found: dict[str, Launcher] = {
+        launchers: dict[str, Launcher] = {
             name: adapter.launcher
             for name, adapter in base.adapters.items()
             if adapter.launcher is not None and has_credentials(base.settings.providers[name])
         }
-        engine = orchestrator(base.settings, alive=partial(cluster_states, base.launches))
-        return found if engine is None else {**found, engine.name: engine}
+        engine = orchestrator(base.settings, launch_states=partial(cluster_states, base.launches))
+        return launchers if engine is None else {**launchers, engine.name: engine}
 
     def _follow_previous_keys(self, http: HttpClient) -> None:
         """Follow and end launches under a provider's previous key; nothing is rented with it."""
         base = self._base
-        former = with_previous_keys(base.settings)
-        adapters = build_adapters(former, http, stop=base.stopping, time_source=base.time_source)
+        previous = with_previous_keys(base.settings)
+        adapters = build_adapters(previous, http, stop=base.stopping, time_source=base.time_source)
         for name, adapter in adapters.items():
             if adapter.launcher is None or name not in self.accounts:
                 continue
-            account = provider_account(former, base.store, adapter.launcher)
+            account = provider_account(previous, base.store, adapter.launcher)
             account.other_key, self.accounts[name].other_key = self.accounts[name], account
-            known_as = f"{name} (previous key)"
-            self.guards[known_as] = self._guard(adapter.launcher)
-            self.reconcilers[known_as] = self._reconciler(adapter.launcher, account, self.guards[known_as])
+            launcher_name = f"{name} (previous key)"
+            self.guards[launcher_name] = self._guard(adapter.launcher)
+            self.reconcilers[launcher_name] = self._reconciler(adapter.launcher, account, self.guards[launcher_name])
 
     def _context(self, name: str, launcher: Launcher) -> ProviderContext:
         base, account = self._base, self.accounts[name]
@@ -141,7 +141,7 @@ class Following:
             may_destroy=self._may_destroy,
             watch_ended=timedelta(seconds=base.settings.watch_ended_s),
             owner=account,
-            rents=self._rents,
+            rents=self._may_rent,
             obligations=partial(obligations_at, launcher.name, base.obligations, base.store),
         )
 

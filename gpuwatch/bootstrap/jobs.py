@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Launcher
     from gpuwatch.settings import Settings
 
-WORKERS = 16  # concurrent rounds: a hanging machine occupies one of them until its timeout
-COPIES = 8  # concurrent copies to stores
+MAX_WORKERS = 16  # concurrent rounds: a hanging machine occupies one of them until its timeout
+MAX_COPIES = 8  # concurrent copies to stores
 
 
 def jobs_folder(settings: Settings) -> Path:
@@ -56,7 +56,7 @@ def job_shells(settings: Settings) -> OpenSshShells:
     return OpenSshShells(jobs_folder(settings) / "ssh")
 
 
-def least_billing_h(settings: Settings) -> float:
+def min_billing_h(settings: Settings) -> float:
     """Minimum billed hours of an instance, at any provider."""
     return min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
 
@@ -67,7 +67,7 @@ def build_job_queue(base: Essentials) -> JobQueue:
     def price_of(job: Job) -> float | None:
         return base.observations.best_usd_gpu_hour(WATCH_PREFIX + job.name)
 
-    return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=least_billing_h(base.settings))
+    return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=min_billing_h(base.settings))
 
 
 def build_job_runner(
@@ -97,7 +97,7 @@ def build_job_runner(
         budget=settings.budget,
         zone=settings.timezone,
     )
-    return JobRunner(parts, runner_script(), JobThreads(WORKERS), JobThreads(COPIES))
+    return JobRunner(parts, runner_script(), JobThreads(MAX_WORKERS), JobThreads(MAX_COPIES))
 
 
 def job_variables(job: Job) -> dict[str, str]:
@@ -106,21 +106,23 @@ def job_variables(job: Job) -> dict[str, str]:
     Raises:
         SettingsError: a reference cannot be resolved.
     """
-    found = dict(job.definition.env)
+    variables = dict(job.definition.env)
     faults = []
     for name, reference in job.definition.secret_env.items():
-        kind, _, where = reference.partition(":")
+        kind, _, source = reference.partition(":")
         try:
-            found[name] = os.environ[where] if kind == "env" else Path(where).expanduser().read_text().rstrip("\n")
+            variables[name] = (
+                os.environ[source] if kind == "env" else Path(source).expanduser().read_text().rstrip("\n")
+            )
         except KeyError:
             faults.append(
-                f"job {job.name}: env.{name}: {where} is not set in the environment of gpuwatch; set it there"
+                f"job {job.name}: env.{name}: {source} is not set in the environment of gpuwatch; set it there"
             )
         except OSError as error:
-            faults.append(f"job {job.name}: env.{name}: {where}: {error.strerror}")
+            faults.append(f"job {job.name}: env.{name}: {source}: {error.strerror}")
     if faults:
         raise SettingsError(faults)
-    return found
+    return variables
 
 
 def build_cluster_jobs(

@@ -31,8 +31,8 @@ def obligations_at(provider: str, file: ObligationReader, store: Database) -> li
     from gpuwatch.storage.installation import READ_INSTALLATION
 
     with store.read() as connection:
-        here = connection.execute(READ_INSTALLATION).first()
-    install_id = None if here is None else here.install_id
+        installation = connection.execute(READ_INSTALLATION).first()
+    install_id = None if installation is None else installation.install_id
     return [one for one in file.open_obligations() if one.provider == provider and one.install in {None, install_id}]
 
 
@@ -47,10 +47,10 @@ def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) 
 
 def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
     """A hash of the provider's key, salted with the launch id; None: no key is configured."""
-    known = settings.providers.get(provider)
-    if known is None or known.api_key is None:
+    provider_settings = settings.providers.get(provider)
+    if provider_settings is None or provider_settings.api_key is None:
         return None
-    return hmac.new(launch_id.encode(), known.api_key.encode(), hashlib.sha256).hexdigest()[:16]
+    return hmac.new(launch_id.encode(), provider_settings.api_key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def build_keeper(
@@ -68,12 +68,12 @@ def build_keeper(
     from gpuwatch.engine.keeper import AFTER_S, Keeper
     from gpuwatch.ports import Alert
 
-    opened: list[HttpClient] = []
+    clients: list[HttpClient] = []
 
     def http() -> HttpClient:
-        if not opened:
-            opened.append(open_http(settings))
-        return opened[0]
+        if not clients:
+            clients.append(open_http(settings))
+        return clients[0]
 
     def report(alert: Alert) -> None:
         FallbackAlerts(build_channels(settings, http()), new_id, log_alert).send(alert)
@@ -83,7 +83,7 @@ def build_keeper(
         _with_either_key(settings, http),
         report,
         daemon_fault=daemon_fault,
-        run=_on_a_thread,
+        run=_run_on_thread,
         new_id=new_id,
         monotonic=real_monotonic,
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
@@ -103,16 +103,16 @@ def _with_either_key(settings: Settings, http: Callable[[], HttpClient]) -> Call
     """The launcher for an obligation: with the provider's key, or with its previous one."""
     from gpuwatch.bootstrap.accounts import with_previous_keys
 
-    former = with_previous_keys(settings)
-    of_key, of_previous = _Launchers(settings, http), _Launchers(former, http)
+    previous = with_previous_keys(settings)
+    current_key, previous_key = _Launchers(settings, http), _Launchers(previous, http)
 
     def launcher_for(obligation: Obligation) -> Launcher:
         try:
-            return of_key(obligation)
+            return current_key(obligation)
         except (UsageError, ProviderError):
-            if obligation.provider not in former.providers:
+            if obligation.provider not in previous.providers:
                 raise
-            return of_previous(obligation)
+            return previous_key(obligation)
 
     return launcher_for
 
@@ -131,20 +131,20 @@ class _Launchers:
         if name not in self._built:
             self._built[name] = self._build(name)
         launcher = self._built[name]
-        if not self._reaches(launcher, obligation):
+        if not self._has_account(launcher, obligation):
             raise UsageError(
                 f"the key of {name} may belong to another account than this launch; destroy its instance manually, or "
                 "restore the old key"
             )
         return launcher
 
-    def _reaches(self, launcher: Launcher, obligation: Obligation) -> bool:
+    def _has_account(self, launcher: Launcher, obligation: Obligation) -> bool:
         """Does its key belong to the launch's account? A 404 under another key proves nothing. Raises ProviderError."""
-        of_order, name = obligation.key_hash, obligation.provider
-        if of_order is not None and of_order == key_hash(self._settings, name, obligation.launch_id):
+        order_hash, name = obligation.key_hash, obligation.provider
+        if order_hash is not None and order_hash == key_hash(self._settings, name, obligation.launch_id):
             return True
         if obligation.account is None:
-            return of_order is None  # an older gpuwatch ordered it, when there was only one key
+            return order_hash is None  # an older gpuwatch ordered it, when there was only one key
         return isinstance(launcher, AccountLookup) and launcher.account_id() == obligation.account
 
     def _build(self, name: str) -> Launcher:
@@ -172,5 +172,5 @@ class _NoHolds:
         pass
 
 
-def _on_a_thread(name: str, work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name=name, daemon=True).start()
+def _run_on_thread(name: str, action: Callable[[], None]) -> None:
+    threading.Thread(target=action, name=name, daemon=True).start()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 
-LAUNCH_FIRST_S = 0.2  # how long the history waits at most for launches that have just started
+LAUNCH_PRIORITY_S = 0.2  # how long the history waits at most for launches that have just started
 
 
 class Polling:
@@ -83,8 +83,8 @@ class Polling:
             observations=base.observations,
             commands=commands,
         )
-        polled = {} if settings.rescue else base.adapters
-        self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
+        adapters = {} if settings.rescue else base.adapters
+        self.workers = {name: self._worker(name, adapter) for name, adapter in adapters.items()}
         hunters = {name: worker.hunter for name, worker in self.workers.items() if worker.hunter is not None}
         self.quotes = QuoteCollector(
             self.gathering, self.evaluator, hunters, base.slots.run_now, base.time_source.now, real_monotonic
@@ -100,10 +100,10 @@ class Polling:
             self._history,
             health_monitor,
             DriftDetector(name, base.uow_factory, new_id),
-            partial(self._executor.wait_for_started, name, LAUNCH_FIRST_S),
+            partial(self._executor.wait_for_started, name, LAUNCH_PRIORITY_S),
             prices,
         )
-        swept = last_sweep(base.store, name)
+        newest_sweep = last_sweep(base.store, name)
         return ProviderWorker(
             provider,
             self._history,
@@ -111,22 +111,22 @@ class Polling:
             recorder,
             now,
             hunter=self._hunter(name, adapter, recorder, prices),
-            sweeper=self._sweeper(name, adapter, recorder, swept.rows if swept else None),
-            swept_at=swept.at if swept else None,
+            sweeper=self._sweeper(name, adapter, recorder, newest_sweep.rows if newest_sweep else None),
+            swept_at=newest_sweep.at if newest_sweep else None,
         )
 
     def _hunter(
         self, name: str, adapter: Adapter, recorder: AnswerRecorder, prices: PricesOnSale | None
     ) -> Hunter | None:
         base = self._base
-        mine = [watch for watch in base.settings.watches if is_polled_for(name, watch)]
-        if not mine and name not in self._launchers:
+        watches = [watch for watch in base.settings.watches if is_polled_for(name, watch)]
+        if not watches and name not in self._launchers:
             return None
-        if prices is not None and len(mine) > 1:
+        if prices is not None and len(watches) > 1:
             prices.begin_with(prices_on_sale(base.store, name))
         return Hunter(
             adapter.market,
-            mine,
+            watches,
             base.settings.providers[name].commission,
             self.evaluator,
             recorder.record_hunt,
@@ -141,8 +141,8 @@ class Polling:
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         base = self._base
-        named = [watch for watch in base.settings.watches if watch.providers is None or name in watch.providers]
-        targets = sweep_targets(named, base.settings.record_gpus)  # including list prices, for watches that rent
+        watches = [watch for watch in base.settings.watches if watch.providers is None or name in watch.providers]
+        targets = sweep_targets(watches, base.settings.record_gpus)  # including list prices, for watches that rent
         return Sweeper(adapter.market, targets, recorder.record_sweep, base.stopping, rows)
 
 

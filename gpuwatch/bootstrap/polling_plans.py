@@ -27,11 +27,11 @@ def polling_plan(settings: Settings, name: str, store: Database | None = None) -
     """
     provider = settings.providers[name]
     sweep_every_s = provider.sweep_every_s or max(SWEEP_EVERY_MIN_S, provider.poll_every_s)
-    polled = [watch for watch in settings.watches if is_polled_for(name, watch)]
-    swept = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
-    targets = sweep_targets(swept, settings.record_gpus)
-    rows_of = _expected_rows(name, store)
-    return plan_polling(provider, polled, provider.commission, len(targets), sweep_every_s, rows_of)
+    hunted_watches = [watch for watch in settings.watches if is_polled_for(name, watch)]
+    swept_watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
+    targets = sweep_targets(swept_watches, settings.record_gpus)
+    expected_rows = _expected_rows(name, store)
+    return plan_polling(provider, hunted_watches, provider.commission, len(targets), sweep_every_s, expected_rows)
 
 
 def _expected_rows(name: str, store: Database | None) -> ExpectedRows | None:

@@ -35,19 +35,19 @@ def build_gates(
     def probe_of(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
         adapter, launcher = adapters[name], launchers[name]
         commission = settings.providers[name].commission
-        mine = [watch for watch in renting if is_polled_for(name, watch)]
+        watches = [watch for watch in renting if is_polled_for(name, watch)]
 
         def probe() -> tuple[Sequence[Prerequisite], Sequence[str]]:
             try:
-                found = [
-                    rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine
+                rehearsals = [
+                    rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in watches
                 ]
             except KeyRejected:  # for the offers; if listing instances fails as well, nothing is rented there
                 credentials = credentials_of(launcher, adapter.info)
                 if credentials.met is not False:
                     raise
                 return (credentials,), ()
-            orders = [order for one in found for order in one.orders]
+            orders = [order for one in rehearsals for order in one.orders]
             return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
 
         return probe

@@ -43,14 +43,14 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
     from gpuwatch.bootstrap import build_adapters, missing_extra_hint
 
     names = tuple(names)
-    found = [
+    with_key = [
         name for name in sorted(providers_with_key(settings).intersection(names)) if missing_extra_hint(name) is None
     ]
-    rented = {name for name, one in build_adapters(settings, http, found).items() if one.launcher is not None}
-    return frozenset({*rented, *({settings.orchestrator.tool} & set(names))})
+    rentable = {name for name, one in build_adapters(settings, http, with_key).items() if one.launcher is not None}
+    return frozenset({*rentable, *({settings.orchestrator.tool} & set(names))})
 
 
-def unrentable(settings: Settings) -> UnavailableProviders:
+def not_rentable(settings: Settings) -> UnavailableProviders:
     """The providers where gpuwatch cannot rent, by reason."""
     from gpuwatch.engine.candidates import UnavailableProviders
 
@@ -68,11 +68,11 @@ def is_polled_for(name: str, watch: Watch) -> bool:
         return False  # the tool does not rent there
     if watch.action is Action.ALERT and watch.listed:
         return True
-    known = providers.info(name)
-    return OfferKind.LIVE in known.kinds and (known.runs_onstart or not _is_of_job(watch))
+    info = providers.info(name)
+    return OfferKind.LIVE in info.kinds and (info.runs_onstart or not _belongs_to_job(watch))
 
 
-def _is_of_job(watch: Watch) -> bool:
+def _belongs_to_job(watch: Watch) -> bool:
     from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 
     return watch.name.startswith(WATCH_PREFIX)
@@ -92,7 +92,7 @@ def missing_extra(name: str) -> str | None:
 
 def has_extra(extra: str) -> bool:
     """Whether the packages of an extra of gpuwatch are installed."""
-    return all(_is_there(package) for package in _packages(extra))
+    return all(_is_installed(package) for package in _packages(extra))
 
 
 def _packages(extra: str) -> list[str]:
@@ -101,12 +101,12 @@ def _packages(extra: str) -> list[str]:
 
     distribution = installation().distribution
     lines = (distribution.requires or []) if distribution is not None else []  # None: a copy without installation
-    wanted = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
-    named = [_PACKAGE.match(line) for line in lines if wanted.search(line)]
-    return [found[0] for found in named if found]
+    extra_marker = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
+    matches = [_PACKAGE.match(line) for line in lines if extra_marker.search(line)]
+    return [match[0] for match in matches if match]
 
 
-def _is_there(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     from importlib import metadata
 
     try:
@@ -124,13 +124,13 @@ def resolve_provider(settings: Settings, name: str | None) -> str:
     if name is not None and name in settings.providers:
         return name
     if name is not None:
-        raise not_enabled(settings, name)
+        raise not_enabled_error(settings, name)
     if len(settings.providers) != 1:
         raise UsageError(f"several providers are enabled; add --provider NAME ({_enabled(settings)})")
     return next(iter(settings.providers))
 
 
-def not_enabled(settings: Settings, name: str) -> UsageError:
+def not_enabled_error(settings: Settings, name: str) -> UsageError:
     """The error for a provider that is not enabled, or that there is not."""
     if name in providers.names():
         return UsageError(

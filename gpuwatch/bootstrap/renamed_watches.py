@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
+def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
     """Take over renames, and report launches whose watch is gone. Raises StoreError."""
     identities = SqlWatchIdentities(store)
-    settled = identities.settle(settings.watches, now)
-    for old, new in settled.changes.renamed.items():
+    applied = identities.settle(settings.watches, now)
+    for old, new in applied.changes.renamed.items():
         log.info("watch %s is now %s: its launches, limits and history continue", old, new)
-    news = list(abandoned_alerts(settled.abandoned, settled.changes.blocked, new_id, now))
-    for one in news:
+    alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
+    for one in alerts:
         log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))
-    identities.report(news)
+    identities.report(alerts)

@@ -12,14 +12,14 @@ from gpuwatch.errors import SettingsError, StoreError, StoreMissing
 from gpuwatch.settings import Settings
 
 
-class FirstSettings(msgspec.Struct, frozen=True):
+class StartSettings(msgspec.Struct, frozen=True):
     """The settings a daemon starts with; in rescue mode, `lines` name the errors and ignored parts, one each."""
 
     settings: Settings
     lines: tuple[str, ...] = ()
 
 
-def first_settings(config: str | None) -> FirstSettings:
+def load_or_rescue(config: str | None) -> StartSettings:
     """The settings, or those of rescue mode if they are invalid and a launch is active.
 
     Raises:
@@ -27,31 +27,30 @@ def first_settings(config: str | None) -> FirstSettings:
         StoreError: they are invalid, and neither the database nor the keeper's file shows whether a launch is active.
     """
     try:
-        return FirstSettings(load_settings(config))
+        return StartSettings(load_settings(config))
     except SettingsError as error:
-        saved = _saved(config, error)
-        if saved is None:
+        rescued = _rescue_settings(config, error)
+        if rescued is None:
             raise
-        return saved
+        return rescued
 
 
-def _saved(config: str | None, error: SettingsError) -> FirstSettings | None:
+def _rescue_settings(config: str | None, error: SettingsError) -> StartSettings | None:
     from gpuwatch.settings.rescue import load_for_rescue
 
     try:
-        found = load_for_rescue(config)
+        rescued = load_for_rescue(config)
     except SettingsError:
         return None
-    alive = _count_alive(found.settings)
+    alive = _count_alive(rescued.settings)
     if not alive:
         return None
-    what = "1 launch is" if alive == 1 else f"{alive} launches are"
+    active = "1 launch is" if alive == 1 else f"{alive} launches are"
     more = f" (and {len(error.faults) - 1} more)" if len(error.faults) > 1 else ""
-    reason = (
-        f"rescue mode: {what} active and the settings are wrong, so gpuwatch rents nothing: {error.faults[0]}{more}"
-    )
-    settings = msgspec.structs.replace(found.settings, rescue=reason)
-    return FirstSettings(settings, tuple(dict.fromkeys((*error.faults, *found.lines))))
+    fault = f"{error.faults[0]}{more}"
+    reason = f"rescue mode: {active} active and the settings are wrong, so gpuwatch rents nothing: {fault}"
+    settings = msgspec.structs.replace(rescued.settings, rescue=reason)
+    return StartSettings(settings, tuple(dict.fromkeys((*error.faults, *rescued.lines))))
 
 
 def _count_alive(settings: Settings) -> int:
@@ -71,7 +70,7 @@ def _count_alive(settings: Settings) -> int:
         finally:
             store.close()
     except StoreError as error:
-        due = len(obligation_file(settings).open_obligations())
-        if due or isinstance(error, StoreMissing):
-            return due
+        obligations = len(obligation_file(settings).open_obligations())
+        if obligations or isinstance(error, StoreMissing):
+            return obligations
         raise

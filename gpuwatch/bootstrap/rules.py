@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
-from gpuwatch.bootstrap.provider_access import label_lengths, providers_polled_for, unrentable
+from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable, providers_polled_for
 from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.evaluator import EvaluationRules
 from gpuwatch.engine.search import RENTAL_TYPES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
 
-_LOOKS_MISSED = 3  # this many polls may fail before the market is unknown
+_MAX_MISSED_POLLS = 3  # this many polls may fail before the market is unknown
 _SLACK = timedelta(seconds=60)
 
 
@@ -59,7 +59,7 @@ def build_rules(
         rank_of=rank_of,
         accounts=accounts,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
-        unable=unrentable(settings),
+        unable=not_rentable(settings),
         label_lengths=label_lengths(names),
     )
 
@@ -83,8 +83,8 @@ def commissions_of(settings: Settings) -> Mapping[str, Commission]:
 
 def all_commissions(settings: Settings) -> Mapping[str, Commission]:
     """Provider → its commission, as configured; its default if it is not enabled."""
-    found = {name: providers.info(name).commission for name in providers.names()}
-    return found | {name: one.commission for name, one in settings.providers.items()}
+    defaults = {name: providers.info(name).commission for name in providers.names()}
+    return defaults | {name: one.commission for name, one in settings.providers.items()}
 
 
 def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:
@@ -92,14 +92,14 @@ def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedel
     ages = {}
     for name in names:
         provider = settings.providers[name]
-        asked = [watch for watch in settings.watches if providers_polled_for(watch, [name])]
-        queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in asked)
+        polled_watches = [watch for watch in settings.watches if providers_polled_for(watch, [name])]
+        queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in polled_watches)
         round_s = max(provider.poll_every_s, queries * provider.search_interval_s)
-        ages[name] = timedelta(seconds=_LOOKS_MISSED * round_s) + _SLACK
+        ages[name] = timedelta(seconds=_MAX_MISSED_POLLS * round_s) + _SLACK
     return ages
 
 
 def watched_gpus(settings: Settings) -> frozenset[str] | None:
     """The GPUs of the watches; None: some watch accepts any."""
-    named = [watch.gpu_names for watch in settings.watches]
-    return frozenset(chain(*named)) if all(named) else None
+    gpu_lists = [watch.gpu_names for watch in settings.watches]
+    return frozenset(chain(*gpu_lists)) if all(gpu_lists) else None

@@ -17,14 +17,14 @@ from gpuwatch.bootstrap import (
 )
 from gpuwatch.bootstrap.accounts import account_faults
 from gpuwatch.bootstrap.alert_log import log_alert
-from gpuwatch.bootstrap.buttons import give_buttons
+from gpuwatch.bootstrap.buttons import attach_buttons
 from gpuwatch.bootstrap.commands import build_commands
 from gpuwatch.bootstrap.essentials import build_essentials
 from gpuwatch.bootstrap.following import Following
 from gpuwatch.bootstrap.jobs import build_cluster_jobs, build_job_queue, build_job_runner
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import providers_to_follow
-from gpuwatch.bootstrap.renamed_watches import settle_watches
+from gpuwatch.bootstrap.renamed_watches import apply_watch_changes
 from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -69,7 +69,7 @@ class Service:
         self.invoices = SqlInvoiceRepository(store)
         self.pauses = SqlPauseRepository(store)
         self.channels = {**build_channels(settings, http), **(extra_channels or {})}
-        give_buttons(store, self.channels.values())
+        attach_buttons(store, self.channels.values())
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
         self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)
@@ -90,13 +90,13 @@ class Service:
     def unmanaged(self, settings: Settings) -> list[Launch]:
         """Active launches that these settings could not manage: the provider or its key is gone."""
         alive = self.launch_repository.alive()
-        known = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
-        return [launch for launch in alive if launch.provider not in known and not launch.is_by_command]
+        managed = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
+        return [launch for launch in alive if launch.provider not in managed and not launch.is_by_command]
 
     def account_faults(self, settings: Settings) -> list[str]:
         """Why these settings could not reach launches that are reachable now: their keys belong to other accounts."""
-        reached = [one for one in self.launch_repository.alive() if self.following.reaches(one)]
-        return account_faults(settings, self.store, self._http, reached, self.time_source.now())
+        reachable = [one for one in self.launch_repository.alive() if self.following.reaches(one)]
+        return account_faults(settings, self.store, self._http, reachable, self.time_source.now())
 
     def close(self) -> None:
         """Give work in progress a short time to reach a recorded state."""
@@ -128,7 +128,7 @@ def build_service(
     """The service over an open, upgraded database; closed at the end."""
     with http_client(settings) as http:
         if not settings.rescue:  # a watch missing from rescued settings may still exist
-            settle_watches(settings, store, time_source.now())
+            apply_watch_changes(settings, store, time_source.now())
         service = Service(settings, store, http, extra_channels, run_now, time_source)
         service.polling.quotes.start()
         try:

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 _UNKNOWN_GPU = "unknown GPU"
 _UNKNOWN_PLACE = "no country, group or provider's region"
-_SHOWN = 20  # maximum number of instances to list
+_MAX_LISTED = 20  # maximum number of instances to list
 
 
 def load_settings(config: str | None, *, for_stopping: bool = False, content: bytes | None = None) -> Settings:
@@ -33,12 +33,12 @@ def load_settings(config: str | None, *, for_stopping: bool = False, content: by
         if not for_stopping:
             raise
     try:
-        found, lines = load_for_stopping(config)
+        settings, lines = load_for_stopping(config)
     except SettingsError as error:
         raise SettingsError([*error.faults, *end_by_hand_lines(probable_store_url(config))]) from None
     for line in lines:
         log.warning("%s", line)
-    return found
+    return settings
 
 
 def _load(config: str | None, content: bytes | None) -> Settings:
@@ -47,11 +47,11 @@ def _load(config: str | None, content: bytes | None) -> Settings:
     except SettingsError as error:
         if not any(_UNKNOWN_GPU in fault or _UNKNOWN_PLACE in fault for fault in error.faults):
             raise
-        gpus, places = _met(store_url(config))
+        gpus, places = _recorded_names(store_url(config))
         return load(config, known_spellings=gpus, recorded_places=places, content=content)
 
 
-def _met(url: str) -> tuple[frozenset[str], frozenset[str]]:
+def _recorded_names(url: str) -> tuple[frozenset[str], frozenset[str]]:
     """GPU names and regions reported by providers."""
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.history_queries import known_gpu_names, known_places
@@ -71,7 +71,7 @@ def end_by_hand_lines(url: str | None) -> list[str]:
     from gpuwatch.domain.launches.labels import LABEL_PREFIX
 
     lines = []
-    for provider, instance_id, label in _alive(url)[:_SHOWN]:
+    for provider, instance_id, label in _alive(url)[:_MAX_LISTED]:
         instance = f"instance {instance_id}" if instance_id else "the instance"
         lines.append(f"manually: end {instance} with the label {label} at {provider}")
     return lines or [f"manually: end each instance whose label begins with {LABEL_PREFIX} at its provider"]

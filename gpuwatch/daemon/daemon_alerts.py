@@ -10,14 +10,14 @@ from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 
 # The consequence while a task does no work, by the first word of its name.
-_WORK = {
+_TASK_CONSEQUENCES = {
     "hunt": "gpuwatch sees no offers there and rents nothing.",
     "follow": "This task does not follow the launches there.",
     "guard": "Budgets, prices and idle rules of the launches there are not checked.",
     "deliver": "Alerts wait; only alerts about the daemon itself bypass the queue.",
     "hooks": "Hooks of launches do not run.",
 }
-_OTHER_WORK = "The work of this task is not done."
+_OTHER_CONSEQUENCE = "The work of this task is not done."
 
 
 def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
@@ -31,7 +31,7 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
         headline=f"task {fault.task} {fault.kind.value}",
         facts=(("Task", fault.task), ("No success since", format_moment(fault.since)), ("Cause", redact(fault.cause))),
         why=_failure_reason(fault),
-        did=f"{_WORK.get(fault.task.split()[0], _OTHER_WORK)} {_answer(fault, is_essential)}",
+        did=f"{_TASK_CONSEQUENCES.get(fault.task.split()[0], _OTHER_CONSEQUENCE)} {_advice(fault, is_essential)}",
         can_do=(
             "See the log of the daemon: journalctl -u gpuwatch",
             "Restart it: systemctl restart gpuwatch",
@@ -90,7 +90,7 @@ def _failure_reason(fault: TaskFault) -> str:
     return f"It failed {fault.failures} times in a row with an internal error. The traceback is in the log."
 
 
-def _answer(fault: TaskFault, is_essential: bool) -> str:
+def _advice(fault: TaskFault, is_essential: bool) -> str:
     if not is_essential:
         return "The other tasks continue."
     if fault.kind is FaultKind.HANGS:

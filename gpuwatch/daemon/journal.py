@@ -18,8 +18,8 @@ JOURNAL = "/run/systemd/journal/socket"
 
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
-_OWN = frozenset({"PRIORITY", "SYSLOG_IDENTIFIER", "LOGGER", "MESSAGE"})
-_FIELD_LENGTH_MAX = 64
+_RESERVED_FIELDS = frozenset({"PRIORITY", "SYSLOG_IDENTIFIER", "LOGGER", "MESSAGE"})
+_MAX_FIELD_LENGTH = 64
 
 
 class JournalHandler(logging.Handler):
@@ -30,23 +30,23 @@ class JournalHandler(logging.Handler):
         self._address = address
         self._stream = stream
         self._redact = redact
-        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._line.settimeout(1.0)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(1.0)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send it. A record that neither the journal nor the stream takes is lost."""
         safe = safe_record(record, self._redact)
         try:
-            self._line.sendto(datagram(safe), self._address)
+            self._socket.sendto(datagram(safe), self._address)
         except OSError:
-            self._fall_back(safe)
+            self._write_to_stream(safe)
 
     def close(self) -> None:
         """Close the socket."""
-        self._line.close()
+        self._socket.close()
         super().close()
 
-    def _fall_back(self, safe: SafeRecord) -> None:
+    def _write_to_stream(self, safe: SafeRecord) -> None:
         try:
             self._stream.write(f"<{_priority(safe.level)}>{safe.message}\n")
             self._stream.flush()
@@ -56,7 +56,7 @@ class JournalHandler(logging.Handler):
 
 def datagram(safe: SafeRecord) -> bytes:
     """Return the record as the journal's fields; extras in upper case."""
-    message = f"{safe.message}\n{safe.below}" if safe.below else safe.message
+    message = f"{safe.message}\n{safe.details_text}" if safe.details_text else safe.message
     fields = {
         "PRIORITY": str(_priority(safe.level)),
         "SYSLOG_IDENTIFIER": "gpuwatch",
@@ -77,8 +77,8 @@ def _field(name: str, value: bytes) -> bytes:
 def _field_name(key: str) -> str:
     """Return a valid field name: upper case, digits and underscores after a letter; never one of the record's own."""
     name = re.sub(r"[^A-Z0-9_]", "_", key.upper()).lstrip("_0123456789") or "EXTRA"
-    return (f"EXTRA_{name}" if name in _OWN else name)[:_FIELD_LENGTH_MAX]
+    return (f"EXTRA_{name}" if name in _RESERVED_FIELDS else name)[:_MAX_FIELD_LENGTH]
 
 
 def _priority(level: int) -> int:
-    return next((priority for least, priority in _PRIORITIES if level >= least), _DEBUG)
+    return next((priority for min_level, priority in _PRIORITIES if level >= min_level), _DEBUG)

@@ -14,7 +14,7 @@ from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.bootstrap.keeper import build_heartbeat_client, build_keeper, obligation_file
 from gpuwatch.daemon.heartbeat import Heartbeat
 from gpuwatch.daemon.notify_socket import Notifier
-from gpuwatch.daemon.repeating import repeating
+from gpuwatch.daemon.repeating import repeating_thread
 from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.engine.keeper import Keeper
 from gpuwatch.settings import Settings
@@ -22,11 +22,11 @@ from gpuwatch.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-CHECK_EVERY_S = 1.0
-FEED_EVERY_S = 5.0
-MAIN_LOOP_WITHIN_S = 300.0  # it wakes every few seconds; reloading settings takes longer
+CHECK_INTERVAL_S = 1.0
+FEED_INTERVAL_S = 5.0
+MAIN_LOOP_TIMEOUT_S = 300.0  # it wakes every few seconds; reloading settings takes longer
 MAIN_LOOP = "main loop"
-FOLLOWED_WITHIN_S = 45.0  # then the keeper itself looks: a return must be noticed in two minutes
+FOLLOW_TIMEOUT_S = 45.0  # then the keeper itself looks: a return must be noticed in two minutes
 
 
 class KeeperThread:
@@ -39,25 +39,25 @@ class KeeperThread:
         self._store: Database | None = None
         self._store_error: str | None = None  # the error of opening it
         self._next_feed_s = 0.0
-        self._keeper, self._heartbeat = self._built(settings)
+        self._keeper, self._heartbeat = self._build(settings)
 
     # --- reports of the main loop -------------------------------------------------------------------------------------
 
-    def use(self, settings: Settings) -> None:
+    def apply_settings(self, settings: Settings) -> None:
         """Apply new settings."""
-        self._keeper, heartbeat = self._built(settings)
+        self._keeper, heartbeat = self._build(settings)
         if heartbeat is None or self._heartbeat is None or heartbeat.url != self._heartbeat.url:
             self._heartbeat = heartbeat
 
-    def use_store(self, store: Database) -> None:
+    def set_store(self, store: Database) -> None:
         """Note the open store. Only its last error is read, which never waits."""
         self._store = store
 
-    def store_not_opened(self, error: str) -> None:
+    def set_store_error(self, error: str) -> None:
         """Note that the store could not be opened; the main loop retries."""
         self._store_error = error
 
-    def main_loop_runs(self) -> None:
+    def note_main_loop(self) -> None:
         """Note that the main loop is not stuck."""
         self._main_loop_s = real_monotonic()
 
@@ -78,17 +78,19 @@ class KeeperThread:
         tick_s = real_monotonic()
         stalled = self.stalled(tick_s)
         if not stalled and tick_s >= self._next_feed_s:
-            self._next_feed_s = tick_s + min(FEED_EVERY_S, (self._notifier.watchdog_every_s or FEED_EVERY_S * 4) / 4)
+            self._next_feed_s = tick_s + min(
+                FEED_INTERVAL_S, (self._notifier.watchdog_every_s or FEED_INTERVAL_S * 4) / 4
+            )
             self._notifier.watchdog()
         if self._heartbeat is not None and (self._store or self._store_error):  # else it is still being opened
             self._heartbeat.report(not stalled and self._store_fault() is None, tick_s)
 
     def stalled(self, tick_s: float) -> list[str]:
         """Return what makes no progress; if there is anything, the watchdog is not fed."""
-        late = self._main_loop_s is not None and tick_s - self._main_loop_s > MAIN_LOOP_WITHIN_S
-        return [*self._progress.stalled(tick_s), *([MAIN_LOOP] if late else [])]
+        is_late = self._main_loop_s is not None and tick_s - self._main_loop_s > MAIN_LOOP_TIMEOUT_S
+        return [*self._progress.stalled(tick_s), *([MAIN_LOOP] if is_late else [])]
 
-    def _built(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
+    def _build(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
         url = settings.heartbeat_url
         heartbeat = Heartbeat(url, lambda: build_heartbeat_client(settings)) if url else None
         return build_keeper(settings, self._daemon_fault, self._is_followed), heartbeat
@@ -99,22 +101,22 @@ class KeeperThread:
     def _is_followed(self, provider: str) -> bool:
         """Whether the launches of a provider were followed recently."""
         age_s = self._progress.success_age_s(f"follow {provider}")
-        return self._store_fault() is None and age_s is not None and age_s < FOLLOWED_WITHIN_S
+        return self._store_fault() is None and age_s is not None and age_s < FOLLOW_TIMEOUT_S
 
     def _daemon_fault(self) -> str | None:
         """Return why the daemon may be unable to end instances or to send alerts, or None."""
         if (fault := self._store_fault()) is not None:
             return f"database: {fault}"
         faults = self._progress.faults(real_monotonic())
-        found = [one for one in faults if self._progress.is_essential(one.task)]
-        return f"task {found[0].task} {found[0].kind.value}: {found[0].cause}" if found else None
+        essential = [one for one in faults if self._progress.is_essential(one.task)]
+        return f"task {essential[0].task} {essential[0].kind.value}: {essential[0].cause}" if essential else None
 
 
 @contextmanager
-def keeping(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
+def running_keeper(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
     """Run the keeper's thread from before the database is opened until the process ends. Raises StoreError."""
     obligation_file(settings).compact(timedelta(seconds=settings.watch_ended_s))
     keeper = KeeperThread(settings, progress, notifier)
     keeper.check()
-    with repeating("keeper", keeper.check, CHECK_EVERY_S):
+    with repeating_thread("keeper", keeper.check, CHECK_INTERVAL_S):
         yield keeper

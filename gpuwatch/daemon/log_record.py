@@ -11,14 +11,14 @@ from gpuwatch.domain.market.text import is_hostile
 
 Redact = Callable[[str], str]
 
-MESSAGE_MAX = 8_000  # characters: far below the limit of a datagram to the journal
-TRACE_MAX = 24_000
-VALUE_MAX = 2_000
-ITEMS_MAX = 50
-DEPTH_MAX = 4
+MAX_MESSAGE_LENGTH = 8_000  # characters: far below the limit of a datagram to the journal
+MAX_TRACE_LENGTH = 24_000
+MAX_VALUE_LENGTH = 2_000
+MAX_ITEMS = 50
+MAX_DEPTH = 4
 _MASK = "***"
 _DETAILS = "details"
-_OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class SafeRecord:
     details: tuple[str, ...] = ()
 
     @property
-    def below(self) -> str:
+    def details_text(self) -> str:
         """The text below the message, indented, in formats that allow several lines per record."""
         details = (f"    {line}" for line in self.details)
         return "\n".join((*details, *((self.trace,) if self.trace else ())))
@@ -52,16 +52,16 @@ def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
     return SafeRecord(
         created_s=record.created,
         level=record.levelno,
-        logger=_line(record.name, redact, VALUE_MAX),
-        message=_line(_message(record), redact, MESSAGE_MAX),
+        logger=_line(record.name, redact, MAX_VALUE_LENGTH),
+        message=_line(_message(record), redact, MAX_MESSAGE_LENGTH),
         extra={
-            _line(key, redact, VALUE_MAX): _value(key, value, redact, DEPTH_MAX)
+            _line(key, redact, MAX_VALUE_LENGTH): _value(key, value, redact, MAX_DEPTH)
             for key, value in sorted(record.__dict__.items())
-            if key not in _OWN and key != _DETAILS
+            if key not in _RECORD_ATTRIBUTES and key != _DETAILS
         },
         trace=_trace(record, redact),
         details=tuple(
-            _line(_text(line), redact, VALUE_MAX) for line in list(getattr(record, _DETAILS, ()))[:ITEMS_MAX]
+            _line(_text(line), redact, MAX_VALUE_LENGTH) for line in list(getattr(record, _DETAILS, ()))[:MAX_ITEMS]
         ),
     )
 
@@ -97,12 +97,12 @@ def _value(key: str, value: object, redact: Redact, depth: int) -> object:
         return _MASK
     if depth and isinstance(value, Mapping):
         return {
-            _line(str(name), redact, VALUE_MAX): _value(str(name), item, redact, depth - 1)
-            for name, item in list(value.items())[:ITEMS_MAX]
+            _line(str(name), redact, MAX_VALUE_LENGTH): _value(str(name), item, redact, depth - 1)
+            for name, item in list(value.items())[:MAX_ITEMS]
         }
     if depth and isinstance(value, (list, tuple, set, frozenset)):
-        return [_value(key, item, redact, depth - 1) for item in list(value)[:ITEMS_MAX]]
-    return _line(_text(value), redact, VALUE_MAX)
+        return [_value(key, item, redact, depth - 1) for item in list(value)[:MAX_ITEMS]]
+    return _line(_text(value), redact, MAX_VALUE_LENGTH)
 
 
 def _text(value: object) -> str:
@@ -121,6 +121,6 @@ def _trace(record: logging.LogRecord, redact: Redact) -> str:
     if not text:
         return ""
     text = redact(text.rstrip("\n"))
-    if len(text) > TRACE_MAX:
-        text = "…" + text[-TRACE_MAX:]  # the end names the error
+    if len(text) > MAX_TRACE_LENGTH:
+        text = "…" + text[-MAX_TRACE_LENGTH:]  # the end names the error
     return "\n".join("    " + escaped(line) for line in text.split("\n"))

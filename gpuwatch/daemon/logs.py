@@ -20,7 +20,7 @@ from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
 from gpuwatch.daemon.repeated_lines import RepeatedLines
 
 STYLES = ("auto", "text", "json", "journal")
-_CHATTY = ("alembic", "apscheduler", "httpcore", "httpx")  # they log heartbeats; gpuwatch logs changes
+_NOISY_LOGGERS = ("alembic", "apscheduler", "httpcore", "httpx")  # they log heartbeats; gpuwatch logs changes
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +38,15 @@ def configure(style: str = "auto", level: int = logging.INFO, redact: Redact = s
     handler = build_handler(style, sys.stderr, os.environ, redact)
     handler.addFilter(RepeatedLines())
     root = logging.getLogger()
-    for old in list(root.handlers):
-        root.removeHandler(old)
-        old.close()
+    for existing in list(root.handlers):
+        root.removeHandler(existing)
+        existing.close()
     root.addHandler(handler)
     root.setLevel(level)
-    for name in _CHATTY:
+    for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
-    threading.excepthook = _thread_died
+    threading.excepthook = _log_thread_exception
 
 
 def build_handler(style: str, stream: TextIO, env: Mapping[str, str], redact: Redact) -> logging.Handler:
@@ -85,40 +85,40 @@ class LineHandler(logging.Handler):
 
 def as_text(safe: SafeRecord) -> str:
     """Format as `2026-11-21T04:36:00Z warning  the message  key=value`, then its details and the traceback."""
-    extra = "".join(f"  {key}={_shown(value)}" for key, value in safe.extra.items())
+    extra = "".join(f"  {key}={_text_value(value)}" for key, value in safe.extra.items())
     level = logging.getLevelName(safe.level).lower()
     line = f"{_utc(safe.created_s)} {level:<8} {safe.message}{extra}"
-    return f"{line}\n{safe.below}" if safe.below else line
+    return f"{line}\n{safe.details_text}" if safe.details_text else line
 
 
 def as_json(safe: SafeRecord) -> str:
     """Format as one object: `at`, `level`, `logger`, `message`, `details`, the extras, `exception`."""
-    own: dict[str, object] = {
+    fields: dict[str, object] = {
         "at": _utc(safe.created_s),
         "level": logging.getLevelName(safe.level).lower(),
         "logger": safe.logger,
         "message": safe.message,
     }
     if safe.details:
-        own["details"] = list(safe.details)
+        fields["details"] = list(safe.details)
     if safe.trace:
-        own["exception"] = safe.trace
-    extra = {(f"{key}_" if key in own else key): _finite(value) for key, value in safe.extra.items()}
-    return json.dumps({**own, **extra}, ensure_ascii=False, allow_nan=False)
+        fields["exception"] = safe.trace
+    extra = {(f"{key}_" if key in fields else key): _json_value(value) for key, value in safe.extra.items()}
+    return json.dumps({**fields, **extra}, ensure_ascii=False, allow_nan=False)
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(_finite(value), ensure_ascii=False)
+def _text_value(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(_json_value(value), ensure_ascii=False)
     return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and (" " in text or not text) else text
 
 
-def _finite(value: object) -> object:
+def _json_value(value: object) -> object:
     """Replace NaN and infinity, which JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
+        return {key: _json_value(item) for key, item in value.items()}
+    return [_json_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _utc(seconds: float) -> str:
@@ -129,13 +129,13 @@ def _utc(seconds: float) -> str:
 def _is_journal(stream: TextIO, env: Mapping[str, str]) -> bool:
     """Whether a stream leads to the journal: JOURNAL_STREAM has its device and inode (systemd.exec(5))."""
     try:
-        found = os.fstat(stream.fileno())
+        info = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return env.get("JOURNAL_STREAM", "") == f"{found.st_dev}:{found.st_ino}"
+    return env.get("JOURNAL_STREAM", "") == f"{info.st_dev}:{info.st_ino}"
 
 
-def _thread_died(args: threading.ExceptHookArgs) -> None:
+def _log_thread_exception(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is None or isinstance(args.exc_value, SystemExit):
         return
     name = args.thread.name if args.thread else "?"

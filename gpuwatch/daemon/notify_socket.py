@@ -33,7 +33,7 @@ class Notifier:
         return cls(_address(env.get("NOTIFY_SOCKET", "")), _watchdog_every_s(env))
 
     @property
-    def is_heard(self) -> bool:
+    def has_manager(self) -> bool:
         """Whether there is a service manager."""
         return self._address is not None
 
@@ -70,10 +70,10 @@ class Notifier:
             line.sendto(message.encode(), self._address)
 
 
-def _address(named: str) -> str | None:
-    if named.startswith("@"):
-        return "\0" + named[1:]
-    return named if named.startswith("/") else None
+def _address(name: str) -> str | None:
+    if name.startswith("@"):
+        return "\0" + name[1:]
+    return name if name.startswith("/") else None
 
 
 def _watchdog_every_s(env: Mapping[str, str]) -> float | None:

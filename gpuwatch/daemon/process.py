@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
-from gpuwatch.bootstrap.rescue import first_settings
+from gpuwatch.bootstrap.rescue import load_or_rescue
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
-from gpuwatch.daemon.keeper_thread import KeeperThread, keeping
+from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
 from gpuwatch.daemon.notify_socket import Notifier
-from gpuwatch.daemon.repeating import repeating
+from gpuwatch.daemon.repeating import repeating_thread
 from gpuwatch.daemon.scheduler import TaskScheduler
 from gpuwatch.daemon.start_up import log_start_up_warnings
 from gpuwatch.daemon.status_line import REFRESH_EVERY_S, StatusLine
@@ -37,10 +37,10 @@ from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)
 
-STOP_WITHIN_S = 7.0  # SIGTERM must end it within 10 seconds, even if something hangs
-GIVE_UP_AFTER_S = 9.0  # then it exits anyway: the next start continues the work from the rows
-WATCH_EVERY_S = 5.0
-STORE_AGAIN_S = 10.0
+STOP_TIMEOUT_S = 7.0  # SIGTERM must end it within 10 seconds, even if something hangs
+EXIT_AFTER_S = 9.0  # then it exits anyway: the next start continues the work from the rows
+SIGNAL_CHECK_S = 5.0
+STORE_RETRY_S = 10.0
 
 
 class SignalHandler:
@@ -69,9 +69,9 @@ class SignalHandler:
 
     def _on_stop(self, *_: object) -> None:
         if not self.stop:
-            last = threading.Timer(GIVE_UP_AFTER_S, _give_up)
-            last.daemon = True
-            last.start()
+            exit_timer = threading.Timer(EXIT_AFTER_S, _force_exit)
+            exit_timer.daemon = True
+            exit_timer.start()
         self.stop = True
 
     def _on_reload(self, *_: object) -> None:
@@ -98,31 +98,34 @@ def serve(
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
     progress = TaskProgress(real_now, real_monotonic)
-    rehearse(lambda: load_settings(config))
-    first = first_settings(config)
-    settings = first.settings
+    run_in_child(lambda: load_settings(config))
+    loaded = load_or_rescue(config)
+    settings = loaded.settings
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
-    for line in first.lines:
+    for line in loaded.lines:
         log.warning("%s", line)
     with (
         claimed_store(settings.database_url),
-        keeping(settings, progress, notifier) as keeper,
+        running_keeper(settings, progress, notifier) as keeper,
         awaited_store(settings, keeper, signals, notifier) as store,
     ):
         while store is not None:
-            keeper.use(settings)
-            with running(settings, store, progress=progress, notifier=notifier) as service, ExitStack() as beside:
+            keeper.apply_settings(settings)
+            with (
+                running_service(settings, store, progress=progress, notifier=notifier) as service,
+                ExitStack() as stack,
+            ):
                 for interface in interfaces:
-                    beside.enter_context(interface(service, progress))
+                    stack.enter_context(interface(service, progress))
                 notifier.ready()
-                _begun(settings, store)
-                fresh = _wait_for_signals(service, keeper, signals, notifier, config)
-                if fresh is None:
+                _record_start(settings, store)
+                new_settings = _wait_for_signals(service, keeper, signals, notifier, config)
+                if new_settings is None:
                     notifier.stopping()
                     log.info("stopping")
-            if fresh is None:
+            if new_settings is None:
                 break
-            settings = fresh
+            settings = new_settings
     return 0
 
 
@@ -132,17 +135,17 @@ def claimed_store(url: str) -> Iterator[None]:
     with claim_daemon(url):
         path = sqlite_path(url)
         if path is not None and not path.exists():
-            rehearse(lambda: _create(url))
+            run_in_child(lambda: _create(url))
         yield
 
 
 def _create(url: str) -> None:
-    created = open_database(url)
-    upgrade(created)
-    created.close()
+    database = open_database(url)
+    upgrade(database)
+    database.close()
 
 
-def _begun(settings: Settings, store: Database) -> None:
+def _record_start(settings: Settings, store: Database) -> None:
     log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
     if settings.rescue:
         log.critical("%s", settings.rescue)
@@ -151,13 +154,13 @@ def _begun(settings: Settings, store: Database) -> None:
     log_start_up_warnings(settings, store)
 
 
-def _give_up() -> None:
+def _force_exit() -> None:
     log.warning("a thread hangs: exiting without waiting for it; the next start continues its work")
     logging.shutdown()
     os._exit(0)
 
 
-def rehearse(work: Callable[[], object]) -> None:
+def run_in_child(work: Callable[[], object]) -> None:
     """Do the work in a child process before the real run.
 
     Validating changed settings loads pydantic, creating the database loads alembic: 12 MB and 8 MB that a daemon would
@@ -181,19 +184,19 @@ def _wait_for_signals(
     service: Service, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier, config: str | None
 ) -> Settings | None:
     """Wait for the stop (None) or for new settings. The keeper feeds the watchdog."""
-    watchdog_s = notifier.watchdog_every_s or WATCH_EVERY_S * 2
+    watchdog_s = notifier.watchdog_every_s or SIGNAL_CHECK_S * 2
     stalled: list[str] = []
     while not signals.stop:
-        keeper.main_loop_runs()
-        before, stalled = stalled, keeper.stalled(real_monotonic())
-        if stalled and stalled != before:
+        keeper.note_main_loop()
+        previously_stalled, stalled = stalled, keeper.stalled(real_monotonic())
+        if stalled and stalled != previously_stalled:
             log.error("no progress for too long: %s; the watchdog is no longer fed", ", ".join(stalled))
-        signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
+        signals.wait(min(SIGNAL_CHECK_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False
-            fresh = _reload(notifier, config, service)
-            if fresh is not None:
-                return fresh
+            new_settings = _reload(notifier, config, service)
+            if new_settings is not None:
+                return new_settings
     return None
 
 
@@ -210,24 +213,24 @@ def awaited_store(
     with ExitStack() as stack:
         store, reported = None, ""
         while store is None and not signals.stop:
-            keeper.main_loop_runs()
+            keeper.note_main_loop()
             try:
                 with ExitStack() as attempt:
-                    found = attempt.enter_context(open_store(settings, upgrade))
-                    require_intact(found)
+                    opened = attempt.enter_context(open_store(settings, upgrade))
+                    require_intact(opened)
                     stack.push(attempt.pop_all())
-                store = found
-                keeper.use_store(store)
+                store = opened
+                keeper.set_store(store)
             except StoreError as error:
                 if isinstance(error, StoreInUse) or not keeper.has_obligations:
                     raise
                 if str(error) != reported:
                     log.critical("%s; gpuwatch rents nothing, and ends launches on time", error)
                 reported = str(error)
-                keeper.store_not_opened(reported)
+                keeper.set_store_error(reported)
                 notifier.ready()
                 notifier.status(f"no database: {error}; launches end on time")
-                signals.wait(STORE_AGAIN_S)
+                signals.wait(STORE_RETRY_S)
         yield store
 
 
@@ -235,37 +238,37 @@ def _reload(notifier: Notifier, config: str | None, service: Service) -> Setting
     """Return new settings; None: they are invalid or would abandon active launches, and the old ones stay."""
     notifier.reloading()
     try:
-        fresh = load_settings(config)
-        faults = _reload_faults(fresh, service)
+        new_settings = load_settings(config)
+        faults = _reload_faults(new_settings, service)
     except SettingsError as error:
         faults = [*error.faults]
     except StoreError as error:
         faults = [f"cannot check them against active launches: {error}"]
     if not faults:
         log.info("reloaded the settings")
-        return fresh
+        return new_settings
     for line in (*faults, "these settings are rejected; the old ones stay in effect"):
         log.error("%s", line)
     notifier.ready()
     return None
 
 
-def _reload_faults(fresh: Settings, service: Service) -> list[str]:
+def _reload_faults(new_settings: Settings, service: Service) -> list[str]:
     """Return why a running daemon cannot apply these settings."""
     faults = []
-    if fresh.database_url != service.settings.database_url:
+    if new_settings.database_url != service.settings.database_url:
         faults.append("database_url cannot change while the daemon runs")
-    for launch in service.unmanaged(fresh):
+    for launch in service.unmanaged(new_settings):
         faults.append(
             f"launch {launch.launch_id} is active at {launch.provider}, which is no longer configured, or has no key"
         )
     for launch_id in service.commands.running:
         faults.append(f"the command of launch {launch_id} is still running; reload again after it has ended")
-    return [*faults, *service.account_faults(fresh)]
+    return [*faults, *service.account_faults(new_settings)]
 
 
 @contextmanager
-def running(
+def running_service(
     settings: Settings,
     store: Database,
     extra_channels: Mapping[str, Channel] | None = None,
@@ -280,25 +283,25 @@ def running(
     """
     progress = progress or TaskProgress(real_now, real_monotonic)
     scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
-    with ExitStack() as threads, build_service(settings, store, extra_channels, scheduler.run_now) as service:
+    with ExitStack() as supervision, build_service(settings, store, extra_channels, scheduler.run_now) as service:
         service.hooks.start()
         tasks = periodic_tasks(service)
-        threads.enter_context(repeating("supervisor", _supervision(service, progress), WATCH_EVERY_S))
-        if notifier is not None and notifier.is_heard:
+        supervision.enter_context(repeating_thread("supervisor", _supervision_check(service, progress), SIGNAL_CHECK_S))
+        if notifier is not None and notifier.has_manager:
             status = StatusLine(service, progress, real_now())
             tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
-            threads.enter_context(repeating("status line", _status_report(status, notifier), WATCH_EVERY_S))
-        collect_as_usual()
+            supervision.enter_context(repeating_thread("status line", _status_report(status, notifier), SIGNAL_CHECK_S))
+        configure_gc()
         scheduler.start(tasks)
         try:
             yield service
         finally:
             service.stopping.set()
-            scheduler.stop(STOP_WITHIN_S)
+            scheduler.stop(STOP_TIMEOUT_S)
             gc.unfreeze()
 
 
-def collect_as_usual() -> None:
+def configure_gc() -> None:
     """Tune garbage collection for a long run: frequent, and without the permanent objects of the start."""
     gc.freeze()
     gc.set_threshold(700, 10, 10)
@@ -308,18 +311,18 @@ def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]
     return lambda: notifier.status(status.text(real_now(), real_monotonic()))
 
 
-def _supervision(service: Service, progress: TaskProgress) -> Callable[[], None]:
+def _supervision_check(service: Service, progress: TaskProgress) -> Callable[[], None]:
     """Return the checks that run beside the tasks, because they must not wait for any."""
 
-    def earlier(since: datetime) -> list[Alert]:
-        wanted = EventFilter(since=since, kinds=(AlertKind.DAEMON, AlertKind.RECOVERED))
-        return [event.alert for event in events(service.store, wanted)]
+    def read_alerts(since: datetime) -> list[Alert]:
+        event_filter = EventFilter(since=since, kinds=(AlertKind.DAEMON, AlertKind.RECOVERED))
+        return [event.alert for event in events(service.store, event_filter)]
 
     supervisor = TaskSupervisor(
         progress,
         enqueue=service.launch_repository.enqueue,
         send_directly=service.fallback_alerts.send,
-        earlier=earlier,
+        read_alerts=read_alerts,
         now=real_now,
         monotonic=real_monotonic,
     )

@@ -7,16 +7,16 @@ from collections import deque
 
 from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
 
-KEPT = 500  # records of about 300 bytes each
+MAX_RECORDS = 500  # records of about 300 bytes each
 
 
 class RecentLog(logging.Handler):
     """Keeps the newest records, made safe as for any other log."""
 
-    def __init__(self, redact: Redact, kept: int = KEPT) -> None:
+    def __init__(self, redact: Redact, max_records: int = MAX_RECORDS) -> None:
         super().__init__()
         self._redact = redact
-        self._records: deque[SafeRecord] = deque(maxlen=kept)
+        self._records: deque[SafeRecord] = deque(maxlen=max_records)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Store it, and drop the oldest."""
@@ -24,13 +24,13 @@ class RecentLog(logging.Handler):
 
     def newest(self, level: int = logging.NOTSET, containing: str = "") -> list[SafeRecord]:
         """Return the stored records, newest first: of this level or above, and containing this text."""
-        wanted = containing.casefold()
+        search_text = containing.casefold()
         return [
             record
             for record in reversed(tuple(self._records))
-            if record.level >= level and wanted in _text(record).casefold()
+            if record.level >= level and search_text in _text(record).casefold()
         ]
 
 
 def _text(record: SafeRecord) -> str:
-    return f"{record.logger} {record.message} {record.extra} {record.below}"
+    return f"{record.logger} {record.message} {record.extra} {record.details_text}"

@@ -18,7 +18,7 @@ PERIODIC = (
     "gpuwatch.daemon.scheduler",
     "gpuwatch.daemon.repeating",
 )
-_KEPT = 1000  # different lines; beyond that the oldest are forgotten
+_MAX_LINES = 1000  # different lines; beyond that the oldest are forgotten
 
 
 class _Line(msgspec.Struct):
@@ -61,9 +61,9 @@ class RepeatedLines(logging.Filter):
         return True
 
     def _is_periodic(self, name: str) -> bool:
-        return any(name == one or name.startswith(f"{one}.") for one in self._loggers)
+        return any(name == logger or name.startswith(f"{logger}.") for logger in self._loggers)
 
     def _remember(self, key: tuple[str, int, str, str], line: _Line) -> None:
         self._lines[key] = line  # ordered: newest last
-        if len(self._lines) > _KEPT:
+        if len(self._lines) > _MAX_LINES:
             del self._lines[next(iter(self._lines))]

@@ -11,20 +11,20 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def repeating(name: str, work: Callable[[], object], every_s: float) -> Iterator[None]:
+def repeating_thread(name: str, action: Callable[[], object], every_s: float) -> Iterator[None]:
     """Do it at once, and then at this interval; the end of the block does not wait for it."""
-    ended = threading.Event()
+    stopped = threading.Event()
 
     def repeat() -> None:
-        while not ended.is_set():
+        while not stopped.is_set():
             try:
-                work()
+                action()
             except Exception:
                 log.exception("%s failed; retrying", name)
-            ended.wait(every_s)
+            stopped.wait(every_s)
 
     threading.Thread(target=repeat, name=name, daemon=True).start()
     try:
         yield
     finally:
-        ended.set()
+        stopped.set()

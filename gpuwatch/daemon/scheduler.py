@@ -23,7 +23,7 @@ from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
 
-JUMP_S = 5.0  # a larger difference to the monotonic clock means a jump or a sleep of the machine
+CLOCK_JUMP_S = 5.0  # a larger difference to the monotonic clock means a jump or a sleep of the machine
 CHECK_CLOCK_EVERY_S = 2.0
 
 
@@ -51,8 +51,8 @@ class TaskScheduler:
         self._stopped = threading.Event()
         self._clock_check = threading.Thread(target=self._check_clock, name="clock-check", daemon=True)
         self._scheduler = BackgroundScheduler(timezone="UTC")
-        for chatty in ("apscheduler.executors.default", "apscheduler.scheduler"):
-            logging.getLogger(chatty).setLevel(logging.CRITICAL)  # `_TaskLog` reports the same in one line
+        for logger_name in ("apscheduler.executors.default", "apscheduler.scheduler"):
+            logging.getLogger(logger_name).setLevel(logging.CRITICAL)  # `_TaskLog` reports the same in one line
         events = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
         self._scheduler.add_listener(_TaskLog().log_event, events)
 
@@ -79,10 +79,10 @@ class TaskScheduler:
         """Start no more runs; running ones get `wait_s` to finish."""
         self._stopped.set()
         self._scheduler.pause()
-        ending = threading.Thread(target=self._scheduler.shutdown, kwargs={"wait": True}, daemon=True)
-        ending.start()
-        ending.join(wait_s)
-        if ending.is_alive():
+        shutdown = threading.Thread(target=self._scheduler.shutdown, kwargs={"wait": True}, daemon=True)
+        shutdown.start()
+        shutdown.join(wait_s)
+        if shutdown.is_alive():
             log.warning("a task did not finish within %.0f s; the next start continues its work", wait_s)
 
     def run_now(self, name: str) -> None:
@@ -93,10 +93,10 @@ class TaskScheduler:
     def _check_clock(self) -> None:
         offset = self._offset()
         while not self._stopped.wait(self._check_clock_every_s):
-            moved = self._offset() - offset
-            if abs(moved) > JUMP_S:
-                offset += moved
-                log.warning("the clock jumped by %+.0f s; all tasks are rescheduled", moved)
+            jump_s = self._offset() - offset
+            if abs(jump_s) > CLOCK_JUMP_S:
+                offset += jump_s
+                log.warning("the clock jumped by %+.0f s; all tasks are rescheduled", jump_s)
                 for task in self._tasks:
                     self.run_now(task.name)
 
@@ -112,7 +112,7 @@ class _TaskLog:
 
     def __init__(self) -> None:
         self._last_error: dict[str, str] = {}  # by task
-        self._traced: set[tuple[str, str]] = set()  # (task, cause) whose traceback was logged
+        self._logged_traces: set[tuple[str, str]] = set()  # (task, cause) whose traceback was logged
 
     def log_event(self, event: JobEvent) -> None:
         task = event.job_id
@@ -135,8 +135,8 @@ class _TaskLog:
         """Return the cause, without the varying text: the type of the error and the place that raised it."""
         cause = (task, f"{type(error).__name__} in {place_of(error)}")
         self._last_error[task] = cause[1]
-        if cause in self._traced:
+        if cause in self._logged_traces:
             log.error("task %s failed again: %s", *cause)
         else:
-            self._traced.add(cause)
+            self._logged_traces.add(cause)
             log.error("task %s failed; retrying at its next run", task, exc_info=error)

@@ -15,7 +15,7 @@ REFRESH_EVERY_S = 5.0
 STALE_AFTER = timedelta(seconds=30)
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _StoredState(msgspec.Struct, frozen=True):
     """The values from the database, and when they were read."""
 
     at: datetime
@@ -33,13 +33,13 @@ class StatusLine:
     def __init__(self, service: Service, progress: TaskProgress, now: datetime) -> None:
         self._service = service
         self._progress = progress
-        self._stored: _Stored | None = None
+        self._stored: _StoredState | None = None
         self._started_at = now
 
     def refresh(self, now: datetime) -> None:
         """Read the database; called by a periodic task. Raises StoreError."""
         alive = len(self._service.launch_repository.alive())
-        self._stored = _Stored(now, alive, pause_summary(self._service.pauses.load(), now))
+        self._stored = _StoredState(now, alive, pause_summary(self._service.pauses.load(), now))
 
     def text(self, now: datetime, tick_s: float) -> str:
         """Return the line.
@@ -51,13 +51,13 @@ class StatusLine:
         if self._stored is not None:
             parts.append(f"{self._stored.alive} launches alive")
             parts += [self._stored.pauses] if self._stored.pauses else []
-        read_at = self._stored.at if self._stored else self._started_at
-        if now - read_at > STALE_AFTER:
-            parts.append(f"the database has not answered since {read_at:%H:%M} UTC")
+        stored_at = self._stored.at if self._stored else self._started_at
+        if now - stored_at > STALE_AFTER:
+            parts.append(f"the database has not answered since {stored_at:%H:%M} UTC")
         parts += [f"task {fault.task} {fault.kind}" for fault in self._progress.faults(tick_s)]
         rescue = self._service.settings.rescue
-        first = rescue or f"{len(self._service.settings.watches)} watches"
-        return "; ".join((first, *parts))
+        subject = rescue or f"{len(self._service.settings.watches)} watches"
+        return "; ".join((subject, *parts))
 
 
 def _worker_status(worker: ProviderWorker, now: datetime) -> str:
@@ -71,12 +71,12 @@ def _worker_status(worker: ProviderWorker, now: datetime) -> str:
     return f"{worker.name} polled {(now - complete_at).total_seconds():.0f} s ago"
 
 
-def pause_summary(found: PauseTable, now: datetime) -> str | None:
+def pause_summary(pauses: PauseTable, now: datetime) -> str | None:
     """Describe pauses: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
     parts = []
-    for one in found.holding(now):
-        until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"
-        parts.append(f"{'renting' if one.watch is None else one.watch} PAUSED{until}")
-    if resting := len(found.open_breakers()):
-        parts.append(f"{resting} {'watch rests' if resting == 1 else 'watches rest'} after failures")
+    for pause in pauses.holding(now):
+        until = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
+        parts.append(f"{'renting' if pause.watch is None else pause.watch} PAUSED{until}")
+    if open_breakers := len(pauses.open_breakers()):
+        parts.append(f"{open_breakers} {'watch rests' if open_breakers == 1 else 'watches rest'} after failures")
     return ", ".join(parts) or None

@@ -18,8 +18,8 @@ import msgspec
 
 from gpuwatch.errors import GpuwatchError, PartlyDone
 
-HANGS_AFTER_S = 300.0  # beyond the interval, unless a task declares more
-FAILS_AFTER = 3  # consecutive failures
+HANG_TIMEOUT_S = 300.0  # beyond the interval, unless a task declares more
+MAX_FAILURES = 3  # consecutive failures
 
 
 class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +40,9 @@ class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
     steps: Callable[[], int] = lambda: 0
 
     @property
-    def longest_s(self) -> float:
+    def max_silence_s(self) -> float:
         """The longest acceptable time without progress."""
-        return self.every_s + HANGS_AFTER_S if self.progress_within_s is None else self.progress_within_s
+        return self.every_s + HANG_TIMEOUT_S if self.progress_within_s is None else self.progress_within_s
 
 
 class FaultKind(StrEnum):
@@ -96,7 +96,7 @@ class TaskProgress:
         self._tasks: Mapping[str, PeriodicTask] = {}
         self._states: dict[str, _State] = {}
         self._successes: dict[str, tuple[int, datetime, float]] = {}  # by task: count, last success by both clocks
-        self._rounds: dict[str, datetime] = {}  # of threads that are not periodic tasks
+        self._thread_rounds: dict[str, datetime] = {}  # of threads that are not periodic tasks
         self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when that number was first seen
 
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
@@ -105,7 +105,7 @@ class TaskProgress:
         self._states = {task.name: _State(now, tick_s) for task in tasks}
         self._tasks = {task.name: task for task in tasks}
         self._steps = {}
-        self._successes = {name: found for name, found in self._successes.items() if name in self._tasks}
+        self._successes = {name: success for name, success in self._successes.items() if name in self._tasks}
 
     @property
     def last_success(self) -> Mapping[str, datetime]:
@@ -115,11 +115,11 @@ class TaskProgress:
     @property
     def rounds(self) -> Mapping[str, datetime]:
         """When each other thread last did its work."""
-        return dict(self._rounds)
+        return dict(self._thread_rounds)
 
     def round_done(self, thread: str) -> None:
         """Note that another thread did its work once."""
-        self._rounds[thread] = self._now()
+        self._thread_rounds[thread] = self._now()
 
     def successes(self, task: str) -> int:
         """Return how many runs of a task ended without an error."""
@@ -127,15 +127,15 @@ class TaskProgress:
 
     def success_age_s(self, task: str) -> float | None:
         """Return the seconds since its last run without an error, or None."""
-        found = self._successes.get(task)
-        return None if found is None else self._monotonic() - found[2]
+        success = self._successes.get(task)
+        return None if success is None else self._monotonic() - success[2]
 
     @property
     def is_started(self) -> bool:
         """Whether the tasks are known; before `start` there are none."""
         return bool(self._tasks)
 
-    def knows(self, task: str) -> bool:
+    def has_task(self, task: str) -> bool:
         """Whether there is such a task."""
         return task in self._tasks
 
@@ -145,21 +145,21 @@ class TaskProgress:
 
     def run(self, task: PeriodicTask) -> None:
         """Run it once. Raises its errors."""
-        self._change(task, thread_id=threading.get_ident())
+        self._update_state(task, thread_id=threading.get_ident())
         try:
             task.run()
         except GpuwatchError:
-            self._change(task, progress_s=self._monotonic(), thread_id=None)
+            self._update_state(task, progress_s=self._monotonic(), thread_id=None)
             raise
         except Exception as error:
             failures = self._states[task.name].failures + 1 if task.name in self._states else 1
-            self._change(task, failures=failures, error=_error_line(error), thread_id=None)
+            self._update_state(task, failures=failures, error=_error_line(error), thread_id=None)
             if isinstance(error, PartlyDone):  # reported like any failure, but a restart would do more harm than good
-                self._change(task, progress_s=self._monotonic())
+                self._update_state(task, progress_s=self._monotonic())
             raise
         now = self._now()
         self._successes[task.name] = (self.successes(task.name) + 1, now, self._monotonic())
-        self._change(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
+        self._update_state(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
 
     def stalled(self, tick_s: float) -> list[str]:
         """Return the essential tasks without progress for too long; if there are any, the watchdog is not fed.
@@ -175,12 +175,12 @@ class TaskProgress:
         Args:
             tick_s: now, on the monotonic clock.
         """
-        found = [self._fault(task, tick_s) for task in self._tasks.values()]
-        return [fault for fault in found if fault is not None]
+        faults = [self._fault(task, tick_s) for task in self._tasks.values()]
+        return [fault for fault in faults if fault is not None]
 
     def _fault(self, task: PeriodicTask, tick_s: float) -> TaskFault | None:
         state = self._states[task.name]
-        if state.failures >= FAILS_AFTER:
+        if state.failures >= MAX_FAILURES:
             return TaskFault(
                 task=task.name, kind=FaultKind.FAILS, since=state.since, cause=state.error, failures=state.failures
             )
@@ -188,19 +188,19 @@ class TaskProgress:
             frame = None if state.thread_id is None else sys._current_frames().get(state.thread_id)
             stack = "" if frame is None else "".join(traceback.format_stack(frame))
             return TaskFault(
-                task=task.name, kind=FaultKind.HANGS, since=state.since, cause=_waits_in(frame), stack=stack
+                task=task.name, kind=FaultKind.HANGS, since=state.since, cause=_innermost_place(frame), stack=stack
             )
         return None
 
     def _is_late(self, task: PeriodicTask, tick_s: float) -> bool:
-        steps, seen_s = task.steps(), self._states[task.name].progress_s
+        steps, progress_s = task.steps(), self._states[task.name].progress_s
         if steps != self._steps.get(task.name, (0, 0.0))[0]:
             self._steps[task.name] = (steps, tick_s)
         if task.name in self._steps:
-            seen_s = max(seen_s, self._steps[task.name][1])
-        return tick_s - seen_s > task.longest_s
+            progress_s = max(progress_s, self._steps[task.name][1])
+        return tick_s - progress_s > task.max_silence_s
 
-    def _change(self, task: PeriodicTask, **changes: object) -> None:
+    def _update_state(self, task: PeriodicTask, **changes: object) -> None:
         """Change the state, except for an earlier task of the same name that still hangs after a reload."""
         if self._tasks.get(task.name) is task:
             self._states[task.name] = msgspec.structs.replace(self._states[task.name], **changes)
@@ -209,21 +209,23 @@ class TaskProgress:
 def place_of(error: BaseException) -> str:
     """Return the line that raised the error, or its cause."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
-    return _place(frames[-1].filename, frames[-1].lineno) if frames else "an unknown place"
+    return _short_place(frames[-1].filename, frames[-1].lineno) if frames else "an unknown place"
 
 
 def _error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} ({place_of(error)})"
 
 
-def _waits_in(frame: FrameType | None) -> str:
+def _innermost_place(frame: FrameType | None) -> str:
     """Describe the innermost place in gpuwatch's own code."""
     if frame is None:
         return "it was not started again"
-    own = [one for one in traceback.extract_stack(frame) if "/gpuwatch/" in one.filename]
-    return f"it waits in {_place(own[-1].filename, own[-1].lineno)}, {own[-1].name}" if own else "it waits"
+    own_frames = [entry for entry in traceback.extract_stack(frame) if "/gpuwatch/" in entry.filename]
+    if not own_frames:
+        return "it waits"
+    return f"it waits in {_short_place(own_frames[-1].filename, own_frames[-1].lineno)}, {own_frames[-1].name}"
 
 
-def _place(filename: str, line: int | None) -> str:
-    _, found, rest = filename.rpartition("/gpuwatch/")
-    return f"{f'gpuwatch/{rest}' if found else filename.rpartition('/')[2]}:{line}"
+def _short_place(filename: str, line: int | None) -> str:
+    _, separator, relative_path = filename.rpartition("/gpuwatch/")
+    return f"{f'gpuwatch/{relative_path}' if separator else filename.rpartition('/')[2]}:{line}"

@@ -16,7 +16,7 @@ from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 log = logging.getLogger(__name__)
 
 DELIVERY = "deliver"  # the task that delivers the outbox
-REMEMBERED_FOR = timedelta(days=7)
+REPORTED_WITHIN = timedelta(days=7)
 _STACK_LINES = 40  # innermost lines
 EarlierAlerts = Callable[[datetime], Sequence[Alert]]
 
@@ -47,18 +47,18 @@ class TaskSupervisor:
         *,
         enqueue: Callable[[OutboxAlert], object],
         send_directly: Callable[[Alert], None],
-        earlier: EarlierAlerts,
+        read_alerts: EarlierAlerts,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self._progress = progress
         self._enqueue = enqueue
         self._send_directly = send_directly
-        self._earlier = earlier
+        self._read_alerts = read_alerts
         self._now = now
         self._monotonic = monotonic
         self._reported: dict[str, _Reported] = {}  # by task
-        self._knows_earlier = False
+        self._has_read_earlier = False
 
     def check(self) -> None:
         """Report changes."""
@@ -76,33 +76,33 @@ class TaskSupervisor:
                 del self._reported[task]
                 self._report(task_recovery_alert(task, reported.at, now=now), faults)
 
-    def _report(self, alert: Alert, faulty: Collection[str]) -> None:
+    def _report(self, alert: Alert, faulty_tasks: Collection[str]) -> None:
         """Put it into the outbox, and also send it directly if the outbox is not being delivered."""
         try:
             self._enqueue(outbox_alert(alert))
         except StoreError as error:
             log.warning("not stored: %s: %s", alert.headline, error)
         else:
-            if DELIVERY not in faulty:
+            if DELIVERY not in faulty_tasks:
                 return
         self._send_directly(alert)
 
     def _read_earlier(self, now: datetime) -> None:
         """Read faults that an earlier process reported without a recovery. Waits until the tasks are known."""
-        if self._knows_earlier or not self._progress.is_started:
+        if self._has_read_earlier or not self._progress.is_started:
             return
         try:
-            alerts = self._earlier(now - REMEMBERED_FOR)
+            alerts = self._read_alerts(now - REPORTED_WITHIN)
         except StoreError:
             return
-        self._knows_earlier = True
-        left: dict[str, datetime] = {}
+        self._has_read_earlier = True
+        unresolved: dict[str, datetime] = {}
         for alert in alerts:
             if alert.kind is AlertKind.RECOVERED:
-                left.pop(alert.subject, None)
-            elif self._progress.knows(alert.subject):
-                left[alert.subject] = alert.created_at
-        for task, at in left.items():
+                unresolved.pop(alert.subject, None)
+            elif self._progress.has_task(alert.subject):
+                unresolved[alert.subject] = alert.created_at
+        for task, at in unresolved.items():
             self._reported.setdefault(task, _Reported(at, 0))
 
 

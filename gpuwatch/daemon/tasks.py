@@ -45,24 +45,28 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Return every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
-        PeriodicTask(name="hooks", run=_at_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
+        PeriodicTask(name="hooks", run=_with_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(
-            name="commands", run=_at_now(service, service.commands.follow), every_s=COMMANDS_EVERY_S / min(pace(), 4.0)
+            name="commands",
+            run=_with_now(service, service.commands.follow),
+            every_s=COMMANDS_EVERY_S / min(pace(), 4.0),
         ),
-        PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
-        PeriodicTask(name="roll-up", run=_at_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
+        PeriodicTask(name="remind", run=lambda: _remind_unfinished(service), every_s=REMIND_EVERY_S),
+        PeriodicTask(name="roll-up", run=_with_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
         PeriodicTask(
-            name="price ranks", run=_at_now(service, service.polling.price_ranks.refresh_if_due), every_s=RANKS_EVERY_S
+            name="price ranks",
+            run=_with_now(service, service.polling.price_ranks.refresh_if_due),
+            every_s=RANKS_EVERY_S,
         ),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
     if not service.settings.rescue:
-        shared.append(PeriodicTask(name="jobs", run=_at_now(service, service.job_queue.tick), every_s=JOBS_EVERY_S))
+        shared.append(PeriodicTask(name="jobs", run=_with_now(service, service.job_queue.tick), every_s=JOBS_EVERY_S))
         runs_s = JOB_RUNS_EVERY_S / min(pace(), 4.0)
         if service.cluster_jobs is not None:
-            clusters = _at_now(service, service.cluster_jobs.tick)
+            clusters = _with_now(service, service.cluster_jobs.tick)
             shared.append(PeriodicTask(name="clusters", run=clusters, every_s=CLUSTERS_EVERY_S / pace()))
-        shared.append(PeriodicTask(name="job runs", run=_at_now(service, service.job_runner.tick), every_s=runs_s))
+        shared.append(PeriodicTask(name="job runs", run=_with_now(service, service.job_runner.tick), every_s=runs_s))
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
 
 
@@ -79,7 +83,7 @@ def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicT
     poll_s = worker.hunt_every_s
     return PeriodicTask(
         name=f"hunt {name}",
-        run=_hunt(service, name, worker),
+        run=_build_hunt(service, name, worker),
         every_s=poll_s,
         jitter_s=min(1.0, poll_s / 20),
         is_essential=True,
@@ -88,7 +92,7 @@ def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicT
     )
 
 
-def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], None]:
+def _build_hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], None]:
     """Return the hunt of a provider. Its first round waits briefly for the first instance list and the prerequisites:
     before them, nothing can be rented there.
     """
@@ -100,7 +104,7 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
             return True
         return following.accounts[name].account_id is not None and not reconciler.list_failed
 
-    first = FirstRequestGate(
+    first_request = FirstRequestGate(
         started_s=source.monotonic(),
         is_listed=lambda: service.settings.dry_run or reconciler is None or reconciler.reconciled,
         is_checked=lambda: service.settings.dry_run or gate is None or gate.has_checked,
@@ -111,18 +115,18 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
         service.polling.gathering.starts(name)
 
     def run() -> None:
-        while not first.is_due(source.monotonic()):
+        while not first_request.is_due(source.monotonic()):
             if service.stopping.is_set():
                 return
             source.wait(service.stopping, 0.05)
         if service.polling.gathering.is_starting(name):
-            service.polling.gathering.started(name, source.now() if first.is_ready() else None)
+            service.polling.gathering.started(name, source.now() if first_request.is_ready() else None)
         worker.hunt()
 
     return run
 
 
-def _if_rents(service: Service, task: Callable[[], object]) -> Callable[[], object]:
+def _run_if_rents(service: Service, task: Callable[[], object]) -> Callable[[], object]:
     """Check at each run whether anything rents, because jobs can be queued at any time."""
     return lambda: task() if service.rents() else None
 
@@ -130,28 +134,28 @@ def _if_rents(service: Service, task: Callable[[], object]) -> Callable[[], obje
 def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
     if not service.settings.dry_run:
         for name, balance in service.following.balances.items():
-            yield PeriodicTask(name=f"balance {name}", run=_if_rents(service, balance.refresh), every_s=REFRESH_S)
+            yield PeriodicTask(name=f"balance {name}", run=_run_if_rents(service, balance.refresh), every_s=REFRESH_S)
     for name, gate in service.following.gates.items():
-        run = _at_now(service, gate.run_if_due)
+        run = _with_now(service, gate.run_if_due)
         yield PeriodicTask(name=f"prerequisites {name}", run=run, every_s=PREREQUISITES_EVERY_S / pace())
     for name, guard in service.following.guards.items():
-        yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
+        yield _follow_task(service, f"guard {name}", name, _with_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.following.reconcilers.items():
         if name == TOOL:
             run = _follow_clusters(service, reconciler)
-            yield _following(service, f"follow {name}", name, run, CLUSTERS_EVERY_S / pace())
+            yield _follow_task(service, f"follow {name}", name, run, CLUSTERS_EVERY_S / pace())
             continue
         every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # tests wait for many steps of many launches
-        task = _following(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
+        task = _follow_task(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
         yield msgspec.structs.replace(task, steps=partial(getattr, reconciler, "steps"))
 
 
-def _following(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:
+def _follow_task(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:
     """Return a task that active launches depend on."""
-    known = service.settings.providers.get(provider.partition(" ")[0])
-    timeout_s = service.settings.orchestrator.timeout_s if known is None else known.timeout_s
-    longest_s = _FOLLOW_TIMEOUTS * timeout_s + 5 * every_s
-    return PeriodicTask(name=name, run=run, every_s=every_s, is_essential=True, progress_within_s=longest_s)
+    provider_settings = service.settings.providers.get(provider.partition(" ")[0])
+    timeout_s = service.settings.orchestrator.timeout_s if provider_settings is None else provider_settings.timeout_s
+    max_silence_s = _FOLLOW_TIMEOUTS * timeout_s + 5 * every_s
+    return PeriodicTask(name=name, run=run, every_s=every_s, is_essential=True, progress_within_s=max_silence_s)
 
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
@@ -160,10 +164,12 @@ def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
         collector = InvoiceCollector(
             name, launcher, service.launch_repository.all, service.invoices, service.time_source.monotonic
         )
-        yield PeriodicTask(name=f"charges {name}", run=_at_now(service, collector.run_if_due), every_s=CHARGES_EVERY_S)
+        yield PeriodicTask(
+            name=f"charges {name}", run=_with_now(service, collector.run_if_due), every_s=CHARGES_EVERY_S
+        )
 
 
-def _at_now(service: Service, task: Callable[[datetime], object]) -> Callable[[], object]:
+def _with_now(service: Service, task: Callable[[datetime], object]) -> Callable[[], object]:
     return lambda: task(service.time_source.now())
 
 
@@ -171,7 +177,7 @@ def _deliver(service: Service) -> int:
     return service.deliverer.send_due(service.time_source.now())
 
 
-def _remind(service: Service) -> int:
+def _remind_unfinished(service: Service) -> int:
     now = service.time_source.now()
     if service.settings.rescue:
         service.launch_repository.enqueue(rescue_alert(service.settings.rescue, now=now))
@@ -187,14 +193,19 @@ def _renew_auto_prices(service: Service) -> None:
 
 def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
     """Return the task that lists clusters: rarely without active launches, because each list starts a program."""
-    looked: list[datetime] = []
+    listed_at: list[datetime] = []
 
     def run() -> bool:
         now = service.time_source.now()
         idle = timedelta(seconds=CLUSTERS_IDLE_S / pace())
-        if reconciler.reconciled and looked and now < looked[0] + idle and not service.launch_repository.alive(TOOL):
+        if (
+            reconciler.reconciled
+            and listed_at
+            and now < listed_at[0] + idle
+            and not service.launch_repository.alive(TOOL)
+        ):
             return False
-        looked[:] = [now]
+        listed_at[:] = [now]
         reconciler.run_soon()
         return reconciler.run_if_due(now)
 

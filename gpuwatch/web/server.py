@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOP_WITHIN_S = 2.0
+STOP_TIMEOUT_S = 2.0
 _MAX_CONNECTIONS = 512
 _BACKLOG = 128
 
@@ -67,7 +67,7 @@ class WebServer:
         self._server.should_exit = True
         if self._loop.is_running():
             self._loop.call_soon_threadsafe(self._fanout.close)
-        self._thread.join(STOP_WITHIN_S)
+        self._thread.join(STOP_TIMEOUT_S)
 
     def _config(self) -> uvicorn.Config:
         web = self._context.web

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpuwatch.daemon.heartbeat import EVERY_S, Heartbeat
+from gpuwatch.daemon.heartbeat import INTERVAL_S, Heartbeat
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
 
@@ -46,8 +46,8 @@ def world(status: int = 200) -> Iterator[World]:
 def test_it_starts_and_pings_once_a_minute() -> None:
     with world() as one:
         one.report(True, 0.0)
-        one.report(True, EVERY_S - 1)
-        assert one.report(True, EVERY_S) == ["GET /mine/start", "GET /mine"]
+        one.report(True, INTERVAL_S - 1)
+        assert one.report(True, INTERVAL_S) == ["GET /mine/start", "GET /mine"]
 
 
 def test_what_is_wrong_is_said_at_once_and_its_end_too() -> None:
@@ -65,7 +65,7 @@ def test_a_daemon_that_never_became_healthy_fails() -> None:
 def test_a_server_that_refuses_changes_nothing() -> None:
     with world(500) as one:
         one.report(True, 0.0)
-        assert one.report(True, EVERY_S) == ["GET /mine/start", "GET /mine"]
+        assert one.report(True, INTERVAL_S) == ["GET /mine/start", "GET /mine"]
 
 
 def test_a_server_that_hangs_holds_nothing_up() -> None:
@@ -78,7 +78,7 @@ def test_a_server_that_hangs_holds_nothing_up() -> None:
         one = World(server.url, [], http)
         began = time.monotonic()
         for tick_s in range(100):
-            one.heartbeat.report(True, tick_s * EVERY_S)
+            one.heartbeat.report(True, tick_s * INTERVAL_S)
         assert one.heartbeat.is_busy or time.monotonic() - began >= 0.5
         one.report(True, 0.0)
         http.close()

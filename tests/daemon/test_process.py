@@ -10,17 +10,17 @@ from pathlib import Path
 REHEARSED = """
     import logging, os, sys, threading
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.daemon.process import rehearse
+    from gpuwatch.daemon.process import run_in_child
 
     def fail():
         logging.error("heard")
         raise SystemExit("seen")
 
-    rehearse(fail)
-    rehearse(lambda: load_settings(sys.argv[1]))
+    run_in_child(fail)
+    run_in_child(lambda: load_settings(sys.argv[1]))
     print([watch.name for watch in load_settings(sys.argv[1]).watches], "pydantic" in sys.modules)
     threading.Thread(target=threading.Event().wait, daemon=True).start()
-    rehearse(lambda: print("beside a thread nothing is rehearsed"))
+    run_in_child(lambda: print("beside a thread nothing is rehearsed"))
 """
 
 

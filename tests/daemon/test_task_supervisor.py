@@ -34,7 +34,7 @@ class World:
             self.progress,
             enqueue=self._enqueue,
             send_directly=self.direct.append,
-            earlier=lambda since: list(earlier),
+            read_alerts=lambda since: list(earlier),
             now=self.now,
             monotonic=lambda: self.passed_s,
         )

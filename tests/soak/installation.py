@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 
 try:
-    from gpuwatch.bootstrap.renamed_watches import settle_watches
+    from gpuwatch.bootstrap.renamed_watches import apply_watch_changes
     from tests.soak.keeper import build_keeper
 except ImportError:  # an older package without a keeper, in which a watch was identified by its name
     build_keeper = None  # type: ignore[assignment]
 
-    def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
+    def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
         """Only the names of watches are known."""
 
 
@@ -140,7 +140,7 @@ class Installation:
         self._build(self.settings(self.wanted))
 
     def _build(self, found: Settings) -> None:
-        settle_watches(found, self.store, self._clock())
+        apply_watch_changes(found, self.store, self._clock())
         self.service = Service(found, self.store, self._http, {"post": self._post}, time_source=self._time)
         if build_keeper is not None:
             self._keeper = build_keeper(found, self._http, self._time, self.keeper_alerts, self._is_followed)

@@ -34,7 +34,7 @@ def _row(record: SafeRecord) -> dict[str, Any]:
         "level": logging.getLevelName(record.level).lower(),
         "logger": record.logger,
         "message": record.message,
-        "below": record.below,
+        "below": record.details_text,
     }
 
 
