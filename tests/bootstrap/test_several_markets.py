@@ -133,7 +133,7 @@ def run(service: Service, *names: str) -> None:
 def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
     settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(provider_access, "_is_there", lambda package: False)
+    monkeypatch.setattr(provider_access, "_is_installed", lambda package: False)
     provider_access.missing_extra.cache_clear()
     loaded = settings(ALERTS, GPUWATCH_PROVIDERS__NEEDY_STALL__ENABLED="true")
     with http_client(loaded) as http:
@@ -190,7 +190,7 @@ def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_m
     assert [finding.text for finding in image_findings(loaded, "vastai")] == []
     (found,) = image_findings(loaded, "machines_stall")
     assert "the image of 'rents' is ignored" in found.text
-    monkeypatch.setattr(provider_access, "_is_there", lambda package: False)
+    monkeypatch.setattr(provider_access, "_is_installed", lambda package: False)
     provider_access.missing_extra.cache_clear()
     found = next(finding for finding in _missing_extras(loaded) if finding.area == "needy_stall")
     assert (found.state, found.mend) == ("fault", install_hint("postgres"))
