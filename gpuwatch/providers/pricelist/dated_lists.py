@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 PROVIDER: Final = "pricelist"
 STALE_AFTER_DAYS: Final = 90
 _FOLDER: Final = Path(__file__).parent / "dated"
-_HOURS: Final = {"hour": 1.0, "second": 1.0 / 3600.0, "month": 730.0}
+_HOURS_PER_UNIT: Final = {"hour": 1.0, "second": 1.0 / 3600.0, "month": 730.0}
 Rates = Callable[[str], ExchangeRate | None]
 
 
@@ -61,12 +61,12 @@ class DatedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Days since it was read."""
         return (today - self.read_on).days
 
-    def is_old(self, today: date) -> bool:
+    def is_stale(self, today: date) -> bool:
         """Whether it needs a warning."""
         return self.age_days(today) > STALE_AFTER_DAYS
 
 
-def read_dated(name: str) -> DatedList:
+def load_dated_list(name: str) -> DatedList:
     """Load one list that ships with gpuwatch. Raises ValueError: never, in a release."""
     return msgspec.toml.decode((_FOLDER / f"{name}.toml").read_bytes(), type=DatedList)
 
@@ -80,51 +80,59 @@ class DatedLists:
 
     def __init__(self, option: Option, rates: Rates) -> None:
         names = option if isinstance(option, tuple) else ()
-        self._lists = [read_dated(str(name)) for name in names]
+        self._lists = [load_dated_list(str(name)) for name in names]
         self._rates = rates
         self._warned: set[str] = set()
 
     def findings(self, today: date) -> Iterator[Finding]:
         """Return one prerequisite per list: an old one has outdated prices."""
-        for listed in self._lists:
-            text = f"{listed.name}: read on {listed.read_on}, {listed.age_days(today)} days ago"
-            if listed.is_old(today):
-                mend = f"its prices are outdated; update them from {listed.source}"
+        for dated_list in self._lists:
+            text = f"{dated_list.name}: read on {dated_list.read_on}, {dated_list.age_days(today)} days ago"
+            if dated_list.is_stale(today):
+                mend = f"its prices are outdated; update them from {dated_list.source}"
                 yield Finding(area=PROVIDER, state="note", text=text, mend=mend)
             else:
                 yield Finding(area=PROVIDER, state="ok", text=text)
 
-    def seen(self, now: datetime) -> ParseResult:
+    def read(self, now: datetime) -> ParseResult:
         """Return all offers, as of `now`: timezone-aware, UTC."""
-        found = ParseResult(searches=0)
-        for one in self._lists:
-            if one.is_old(now.date()) and one.name not in self._warned:
-                self._warned.add(one.name)
-                log.warning("%s: %s: %s: update them from %s", PROVIDER, one.name, _age(one, now), one.source)
-            rate = self._rates(one.currency)
-            found.rows += len(one.prices)
+        result = ParseResult(searches=0)
+        for dated_list in self._lists:
+            if dated_list.is_stale(now.date()) and dated_list.name not in self._warned:
+                self._warned.add(dated_list.name)
+                log.warning(
+                    "%s: %s: %s: update them from %s",
+                    PROVIDER,
+                    dated_list.name,
+                    _age_text(dated_list, now),
+                    dated_list.source,
+                )
+            rate = self._rates(dated_list.currency)
+            result.rows += len(dated_list.prices)
             if rate is None:
-                found.add_skipped({"a price in a currency without a rate": len(one.prices)}, one.name)
+                result.add_skipped({"a price in a currency without a rate": len(dated_list.prices)}, dated_list.name)
                 continue
-            found.offers += offers_of(one, rate, now)
-        return found
+            result.offers += offers_of(dated_list, rate, now)
+        return result
 
 
-def offers_of(listed: DatedList, rate: ExchangeRate, now: datetime) -> Iterator[Offer]:
+def offers_of(dated_list: DatedList, rate: ExchangeRate, now: datetime) -> Iterator[Offer]:
     """Build the offers of one list, each with its age. Pure."""
-    for row in listed.prices:
+    for row in dated_list.prices:
         for spot, price in ((False, row.price), (True, row.spot_price)):
             if price is not None:
-                usd_hour = price / _HOURS[listed.per] * rate.usd
-                yield _offer(listed, row, usd_hour, spot, rate, now)
+                usd_hour = price / _HOURS_PER_UNIT[dated_list.per] * rate.usd
+                yield _offer(dated_list, row, usd_hour, spot, rate, now)
 
 
-def _offer(listed: DatedList, row: DatedPrice, usd_hour: float, spot: bool, rate: ExchangeRate, now: datetime) -> Offer:
+def _offer(
+    dated_list: DatedList, row: DatedPrice, usd_hour: float, spot: bool, rate: ExchangeRate, now: datetime
+) -> Offer:
     gpu = catalog().resolve(row.gpu, row.memory_gib)
     card = catalog().get(gpu.name)
     memory_gib = row.memory_gib or (card.memory_gib if card else None)
-    machine = short_id(*(part for part in (listed.name, row.machine or gpu.name, row.region) if part))
-    notes = [_age(listed, now), listed.source, listed.note, gpu.reason, rate.note]
+    machine = short_id(*(part for part in (dated_list.name, row.machine or gpu.name, row.region) if part))
+    notes = [_age_text(dated_list, now), dated_list.source, dated_list.note, gpu.reason, rate.note]
     return Offer(
         provider=PROVIDER,
         offer_id=short_id(machine, str(row.count), *(("spot",) if spot else ())),
@@ -143,13 +151,13 @@ def _offer(listed: DatedList, row: DatedPrice, usd_hour: float, spot: bool, rate
         region=row.region,
         country=row.country,
         ram_gib=row.ram_gib,
-        kind=OfferKind.HISTORY if listed.is_old(now.date()) else OfferKind.LISTED,
+        kind=OfferKind.HISTORY if dated_list.is_stale(now.date()) else OfferKind.LISTED,
         terms=OfferTerms(
-            seller=listed.name,
+            seller=dated_list.name,
             instance_type=row.machine,
             fungible=True,
-            prepaid=True if listed.per == "month" else None,
-            tax_included=listed.tax_included,
+            prepaid=True if dated_list.per == "month" else None,
+            tax_included=dated_list.tax_included,
             currency=rate.currency,
             usd_rate=None if rate.on is None else rate.usd,
             usd_rate_on=rate.on,
@@ -158,7 +166,7 @@ def _offer(listed: DatedList, row: DatedPrice, usd_hour: float, spot: bool, rate
     )
 
 
-def _age(listed: DatedList, now: datetime) -> str:
+def _age_text(dated_list: DatedList, now: datetime) -> str:
     """Return its date of reading; a warning if that is long ago."""
-    stated = f"read on {listed.read_on}"
-    return f"{stated}, {listed.age_days(now.date())} days ago" if listed.is_old(now.date()) else stated
+    text = f"read on {dated_list.read_on}"
+    return f"{text}, {dated_list.age_days(now.date())} days ago" if dated_list.is_stale(now.date()) else text

@@ -17,10 +17,10 @@ from gpuwatch.providers.pricelist.paths import check_field_path, check_rows_path
 
 Paths = str | tuple[str, ...]  # one path, or several: the first one with a value counts
 _FOLDER: Final = Path(__file__).parent / "sources"
-_LARGEST: Final = 256 * 1024  # bytes of a declaration
+_MAX_BYTES: Final = 256 * 1024  # bytes of a declaration
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
 _URL: Final = re.compile(r"https://[^\s/?#@]+[^\s?#]*|http://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?(?:/[^\s?#]*)?")
-_LEAST_EVERY_S: Final = 60.0
+_MIN_EVERY_S: Final = 60.0
 
 
 class FieldPaths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return bool(self.fields.spot_price or self.spot_tiers)
 
 
-def built_in() -> dict[str, PriceSource]:
+def built_in_sources() -> dict[str, PriceSource]:
     """Load the sources that ship with gpuwatch, by name. Raises ValueError: never, in a release."""
     return {path.stem: read_source(path) for path in sorted(_FOLDER.glob("*.toml"))}
 
@@ -117,51 +117,51 @@ def own_sources(option: object) -> dict[str, PriceSource]:
     Raises:
         ValueError: a file cannot be read or is not a declaration; or two have the same name.
     """
-    found: dict[str, PriceSource] = {}
+    sources: dict[str, PriceSource] = {}
     for name in option if isinstance(option, tuple) else ():
         source = read_source(Path(str(name)).expanduser())
-        if source.name in found:
+        if source.name in sources:
             raise ValueError(f"{name}: another file already declares {source.name}")
-        found[source.name] = source
-    return found
+        sources[source.name] = source
+    return sources
 
 
 def read_source(path: Path) -> PriceSource:
     """Parse one declaration. Raises ValueError with one line that begins with the file."""
     try:
-        return _sound(msgspec.toml.decode(_body(path), type=PriceSource))
+        return _validate(msgspec.toml.decode(_read_limited(path), type=PriceSource))
     except OSError as error:
         raise ValueError(f"{path}: {(error.strerror or 'not readable').lower()}") from error
     except (ValueError, RecursionError) as error:  # all errors of msgspec and TOML are ValueErrors
         raise ValueError(f"{path}: {' '.join(str(error).split())[:200]}") from error
 
 
-def _body(path: Path) -> bytes:
+def _read_limited(path: Path) -> bytes:
     with path.open("rb") as file:
-        body = file.read(_LARGEST + 1)
-    if len(body) > _LARGEST:
-        raise ValueError(f"more than {_LARGEST} bytes")
+        body = file.read(_MAX_BYTES + 1)
+    if len(body) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES} bytes")
     return body
 
 
-def _sound(source: PriceSource) -> PriceSource:
-    for fault in _faults(source):
-        raise ValueError(fault)
+def _validate(source: PriceSource) -> PriceSource:
+    for problem in _problems(source):
+        raise ValueError(problem)
     return source
 
 
-def paths(stated: Paths) -> tuple[str, ...]:
+def paths(value: Paths) -> tuple[str, ...]:
     """Return one path or several as a tuple."""
-    return (stated,) if isinstance(stated, str) else stated
+    return (value,) if isinstance(value, str) else value
 
 
-def _faults(source: PriceSource) -> Iterator[str]:
+def _problems(source: PriceSource) -> Iterator[str]:
     checks = {
         "name: at most 24 lowercase letters, digits and hyphens": _NAME.fullmatch(source.name),
         "url: https://…, its query in params": _URL.fullmatch(source.url),
         "places and {place} in url require each other": bool(source.places) == ("{place}" in source.url),
         "currency: three uppercase letters": re.fullmatch(r"[A-Z]{3}", source.currency),
-        f"every_s: at least {_LEAST_EVERY_S:g}": source.every_s >= _LEAST_EVERY_S,
+        f"every_s: at least {_MIN_EVERY_S:g}": source.every_s >= _MIN_EVERY_S,
         "least_rows: at least 0": source.least_rows >= 0,
         "price_scale: above 0": source.price_scale > 0 and all(one.price_scale > 0 for one in source.machines),
         "count: 1 to 1000": all(one is None or 0 < one <= 1000 for one in _counts(source)),
@@ -171,17 +171,17 @@ def _faults(source: PriceSource) -> Iterator[str]:
         "body: requires method POST": source.body is None or source.method == "POST",
         "paging: size at least 1": source.paging is None or source.paging.size >= 1,
     }
-    yield from (fault for fault, sound in checks.items() if not sound)
-    yield from _reported(partial(check_rows_path, source.rows))
+    yield from (problem for problem, is_met in checks.items() if not is_met)
+    yield from _error_text(partial(check_rows_path, source.rows))
     for path in _field_paths(source):
-        yield from _reported(partial(check_field_path, path))
+        yield from _error_text(partial(check_field_path, path))
     for pattern in _patterns(source):
-        yield from _reported(partial(_check_pattern, pattern))
+        yield from _error_text(partial(_check_pattern, pattern))
     if source.body is not None:
-        yield from _reported(partial(msgspec.json.decode, source.body))
+        yield from _error_text(partial(msgspec.json.decode, source.body))
 
 
-def _reported(check: Callable[[], object]) -> Iterator[str]:
+def _error_text(check: Callable[[], object]) -> Iterator[str]:
     try:
         check()
     except ValueError as error:

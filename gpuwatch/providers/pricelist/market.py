@@ -15,8 +15,8 @@ from gpuwatch.ports.declarations import ProviderInfo, Tools
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.dated_lists import DatedLists
-from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
-from gpuwatch.providers.pricelist.source_client import SourceClient, rebased
+from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sources, own_sources
+from gpuwatch.providers.pricelist.source_client import SourceClient, rebase_url
 from gpuwatch.providers.toolkit.currency import ExchangeRates
 from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matching
@@ -34,11 +34,11 @@ class PriceLists:
         base = settings.base_url.rstrip("/")
         self._base_url = None if base == info.base_url else base
         rate_url = str(settings.options.get("rate_url") or "")
-        self._exchange = ExchangeRates(tools, rebased(rate_url, "rates", self._base_url))
+        self._exchange = ExchangeRates(tools, rebase_url(rate_url, "rates", self._base_url))
         self._dated = DatedLists(settings.options.get("dated"), self._exchange.rate)
         self._lock = threading.Lock()
-        self._askers: list[SourceClient] | None = None
-        self._down: set[str] = set()
+        self._clients: list[SourceClient] | None = None
+        self._failing: set[str] = set()
 
     def search(self, query: Query) -> Answer:
         """Return the matching offers of all sources.
@@ -46,66 +46,66 @@ class PriceLists:
         Raises:
             ProviderError: no source has a usable answer; or a declaration is wrong.
         """
-        began, now = self._tools.monotonic(), self._tools.now()
-        askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
-        answers = query_all({one.name: one.seen for one in askers}, self._tools.stop)
-        result, failed = ParseResult(searches=0), list[ProviderError]()
-        for asker, found in zip(askers, answers, strict=True):
-            if isinstance(found, ProviderError):
-                failed.append(found)
-                kind = "not understood" if isinstance(found, PayloadChanged) else "no answer"
-                result.skip(f"{asker.source.name}: {kind}")
-                result.note_missing(f"{asker.source.name}: {found}")
+        started_s, now = self._tools.monotonic(), self._tools.now()
+        clients = [one for one in self._source_clients() if one.source.sells_spot or not query.spot]
+        answers = query_all({one.name: one.read for one in clients}, self._tools.stop)
+        result, errors = ParseResult(searches=0), list[ProviderError]()
+        for client, answer in zip(clients, answers, strict=True):
+            if isinstance(answer, ProviderError):
+                errors.append(answer)
+                kind = "not understood" if isinstance(answer, PayloadChanged) else "no answer"
+                result.skip(f"{client.source.name}: {kind}")
+                result.note_missing(f"{client.source.name}: {answer}")
             else:
-                _join(result, asker.source, found, query, now)
-            self._tell(asker, found)
-        if failed and len(failed) == len(askers):
-            raise failed[0]
-        result.add(self._dated.seen(now))
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+                _add_matching(result, client.source, answer, query, now)
+            self._log_change(client, answer)
+        if errors and len(errors) == len(clients):
+            raise errors[0]
+        result.add(self._dated.read(now))
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - started_s)
 
     def findings(self) -> Iterator[Finding]:
         """For `gpuwatch doctor`: return the age of the dated lists."""
         return self._dated.findings(self._tools.now().date())
 
-    def _ready(self) -> list[SourceClient]:
+    def _source_clients(self) -> list[SourceClient]:
         with self._lock:
-            if self._askers is None:
-                self._askers = [self._asker(source) for source in wanted(self._settings.options)]
-            return self._askers
+            if self._clients is None:
+                self._clients = [self._build_client(source) for source in selected_sources(self._settings.options)]
+            return self._clients
 
-    def _asker(self, source: PriceSource) -> SourceClient:
-        url = rebased(source.url, source.name, self._base_url)
+    def _build_client(self, source: PriceSource) -> SourceClient:
+        url = rebase_url(source.url, source.name, self._base_url)
         return SourceClient(source, self._settings, self._tools, self._exchange.rate, url)
 
-    def _tell(self, asker: SourceClient, found: ParseResult | ProviderError) -> None:
+    def _log_change(self, client: SourceClient, answer: ParseResult | ProviderError) -> None:
         """Log one line when a source fails, and one when it is back."""
         with self._lock:
-            was_down, is_down = asker.name in self._down, isinstance(found, ProviderError)
-            (self._down.add if is_down else self._down.discard)(asker.name)
-        if is_down and not was_down:
-            log.warning("%s", found)
-        elif was_down and not is_down:
-            log.info("%s: answers again", asker.name)
+            was_failing, is_failing = client.name in self._failing, isinstance(answer, ProviderError)
+            (self._failing.add if is_failing else self._failing.discard)(client.name)
+        if is_failing and not was_failing:
+            log.warning("%s", answer)
+        elif was_failing and not is_failing:
+            log.info("%s: answers again", client.name)
 
 
-def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
+def selected_sources(options: Mapping[str, Option]) -> list[PriceSource]:
     """Return the sources to request: those in the settings, or all with whole prices; and the owner's own.
 
     Raises:
         ProviderError: an own declaration is wrong, or missing since the settings were read.
     """
     try:
-        own, shipped = own_sources(options.get("files")), built_in()
+        own, built_in = own_sources(options.get("files")), built_in_sources()
     except ValueError as error:
         raise ProviderError(f"pricelist: {error}") from error
-    named = options.get("sources")
-    if not isinstance(named, tuple) or not named:
-        named = tuple(name for name, source in shipped.items() if not source.only_if_named)
-    return list(({name: shipped[name] for name in named if name in shipped} | own).values())
+    names = options.get("sources")
+    if not isinstance(names, tuple) or not names:
+        names = tuple(name for name, source in built_in.items() if not source.only_if_named)
+    return list(({name: built_in[name] for name in names if name in built_in} | own).values())
 
 
-def _join(result: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
+def _add_matching(result: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
     """Add the matching offers. A cached price still applies, so it gets the time of the others."""
     offers = [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
     result.add(msgspec.structs.replace(found, offers=offers), source.name)

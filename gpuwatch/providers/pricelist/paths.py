@@ -25,7 +25,7 @@ Row = tuple[tuple[str, Any], ...]  # key and value of all parents of the row, ou
 
 
 class _Field(NamedTuple):
-    up: int
+    parents_up: int
     keys: tuple[str, ...]
 
 
@@ -52,60 +52,60 @@ def rows_of(value: object, path: str, place: str = "") -> list[Row]:
     for level, keys in enumerate(_levels(path)):
         if level == 0 and not isinstance(at(value, *keys), list | dict):
             raise PayloadChanged(f"no rows at {path}")
-        inner: list[Row] = []
+        children: list[Row] = []
         for row in rows:
-            inner += [(*row, pair) for pair in _inside(at(row[-1][1], *keys))]
-            if len(inner) > ROWS_MAX:
+            children += [(*row, pair) for pair in _children(at(row[-1][1], *keys))]
+            if len(children) > ROWS_MAX:
                 raise PayloadChanged(f"more than {ROWS_MAX} rows")
-        rows = inner
+        rows = children
     return rows
 
 
-def entries(value: object, path: str) -> int:
+def count_entries(value: object, path: str) -> int:
     """Return the number of entries of the outermost list or object of rows, to detect a full page."""
-    found = at(value, *_levels(path)[0])
-    return len(found) if isinstance(found, list | dict) else 0
+    rows = at(value, *_levels(path)[0])
+    return len(rows) if isinstance(rows, list | dict) else 0
 
 
-def field(row: Row, path: str) -> Any:
+def field_value(row: Row, path: str) -> Any:
     """Return the value at a path, relative to a row; None: nothing."""
     if path == "@place":
         return row[0][0] or None
-    up, keys = _parsed(path)
-    if up >= len(row):
+    parents_up, keys = _parse_path(path)
+    if parents_up >= len(row):
         return None
-    key, value = row[-1 - up]
+    key, value = row[-1 - parents_up]
     if keys == ("@key",):
         return key
     return value if keys == (".",) else at(value, *keys)
 
 
-def first(row: Row, paths: Sequence[str]) -> Any:
+def first_value(row: Row, paths: Sequence[str]) -> Any:
     """Return the value at the first path that has one."""
-    return next((found for path in paths if (found := field(row, path)) is not None), None)
+    return next((found for path in paths if (found := field_value(row, path)) is not None), None)
 
 
-def texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
+def template_texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
     """Return the cleaned texts of templates for a row, in order; leaves out texts without a value.
 
     A template without braces is a path.
     """
     for template in templates:
-        whole = _BRACES.sub(lambda found: _text(field(row, found[1])), template) if "{" in template else None
-        stated = _text(" ".join(whole.split())) if whole is not None else _text(field(row, template))
-        if stated:
-            yield stated
+        filled = _BRACES.sub(lambda found: _text(field_value(row, found[1])), template) if "{" in template else None
+        cleaned = _text(" ".join(filled.split())) if filled is not None else _text(field_value(row, template))
+        if cleaned:
+            yield cleaned
 
 
-def text(row: Row, templates: Sequence[str]) -> str | None:
-    """Return the first of `texts`."""
-    return next(texts(row, templates), None)
+def first_text(row: Row, templates: Sequence[str]) -> str | None:
+    """Return the first of `template_texts`."""
+    return next(template_texts(row, templates), None)
 
 
-def says(row: Row, path: str, wanted: Sequence[str]) -> bool:
+def field_matches(row: Row, path: str, wanted: Sequence[str]) -> bool:
     """Whether a field, or an entry if it is a list, is one of these texts. A boolean is "true" or "false"."""
-    value = field(row, path)
-    return any(_spelled(one) in wanted for one in (value if isinstance(value, list) else [value]))
+    value = field_value(row, path)
+    return any(_value_text(one) in wanted for one in (value if isinstance(value, list) else [value]))
 
 
 def _text(value: object) -> str:
@@ -114,7 +114,7 @@ def _text(value: object) -> str:
     return word(value, TEXT_MAX) or ""
 
 
-def _spelled(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else _text(value)
@@ -134,14 +134,14 @@ def _levels(path: str) -> tuple[tuple[str, ...], ...]:
 
 
 @cache
-def _parsed(path: str) -> _Field:
-    up = 0
+def _parse_path(path: str) -> _Field:
+    parents_up = 0
     while path.startswith("../"):
-        up, path = up + 1, path[3:]
-    return _Field(up, (path,) if path == "." else tuple(path.split(".")))
+        parents_up, path = parents_up + 1, path[3:]
+    return _Field(parents_up, (path,) if path == "." else tuple(path.split(".")))
 
 
-def _inside(value: object) -> list[tuple[str, Any]]:
+def _children(value: object) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
         return list(value.items())
     return [("", one) for one in value] if isinstance(value, list) else []

@@ -13,8 +13,8 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
-from gpuwatch.providers.pricelist.goods import GIB, Goods, OtherGoods, goods_of
-from gpuwatch.providers.pricelist.paths import Row, first, rows_of, says, text
+from gpuwatch.providers.pricelist.paths import Row, field_matches, first_text, first_value, rows_of
+from gpuwatch.providers.pricelist.products import GIB, OtherProduct, Product, parse_product
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
@@ -23,7 +23,7 @@ from gpuwatch.providers.toolkit.validation import number, whole
 PROVIDER: Final = "pricelist"
 _ID_LENGTH: Final = 64
 _COUNTS: Final = (1, 2, 4, 8, 16)
-_REPORTED_IF_GONE: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
+_TRACKED_FIELDS: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
 Rates = Callable[[str], ExchangeRate | None]
 
 
@@ -39,27 +39,27 @@ class SourceReader:
         self._source = source
         self._rates = rates
         self._observed_at = observed_at
-        self._reported = 0  # rows about GPUs, with a price
-        self._gone_fields = {name for name in _REPORTED_IF_GONE if getattr(source.fields, name)}
+        self._gpu_rows = 0  # rows about GPUs, with a price
+        self._missing_fields = {name for name in _TRACKED_FIELDS if getattr(source.fields, name)}
         self._terms: dict[object, OfferTerms] = {}
 
-    def page(self, value: object, place: str = "") -> None:
+    def add_page(self, value: object, place: str = "") -> None:
         """Parse one answer. Raises PayloadChanged: there are no rows at the path."""
         rows = rows_of(value, self._source.rows, place)
         self.result.searches += 1
         self.result.rows += len(rows)
         for row in rows:
-            with suppress(OtherGoods), self.result.counting_skips():
+            with suppress(OtherProduct), self.result.counting_skips():
                 self._row(row)
 
-    def done(self) -> ParseResult:
+    def finish(self) -> ParseResult:
         """Return the result. Raises PayloadChanged: fewer rows about GPUs than the declaration requires."""
-        if self._reported < self._source.least_rows:
+        if self._gpu_rows < self._source.least_rows:
             raise PayloadChanged(
-                f"{self._reported} of {self.result.rows} rows are about GPUs, "
+                f"{self._gpu_rows} of {self.result.rows} rows are about GPUs, "
                 f"usually at least {self._source.least_rows}"
             )
-        for name in sorted(self._gone_fields) if self._reported else ():
+        for name in sorted(self._missing_fields) if self._gpu_rows else ():
             self.result.drift[f"{self._source.name}: field gone: {name}"] = None
         if self._source.kind == "listed":  # a bargain on a live market is not a placeholder
             self.result.offers = without_placeholders(self.result.offers, self.result)
@@ -67,78 +67,82 @@ class SourceReader:
 
     def _row(self, row: Row) -> None:
         source = self._source
-        if not _is_meant(source, row):
-            raise OtherGoods
-        goods = goods_of(source, row, self.result)
-        free = whole(first(row, paths(source.fields.free)))
-        prices = list(self._prices(row, goods))
-        self._reported += 1
-        self._gone_fields -= {name for name in self._gone_fields if _has(row, paths(getattr(source.fields, name)))}
+        if not _is_selected(source, row):
+            raise OtherProduct
+        product = parse_product(source, row, self.result)
+        free = whole(first_value(row, paths(source.fields.free)))
+        prices = list(self._prices(row, product))
+        self._gpu_rows += 1
+        self._missing_fields -= {
+            name for name in self._missing_fields if _has_value(row, paths(getattr(source.fields, name)))
+        }
         if free == 0:
-            raise OtherGoods  # nothing of it is available now
+            raise OtherProduct  # nothing of it is available now
         for spot, usd, rate in prices:
-            for count, price in _parts(source, row, goods, usd, free):
-                if not is_plausible(price, count * goods.fraction):
+            for count, price in _sellable_counts(source, row, product, usd, free):
+                if not is_plausible(price, count * product.fraction):
                     raise RowSkipped("a placeholder: nobody would ask this price")
-                self.result.offers.append(self._offer(row, goods._replace(gpus=count), price, spot, rate, free))
+                self.result.offers.append(self._offer(row, product._replace(gpus=count), price, spot, rate, free))
 
-    def _prices(self, row: Row, goods: Goods) -> Iterable[tuple[bool, float, ExchangeRate]]:
+    def _prices(self, row: Row, product: Product) -> Iterable[tuple[bool, float, ExchangeRate]]:
         """Return rental type and dollars an hour for the whole machine."""
         source, fields = self._source, self._source.fields
-        currency = text(row, paths(fields.currency)) or source.currency
+        currency = first_text(row, paths(fields.currency)) or source.currency
         rate = self._rates(currency.upper())
         if rate is None:
             raise RowSkipped("a price in a currency without a rate")
-        is_spot = bool(source.spot_tiers) and (text(row, paths(fields.tier)) or "") in source.spot_tiers
-        scale = source.price_scale * goods.scale * rate.usd * (goods.gpus if source.price_for == "gpu" else 1)
-        price = number(first(row, paths(fields.price)), 0.0)
+        is_spot = bool(source.spot_tiers) and (first_text(row, paths(fields.tier)) or "") in source.spot_tiers
+        scale = source.price_scale * product.price_scale * rate.usd * (product.gpus if source.price_for == "gpu" else 1)
+        price = number(first_value(row, paths(fields.price)), 0.0)
         if not price or price * scale > MAX_USD_HOUR:
             raise RowSkipped("no price, or a placeholder")
         yield is_spot, price * scale, rate
-        spot_price = number(first(row, paths(fields.spot_price)), 0.0)
+        spot_price = number(first_value(row, paths(fields.spot_price)), 0.0)
         if spot_price and spot_price * scale <= MAX_USD_HOUR:
             yield True, spot_price * scale, rate
 
-    def _offer(self, row: Row, goods: Goods, price: float, spot: bool, rate: ExchangeRate, free: int | None) -> Offer:
+    def _offer(
+        self, row: Row, product: Product, price: float, spot: bool, rate: ExchangeRate, free: int | None
+    ) -> Offer:
         source, fields = self._source, self._source.fields
-        region = text(row, paths(fields.region))
-        thing = text(row, paths(fields.host)) or goods.machine or goods.wire
-        name = "/".join(part for part in (source.name, thing, region) if part)
-        ram = number(first(row, paths(fields.ram)), 0.0)
+        region = first_text(row, paths(fields.region))
+        machine_name = first_text(row, paths(fields.host)) or product.machine or product.gpu_wire
+        name = "/".join(part for part in (source.name, machine_name, region) if part)
+        ram = number(first_value(row, paths(fields.ram)), 0.0)
         return Offer(
             provider=PROVIDER,
-            offer_id=_short(f"{name}/{goods.gpus}{'/spot' if spot else ''}"),
-            machine_id=_short(name),
-            gpu=goods.gpu.name,
-            gpu_family=goods.gpu.family,
-            gpu_wire=goods.wire,
-            gpu_known=goods.gpu.known,
-            gpu_count=goods.gpus,
-            gpu_memory_gib=goods.memory_gib,
+            offer_id=_shorten_id(f"{name}/{product.gpus}{'/spot' if spot else ''}"),
+            machine_id=_shorten_id(name),
+            gpu=product.gpu.name,
+            gpu_family=product.gpu.family,
+            gpu_wire=product.gpu_wire,
+            gpu_known=product.gpu.known,
+            gpu_count=product.gpus,
+            gpu_memory_gib=product.memory_gib,
             spot=spot,
             quoted_usd_hour=price,
             quoted_disk_gb=0.0,
             disk_usd_gb_month=None,
             observed_at=self._observed_at,
-            host_id=text(row, paths(fields.host)),
+            host_id=first_text(row, paths(fields.host)),
             region=region,
-            country=_country(text(row, paths(fields.country))),
-            vcpu=number(first(row, paths(fields.vcpu)), 0.0, 1e5),
+            country=_country(first_text(row, paths(fields.country))),
+            vcpu=number(first_value(row, paths(fields.vcpu)), 0.0, 1e5),
             ram_gib=None if ram is None else ram * GIB[source.ram_unit],
             kind=OfferKind.LIVE if source.kind == "live" and free else OfferKind.LISTED,
-            terms=self._terms_of(goods, rate),
+            terms=self._terms_of(product, rate),
         )
 
-    def _terms_of(self, goods: Goods, rate: ExchangeRate) -> OfferTerms:
+    def _terms_of(self, product: Product, rate: ExchangeRate) -> OfferTerms:
         """Share one value among all offers with the same terms."""
         source = self._source
-        key = goods.machine, goods.fraction, goods.note, goods.gpu.reason, rate
+        key = product.machine, product.fraction, product.note, product.gpu.reason, rate
         if key not in self._terms:
-            notes = [source.note, goods.note, goods.gpu.reason, rate.note]
+            notes = [source.note, product.note, product.gpu.reason, rate.note]
             self._terms[key] = OfferTerms(
                 seller=source.seller or source.name,
-                instance_type=goods.machine,
-                gpu_fraction=goods.fraction,
+                instance_type=product.machine,
+                gpu_fraction=product.fraction,
                 tax_included=source.tax_included,
                 min_billing_s=source.min_billing_s,
                 currency=rate.currency,
@@ -149,34 +153,36 @@ class SourceReader:
         return self._terms[key]
 
 
-def _is_meant(source: PriceSource, row: Row) -> bool:
-    kept = all(says(row, path, words) for path, words in source.keep.items())
-    return kept and not any(says(row, path, words) for path, words in source.drop.items())
+def _is_selected(source: PriceSource, row: Row) -> bool:
+    is_kept = all(field_matches(row, path, values) for path, values in source.keep.items())
+    return is_kept and not any(field_matches(row, path, values) for path, values in source.drop.items())
 
 
-def _parts(source: PriceSource, row: Row, goods: Goods, usd: float, free: int | None) -> Iterable[tuple[int, float]]:
+def _sellable_counts(
+    source: PriceSource, row: Row, product: Product, usd: float, free: int | None
+) -> Iterable[tuple[int, float]]:
     """Return the GPU counts that are available of this machine, each with its price."""
-    least = whole(first(row, paths(source.fields.least_count)), 1, 1000)
-    most = goods.gpus if free is None else min(free, goods.gpus)
-    if not source.fields.least_count or least is None or least >= goods.gpus:
+    min_count = whole(first_value(row, paths(source.fields.least_count)), 1, 1000)
+    max_count = product.gpus if free is None else min(free, product.gpus)
+    if not source.fields.least_count or min_count is None or min_count >= product.gpus:
         # sold only as a whole
-        if not source.fields.least_count or most == goods.gpus:
-            yield goods.gpus, usd
+        if not source.fields.least_count or max_count == product.gpus:
+            yield product.gpus, usd
         return
-    for count in sorted({least, most, *(one for one in _COUNTS if least <= one <= most)}):
-        if least <= count <= most:
-            yield count, usd * count / goods.gpus
+    for count in sorted({min_count, max_count, *(one for one in _COUNTS if min_count <= one <= max_count)}):
+        if min_count <= count <= max_count:
+            yield count, usd * count / product.gpus
 
 
-def _has(row: Row, stated: tuple[str, ...]) -> bool:
-    return first(row, stated) is not None or text(row, stated) is not None
+def _has_value(row: Row, templates: tuple[str, ...]) -> bool:
+    return first_value(row, templates) is not None or first_text(row, templates) is not None
 
 
-def _country(stated: str | None) -> str | None:
-    return stated.upper() if stated and len(stated) == 2 and stated.isascii() and stated.isalpha() else None
+def _country(code: str | None) -> str | None:
+    return code.upper() if code and len(code) == 2 and code.isascii() and code.isalpha() else None
 
 
-def _short(name: str) -> str:
+def _shorten_id(name: str) -> str:
     """Return a name that fits the store's column; a long one keeps its start and gets a digest."""
     name = clean(name, 400)
     if len(name) <= _ID_LENGTH:

@@ -24,30 +24,30 @@ from gpuwatch.redaction import redact
 _HEAD_MAX: Final = 64 * 1024
 _ROW_MAX: Final = 4 * 2**20
 _DEPTH_MAX: Final = 60
-_SAMPLED: Final = 24  # rows sampled for their field names
-_HOPELESS: Final = 1000  # after this many rows without a usable one, stop reading: each costs an exception
+_SAMPLE_ROWS: Final = 24  # rows sampled for their field names
+_MAX_UNUSABLE_ROWS: Final = 1000  # after this many rows without a usable one, stop reading: each costs an exception
 
 _OPENING, _CLOSING = b"[]"
 _OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
-_NEXT_ROW: Final = b"},{"  # as vast.ai writes it; `_BETWEEN` also finds it with whitespace
-_BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
+_NEXT_ROW: Final = b"},{"  # as vast.ai writes it; `_ROW_BOUNDARY` also finds it with whitespace
+_ROW_BOUNDARY: Final = re.compile(rb"\}\s*,\s*\{")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+("|\\?\Z)|[\[\]{},]', re.DOTALL)
-_rows_of: Final = msgspec.json.Decoder(list[VastRow]).decode
-_raws_of: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_names_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_rows: Final = msgspec.json.Decoder(list[VastRow]).decode
+_decode_raw_rows: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class ParsedAnswer(msgspec.Struct):
     """The content of one answer. `rows` counts every row, usable or not; the offers are in the answer's order.
 
-    `not_wanted` counts rows of GPUs outside the query; they are not parsed further.
+    `other_gpu_rows` counts rows of GPUs outside the query; they are not parsed further.
     """
 
     offers: list[Offer]
     rows: int
     skipped: dict[str, int]
     drift: tuple[str, ...]
-    not_wanted: int = 0
+    other_gpu_rows: int = 0
 
 
 def parse_offers(
@@ -78,22 +78,22 @@ class _Parser:
         self._scanner: _Scanner | None = None
         self._parsed = ParsedAnswer([], 0, {}, ())
         self._names: set[str] = set()
-        self._sampled = 0
+        self._sampled_rows = 0
 
     def feed(self, chunk: bytes) -> None:
         if self._scanner is not None:
-            self._take_each(self._scanner.feed(chunk))
+            self._parse_each(self._scanner.feed(chunk))
             return
         self._buffer += chunk
-        if self._head is None and not self._find_head(ended=False):
+        if self._head is None and not self._find_head(is_complete=False):
             return
-        cut = _last_cut(self._buffer)
+        cut = _find_last_cut(self._buffer)
         if cut is None:
             if len(self._buffer) > _ROW_MAX:
                 self._switch_to_scanner()
             return
         end, start = cut
-        if self._take_block(end):
+        if self._parse_block(end):
             self._buffer[start - 1] = _OPENING
             del self._buffer[: start - 1]
         else:
@@ -101,100 +101,100 @@ class _Parser:
 
     def finish(self) -> ParsedAnswer:
         if self._head is None:
-            self._find_head(ended=True)
-        if self._scanner is None and not self._take_last():
+            self._find_head(is_complete=True)
+        if self._scanner is None and not self._parse_last_block():
             self._switch_to_scanner()
         if self._scanner is not None:
             self._check_envelope(self._scanner.tail())
         parsed = self._parsed
-        self._check_use(at_least=1)
+        self._require_usable_rows(at_least=1)
         parsed.drift = drift(self._names)
         return parsed
 
-    def _find_head(self, ended: bool) -> bool:
+    def _find_head(self, is_complete: bool) -> bool:
         """Find the start of the list, and drop what precedes it."""
         start = bytes(self._buffer[:_HEAD_MAX])
         if start.strip() and not start.lstrip().startswith(b"{"):
-            raise PayloadChanged(f"vastai: the search answer is not a JSON object, it begins {_shown(start)}")
+            raise PayloadChanged(f"vastai: the search answer is not a JSON object, it begins {_excerpt(start)}")
         found = _OFFERS.search(start)
         if found is not None and found[1] == b"[":
             self._head = start[: found.end()]
             del self._buffer[: found.end() - 1]  # keep the list's bracket: from here on the buffer begins with one
             return True
-        if found is not None or len(self._buffer) > _HEAD_MAX or ended:
-            what = "its `offers` is not a list" if found else "it has no list of offers"
+        if found is not None or len(self._buffer) > _HEAD_MAX or is_complete:
+            problem = "its `offers` is not a list" if found else "it has no list of offers"
             raise PayloadChanged(
-                f"vastai: the search answer has an unexpected format: {what}; it begins {_shown(start)}"
+                f"vastai: the search answer has an unexpected format: {problem}; it begins {_excerpt(start)}"
             )
         return False
 
-    def _take_last(self) -> bool:
+    def _parse_last_block(self) -> bool:
         end = self._buffer.rfind(b"]")
-        if end < 0 or not self._envelope_is_whole(bytes(self._buffer[end:])) or not self._take_block(end):
+        if end < 0 or not self._is_envelope_complete(bytes(self._buffer[end:])) or not self._parse_block(end):
             return False
         self._buffer.clear()
         return True
 
-    def _take_block(self, end: int) -> bool:
+    def _parse_block(self, end: int) -> bool:
         """Parse the rows before `end`; False: they are not complete.
 
         Decodes them in place, with the byte at `end` replaced by the end of the list: copying half a megabyte costs as
         much as decoding it.
         """
-        held, self._buffer[end] = self._buffer[end], _CLOSING
+        original, self._buffer[end] = self._buffer[end], _CLOSING
         try:
-            with memoryview(self._buffer) as whole, whole[: end + 1] as block:
-                return self._take_rows(block)
+            with memoryview(self._buffer) as buffer_view, buffer_view[: end + 1] as block:
+                return self._parse_rows(block)
         finally:
-            self._buffer[end] = held
+            self._buffer[end] = original
 
-    def _take_rows(self, block: memoryview) -> bool:
+    def _parse_rows(self, block: memoryview) -> bool:
         try:
-            rows = _rows_of(block)
+            rows = _decode_rows(block)
         except msgspec.ValidationError:
-            return self._take_raws(bytes(block))
+            return self._parse_raw_rows(bytes(block))
         except UNREADABLE:
             return False
-        if self._sampled < _SAMPLED and rows:
+        if self._sampled_rows < _SAMPLE_ROWS and rows:
             self._sample_ends(bytes(block))
-        self._take(rows)
+        self._add_rows(rows)
         return True
 
-    def _take_raws(self, wrapped: bytes) -> bool:
+    def _parse_raw_rows(self, array: bytes) -> bool:
         try:
-            raws = _raws_of(wrapped)
+            raw_rows = _decode_raw_rows(array)
         except UNREADABLE:
             return False
-        self._sample(wrapped)
-        self._take_each(raws)
+        self._sample(array)
+        self._parse_each(raw_rows)
         return True
 
-    def _take_each(self, raws: Iterable[bytes | msgspec.Raw]) -> None:
+    def _parse_each(self, raw_rows: Iterable[bytes | msgspec.Raw]) -> None:
         rows = []
-        for raw in raws:
+        for raw in raw_rows:
             try:
                 rows.append(row_of(raw))
             except RowSkipped as skipped:
                 self._parsed.rows += 1
                 self._skip(skipped)
                 if not rows:
-                    self._check_use(at_least=_HOPELESS)
-            if self._scanner is not None and self._sampled < _SAMPLED:
+                    self._require_usable_rows(at_least=_MAX_UNUSABLE_ROWS)
+            if self._scanner is not None and self._sampled_rows < _SAMPLE_ROWS:
                 self._sample(b"[%b]" % bytes(raw))
-        self._take(rows)
+        self._add_rows(rows)
 
-    def _take(self, rows: Sequence[VastRow]) -> None:
-        offers, not_wanted = self._reader.offers(rows, self._skip)
+    def _add_rows(self, rows: Sequence[VastRow]) -> None:
+        offers, other_gpu_rows = self._reader.offers(rows, self._skip)
         self._parsed.rows += len(rows)
-        self._parsed.not_wanted += not_wanted
+        self._parsed.other_gpu_rows += other_gpu_rows
         self._parsed.offers += offers
         if self._on_offers is not None and offers:
             self._on_offers(offers)
 
-    def _check_use(self, at_least: int) -> None:
+    def _require_usable_rows(self, at_least: int) -> None:
         """Reject an answer with this many rows if none of them is usable."""
         parsed = self._parsed
-        if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.not_wanted:
+        if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.other_gpu_rows:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
             notes = dict.fromkeys([*unusable_fields(parsed.skipped, parsed.rows), *drift(self._names)])
             text = f"vastai: none of {parsed.rows} rows can be used ({reasons})"
@@ -204,15 +204,15 @@ class _Parser:
         reason = str(skipped)
         self._parsed.skipped[reason] = self._parsed.skipped.get(reason, 0) + 1
 
-    def _sample(self, wrapped: bytes, rows: int | None = None) -> bool:
+    def _sample(self, array: bytes, rows: int | None = None) -> bool:
         """Note the names in the first two rows and the last two; False: unreadable, or fewer rows."""
         try:
-            raws = _raws_of(wrapped)
-            if rows not in (None, len(raws)):
+            raw_rows = _decode_raw_rows(array)
+            if rows not in (None, len(raw_rows)):
                 return False
-            for raw in (raws[:2] + raws[2:][-2:])[: _SAMPLED - self._sampled]:
-                self._sampled += 1
-                self._names.update(_names_of(raw))
+            for raw in (raw_rows[:2] + raw_rows[2:][-2:])[: _SAMPLE_ROWS - self._sampled_rows]:
+                self._sampled_rows += 1
+                self._names.update(_decode_fields(raw))
         except UNREADABLE:
             return False
         return True
@@ -220,18 +220,18 @@ class _Parser:
     def _sample_ends(self, block: bytes) -> None:
         """Sample a block without parsing its middle; a wrong cut inside a row leaves fewer than four rows."""
         second = block.find(_NEXT_ROW, block.find(_NEXT_ROW) + 1)
-        last_but_one = block.rfind(_NEXT_ROW, 0, block.rfind(_NEXT_ROW))
-        guessed = 0 < second < last_but_one and self._sample(block[: second + 1] + block[last_but_one + 1 :], 4)
-        if not guessed:
+        second_to_last = block.rfind(_NEXT_ROW, 0, block.rfind(_NEXT_ROW))
+        is_sampled = 0 < second < second_to_last and self._sample(block[: second + 1] + block[second_to_last + 1 :], 4)
+        if not is_sampled:
             self._sample(block)
 
     def _switch_to_scanner(self) -> None:
         self._scanner = _Scanner()
         rest = bytes(self._buffer[1:])
         self._buffer.clear()
-        self._take_each(self._scanner.feed(rest))
+        self._parse_each(self._scanner.feed(rest))
 
-    def _envelope_is_whole(self, tail: bytes) -> bool:
+    def _is_envelope_complete(self, tail: bytes) -> bool:
         try:
             envelope = msgspec.json.decode((self._head or b"") + tail)
         except UNREADABLE:
@@ -241,8 +241,8 @@ class _Parser:
     def _check_envelope(self, tail: bytes | None) -> None:
         if tail is None:
             raise ProviderDown("vastai: the search answer is cut off")
-        if not self._envelope_is_whole(tail):
-            raise PayloadChanged(f"vastai: the search answer is not JSON near its end: {_shown(tail)}")
+        if not self._is_envelope_complete(tail):
+            raise PayloadChanged(f"vastai: the search answer is not JSON near its end: {_excerpt(tail)}")
 
 
 class _Scanner:
@@ -276,7 +276,7 @@ class _Scanner:
             if token[0] != b",":
                 self._tail, self._buffer = self._buffer[token.start() :], b""
                 return
-        self._drop_read()
+        self._discard_parsed()
 
     def tail(self) -> bytes | None:
         """Return what follows the rows, from their closing bracket on; None: it has not arrived."""
@@ -293,7 +293,7 @@ class _Scanner:
             return False
         return not self._depth and token in (b",", b"]", b"}")
 
-    def _drop_read(self) -> None:
+    def _discard_parsed(self) -> None:
         self._buffer = self._buffer[self._row_start :]
         self._position -= self._row_start
         self._row_start = 0
@@ -301,15 +301,15 @@ class _Scanner:
             raise PayloadChanged(f"vastai: a row of more than {_ROW_MAX} bytes in the search answer")
 
 
-def _last_cut(buffer: bytearray) -> tuple[int, int] | None:
+def _find_last_cut(buffer: bytearray) -> tuple[int, int] | None:
     """Return where the last complete row seems to end, and the next one to begin."""
     at = buffer.rfind(_NEXT_ROW)
     if at >= 0:
         return at + 1, at + 2
-    found = list(_BETWEEN.finditer(buffer, max(0, len(buffer) - _HEAD_MAX)))
+    found = list(_ROW_BOUNDARY.finditer(buffer, max(0, len(buffer) - _HEAD_MAX)))
     return (found[-1].start() + 1, found[-1].end() - 1) if found else None
 
 
-def _shown(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     text = body[:60].decode("utf-8", "replace")
     return redact(repr(text if text.isprintable() else ascii(text)[1:-1]))

@@ -20,12 +20,12 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE
 
 _ROWS: Final = 500  # the maximum page size
 _DAY_S: Final = 86_400
-_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
-_MOST_USD: Final = 1e6
-_ROUNDED_USD: Final = 0.0005  # the largest rounding error of one amount
-_DEEPEST: Final = 4
+_MAX_UNIX_S: Final = 32_503_680_000.0  # the year 3000
+_MAX_USD: Final = 1e6
+_ROUNDING_USD: Final = 0.0005  # the largest rounding error of one amount
+_MAX_DEPTH: Final = 4
 _KINDS: Final = {"gpu": "gpu", "disk": "disk", "bwd": "download", "bwu": "upload"}
-_CREDITED: Final = frozenset({"sla"})  # may be negative: the fee minus what the host owes for downtime
+_MAY_BE_NEGATIVE: Final = frozenset({"sla"})  # the fee minus what the host owes for downtime
 _SOURCE: Final = "instance-"
 
 
@@ -84,7 +84,7 @@ def charges_of(rows: Sequence[ChargeItem], since: date, until: date, now: dateti
         instance_id = _instance_id(row)
         if instance_id is None:
             continue
-        for day, kind, usd in _parts(row, since, until):
+        for day, kind, usd in _daily_amounts(row, since, until):
             key = (instance_id, day, kind)
             sums[key] = sums.get(key, 0.0) + usd
     today = now.astimezone(UTC).date()
@@ -105,37 +105,37 @@ def _instance_id(row: ChargeItem) -> str | None:
     return instance_id
 
 
-def _parts(row: ChargeItem, since: date, until: date) -> Iterator[tuple[date, str, float]]:
-    leaves = list(_leaves(row.items))
-    rest = _amount(row) - sum(_amount(leaf) for leaf in leaves)
-    if abs(rest) > _ROUNDED_USD * (len(leaves) + 1):
-        leaves.append(ChargeItem(row.start, row.end, "other", rest))
-    for leaf in leaves:
-        days = _days(leaf, since, until)
+def _daily_amounts(row: ChargeItem, since: date, until: date) -> Iterator[tuple[date, str, float]]:
+    items = list(_leaf_items(row.items))
+    unexplained_usd = _amount(row) - sum(_amount(item) for item in items)
+    if abs(unexplained_usd) > _ROUNDING_USD * (len(items) + 1):
+        items.append(ChargeItem(row.start, row.end, "other", unexplained_usd))
+    for item in items:
+        days = _days(item, since, until)
         for day in days:
-            yield day, _KINDS.get(leaf.type, "other"), leaf.amount / len(days)
+            yield day, _KINDS.get(item.type, "other"), item.amount / len(days)
 
 
-def _leaves(items: Sequence[ChargeItem], depth: int = 0) -> Iterator[ChargeItem]:
-    if depth > _DEEPEST:
+def _leaf_items(items: Sequence[ChargeItem], depth: int = 0) -> Iterator[ChargeItem]:
+    if depth > _MAX_DEPTH:
         raise PayloadChanged("vastai: the charges are nested too deeply")
     for item in items:
         if item.items and item.type not in _KINDS:
-            yield from _leaves(item.items, depth + 1)
+            yield from _leaf_items(item.items, depth + 1)
         else:
             yield item
 
 
 def _amount(item: ChargeItem) -> float:
-    least = -_MOST_USD if item.type in _CREDITED or item.items else 0.0
-    if not least <= item.amount <= _MOST_USD:
+    min_usd = -_MAX_USD if item.type in _MAY_BE_NEGATIVE or item.items else 0.0
+    if not min_usd <= item.amount <= _MAX_USD:
         raise PayloadChanged("vastai: an impossible amount was charged")
     return item.amount
 
 
 def _days(item: ChargeItem, since: date, until: date) -> list[date]:
     """Return the days of an item that were requested; `end` is within the last day."""
-    if not 0 <= item.start <= item.end < _LAST_SECOND:
+    if not 0 <= item.start <= item.end < _MAX_UNIX_S:
         raise PayloadChanged("vastai: a charge has no dates")
     first = max(datetime.fromtimestamp(item.start, UTC).date(), since)
     last = min(datetime.fromtimestamp(item.end, UTC).date(), until)

@@ -31,7 +31,7 @@ RUNTYPES: Final = {
     "args": "args",
 }
 # Codes that mean that nothing was created, even with status 200.
-_PLAIN_REFUSALS: Final = frozenset({
+_REFUSAL_CODES: Final = frozenset({
     "auth_error", "insufficient_credit", "invalid_args", "invalid_price", "missing_billing", "no_ssh_key_for_vm",
     "no_such_ask",
 })  # fmt: skip
@@ -78,12 +78,12 @@ def check_bid(bid_usd_hour: float) -> None:
         raise OrderRefused(f"vastai: a bid of {bid_usd_hour} is outside 0.001 to 128", RefusalKind.BID_TOO_LOW)
 
 
-def bad_order(what: str) -> OrderRefused:
+def bad_order(reason: str) -> OrderRefused:
     """Return the error of an order that is not sent because it would be refused."""
-    return OrderRefused(f"vastai: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+    return OrderRefused(f"vastai: nothing was sent: {reason}", RefusalKind.BAD_ORDER)
 
 
-def created(reply: HttpReply, now: datetime) -> Created:
+def parse_created(reply: HttpReply, now: datetime) -> Created:
     """Return the receipt of a create. Raises OrderError: the answer reports an error."""
     refusal = read_error_body(reply)
     values = refusal.value
@@ -95,7 +95,7 @@ def created(reply: HttpReply, now: datetime) -> Created:
         instance_id = None
     if reply.status == 200 and isinstance(success, bool) and instance_id is not None:
         return Created(instance_id=instance_id, starting=success)
-    if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
+    if success is False and contract is None and refusal.code in _REFUSAL_CODES:
         raise ordering_error(HttpReply(400, reply.headers, reply.body), now)
     raise OutcomeUnknown(f"vastai: {refusal.summary}: an unexpected answer", instance_id)
 
@@ -103,10 +103,10 @@ def created(reply: HttpReply, now: datetime) -> Created:
 def _runtype(order: Order) -> str | None:
     if not order.runtype and order.template:
         return None
-    word = RUNTYPES.get(order.runtype)
-    if word is None:
+    runtype = RUNTYPES.get(order.runtype)
+    if runtype is None:
         raise bad_order(f"unknown runtype; expected one of {', '.join(RUNTYPES)}")
-    return word
+    return runtype
 
 
 def _onstart(order: Order, now: datetime) -> str | None:

@@ -20,7 +20,7 @@ from gpuwatch.providers.toolkit.error_mapping import display_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
 _MIB: Final = 1024.0
-_MOST: Final = 1e9  # MiB, GB: a larger size is in another unit
+_MAX_SIZE: Final = 1e9  # MiB, GB: a larger size is in another unit
 _LAST_PORT: Final = 65_535
 
 # source: the vendor's documents of `show instance`, 2026-08
@@ -36,7 +36,7 @@ _STATES: Final = {
     "offline": InstanceState.OFFLINE,  # its GPU is not billed
 }
 # docker's last words, while the state stays "loading" for ever. source: public logs of 2026-08
-_DEAD: Final = (
+_FAILURE_MESSAGES: Final = (
     "error pulling image",
     "oci runtime create failed",
     "failed to start containers",
@@ -44,7 +44,7 @@ _DEAD: Final = (
     "manifest unknown",
     "pull access denied",
 )
-_ALIVE: Final = ("retrying", "downloading", "extracting")
+_PROGRESS_MESSAGES: Final = ("retrying", "downloading", "extracting")
 
 
 class _Row(msgspec.Struct):
@@ -76,8 +76,12 @@ class _Row(msgspec.Struct):
     end_date: float | None = None
 
 
-_DECIDING: Final = frozenset({"id", "label", "actual_status", "intended_status", "cur_state", "status_msg", "is_bid"})
-_LESSER: Final = {field.name: field.type for field in msgspec.structs.fields(_Row) if field.name not in _DECIDING}
+_REQUIRED_FIELDS: Final = frozenset(
+    {"id", "label", "actual_status", "intended_status", "cur_state", "status_msg", "is_bid"}
+)
+_LENIENT_FIELDS: Final = {
+    field.name: field.type for field in msgspec.structs.fields(_Row) if field.name not in _REQUIRED_FIELDS
+}
 
 
 class InstancePage(msgspec.Struct):
@@ -104,40 +108,40 @@ def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
     return page, [_instance(row) for row in rows]
 
 
-class _One(msgspec.Struct):
+class _InstanceAnswer(msgspec.Struct):
     """The answer about one instance: an object under a plural name, null when it is gone."""
 
     instances: msgspec.Raw
 
 
-def parse_one(body: bytes) -> Instance | None:
+def parse_instance(body: bytes) -> Instance | None:
     """Parse the answer about one instance; None: it is gone. Raises PayloadChanged."""
     try:
-        one = msgspec.json.decode(body, type=_One)
-        return None if bytes(one.instances) == b"null" else _instance(_row(one.instances))
+        answer = msgspec.json.decode(body, type=_InstanceAnswer)
+        return None if bytes(answer.instances) == b"null" else _instance(_row(answer.instances))
     except UNREADABLE as error:
         raise PayloadChanged(
             f"vastai: the instance answer has an unexpected format: {display_sentence(str(error))}"
         ) from error
 
 
-def state_of(words: Mapping[str, str | None]) -> InstanceState:
+def instance_state(statuses: Mapping[str, str | None]) -> InstanceState:
     """Return the state that an instance's status fields mean.
 
     Args:
-        words: `actual_status` (None: provisioning), `intended_status`, `cur_state`, `status_msg`.
+        statuses: `actual_status` (None: provisioning), `intended_status`, `cur_state`, `status_msg`.
     """
-    actual = words.get("actual_status")
+    actual = statuses.get("actual_status")
     state = InstanceState.STARTING if actual is None else _STATES.get(actual, InstanceState.UNKNOWN)
-    stays_stopped = words.get("intended_status") == "stopped"
-    if state is InstanceState.EXITED and stays_stopped:
+    is_stop_intended = statuses.get("intended_status") == "stopped"
+    if state is InstanceState.EXITED and is_stop_intended:
         return InstanceState.STOPPED  # by the renter, or outbid, which look the same
     if state is not InstanceState.STARTING:
         return state
-    message = (words.get("status_msg") or "").lower()
-    if any(word in message for word in _DEAD) and not any(word in message for word in _ALIVE):
+    message = (statuses.get("status_msg") or "").lower()
+    if any(word in message for word in _FAILURE_MESSAGES) and not any(word in message for word in _PROGRESS_MESSAGES):
         return InstanceState.FAILED
-    if stays_stopped and words.get("cur_state") == "stopped":
+    if is_stop_intended and statuses.get("cur_state") == "stopped":
         return InstanceState.STOPPED  # a bid that never won
     return state
 
@@ -148,7 +152,7 @@ def _row(raw: msgspec.Raw) -> _Row:
         return msgspec.json.decode(raw, type=_Row)
     except msgspec.ValidationError:
         value = msgspec.json.decode(raw, type=dict[str, object])
-    for name, kind in _LESSER.items():
+    for name, kind in _LENIENT_FIELDS.items():
         try:
             msgspec.convert(value.get(name), kind)
         except msgspec.ValidationError:
@@ -157,26 +161,26 @@ def _row(raw: msgspec.Raw) -> _Row:
 
 
 def _instance(row: _Row) -> Instance:
-    words = {
+    statuses = {
         "actual_status": row.actual_status,
         "intended_status": row.intended_status,
         "cur_state": row.cur_state,
         "status_msg": row.status_msg,
     }
-    memory_gib = _sized(row.gpu_ram, _MIB)
+    memory_gib = _positive_size(row.gpu_ram, _MIB)
     host, port = _ssh(row)
     return Instance(
         instance_id=clean(str(row.id)),
         label=None if row.label is None else clean(row.label),
-        state=state_of(words),
+        state=instance_state(statuses),
         status=_status(row),
         machine_id=None if row.machine_id is None else clean(str(row.machine_id)),
         gpu=None if row.gpu_name is None else catalog().resolve(clean(row.gpu_name), memory_gib).name,
         gpu_wire=clean(row.gpu_name) or None if row.gpu_name else None,
         gpu_count=row.num_gpus,
         gpu_memory_gib=memory_gib,
-        disk_gb=_sized(row.disk_space),
-        cuda=_sized(row.cuda_max_good),
+        disk_gb=_positive_size(row.disk_space),
+        cuda=_positive_size(row.cuda_max_good),
         spot=row.is_bid,
         listed_usd_hour=_price(row.dph_total),
         stopped_usd_hour=_disk_price(row),
@@ -193,9 +197,9 @@ def _instance(row: _Row) -> Instance:
 
 def _ssh(row: _Row) -> tuple[str | None, int | None]:
     """Return the SSH address: the host itself if its port is mapped, because the proxy answers before sshd does."""
-    mapped = (row.ports or {}).get("22/tcp")
+    mappings = (row.ports or {}).get("22/tcp")
     address = _address(row.public_ipaddr)
-    for mapping in mapped if isinstance(mapped, list) and address is not None else []:
+    for mapping in mappings if isinstance(mappings, list) and address is not None else []:
         port = _port(mapping.get("HostPort")) if isinstance(mapping, dict) else None
         if port is not None:
             return address, port
@@ -220,17 +224,21 @@ def _disk_price(row: _Row) -> float | None:
     """Return the price of the disk alone. `instance.totalHour` may be the running price, as one example shows."""
     if row.storage_total_cost is not None:
         return _price(row.storage_total_cost)
-    stated = (row.instance or {}).get("diskHour")
-    return _price(float(stated)) if isinstance(stated, int | float) and not isinstance(stated, bool) else None
+    disk_usd_hour = (row.instance or {}).get("diskHour")
+    return (
+        _price(float(disk_usd_hour))
+        if isinstance(disk_usd_hour, int | float) and not isinstance(disk_usd_hour, bool)
+        else None
+    )
 
 
 def _price(usd_hour: float | None) -> float | None:
     return usd_hour if usd_hour is not None and 0 <= usd_hour <= MAX_USD_HOUR else None
 
 
-def _sized(value: float | None, unit: float = 1.0) -> float | None:
+def _positive_size(value: float | None, unit: float = 1.0) -> float | None:
     """Return None for 0, which means "unknown" at vast.ai."""
-    return value / unit if value is not None and 0 < value < _MOST else None
+    return value / unit if value is not None and 0 < value < _MAX_SIZE else None
 
 
 def _status(row: _Row) -> str:

@@ -22,9 +22,9 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page, charges_params
 from gpuwatch.providers.vastai.client import VastClient
-from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, created
+from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, parse_created
 from gpuwatch.providers.vastai.error_mapping import ordering_error, read_error_body
-from gpuwatch.providers.vastai.instances import parse_one, parse_page
+from gpuwatch.providers.vastai.instances import parse_instance, parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import PROVIDER
 
@@ -45,8 +45,8 @@ class VastLauncher:
     def create(self, order: Order) -> Created:
         """Rent once: on demand, or with the order's bid. Raises OrderError."""
         body = create_body(order, self._client.tools.now())
-        reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
-        return created(reply, self._client.tools.now())
+        reply = self._change("create", "PUT", f"/api/v0/asks/{_require_id(order.offer_id)}/", body)
+        return parse_created(reply, self._client.tools.now())
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
@@ -59,14 +59,14 @@ class VastLauncher:
             ProviderError: a page is missing or malformed.
         """
         self._client.require_key()
-        found: dict[str, Instance] = {}
+        instances_by_id: dict[str, Instance] = {}
         params: dict[str, str] = {"limit": str(_PAGE_ROWS)}
         tokens: set[str] = set()
         for _ in range(_PAGES_MAX):
             page, instances = parse_page(self._page("instances", "/api/v1/instances/", params))
-            found.update((instance.instance_id, instance) for instance in instances)
+            instances_by_id.update((instance.instance_id, instance) for instance in instances)
             if not page.next_token:
-                return _whole(found, page.total_instances, page.label_counts)
+                return _require_complete(instances_by_id, page.total_instances, page.label_counts)
             if page.next_token in tokens or not instances:
                 break
             tokens.add(page.next_token)
@@ -83,24 +83,24 @@ class VastLauncher:
             raise PayloadChanged("vastai: invalid instance id")
         self._client.require_key()
         path = f"/api/v0/instances/{instance_id}/"
-        found = parse_one(self._client.request("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
+        found = parse_instance(self._client.request("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
         if found is not None and found.instance_id != instance_id:
             raise PayloadChanged(f"vastai: asked for instance {instance_id}, but got {found.instance_id}")
         return found
 
     def destroy(self, instance_id: str) -> None:
         """End an instance, unless it is already gone. Raises OrderError: not done, or outcome unknown."""
-        reply = self._change("destroy", "DELETE", f"/api/v0/instances/{_path_id(instance_id)}/", {})
+        reply = self._change("destroy", "DELETE", f"/api/v0/instances/{_require_id(instance_id)}/", {})
         if reply.status == 404 and not read_error_body(reply).is_key_error:
             if read_error_body(reply).code in {"no_such_instance", "not_found"}:
                 return
             raise OutcomeUnknown(f"vastai: {read_error_body(reply).summary}", instance_id)
-        self._need_success(reply)
+        self._require_success(reply)
 
     def label(self, instance_id: str, label: str) -> None:
         """Label an instance. Raises OrderError: not done, or outcome unknown."""
-        path = f"/api/v0/instances/{_path_id(instance_id)}/"
-        self._need_success(self._change("label", "PUT", path, {"label": label[:LABEL_LENGTH]}))
+        path = f"/api/v0/instances/{_require_id(instance_id)}/"
+        self._require_success(self._change("label", "PUT", path, {"label": label[:LABEL_LENGTH]}))
 
     def credit_usd(self) -> float | None:
         """Return what the account can still spend. Reads only this number: the answer also contains the key.
@@ -109,7 +109,7 @@ class VastLauncher:
             ProviderError: no usable answer.
         """
         self._client.require_key()
-        return credit_of(self._client.request("GET", "/api/v0/users/current/", kind="user").body)
+        return parse_credit(self._client.request("GET", "/api/v0/users/current/", kind="user").body)
 
     def account_id(self) -> str | None:
         """Return the account's number; None: this key may list instances, but cannot read that (it lacks `user_read`).
@@ -122,7 +122,7 @@ class VastLauncher:
         """
         self._client.require_key()
         try:
-            return account_of(self._client.request("GET", "/api/v0/users/current/", kind="user").body)
+            return parse_account(self._client.request("GET", "/api/v0/users/current/", kind="user").body)
         except (KeyRejected, PayloadChanged):
             self.list_instances()
             return None
@@ -135,8 +135,8 @@ class VastLauncher:
             OrderError: not done, or outcome unknown.
         """
         check_bid(bid_usd_hour)
-        path = f"/api/v0/instances/bid_price/{_path_id(instance_id)}/"
-        self._need_success(self._change("bid", "PUT", path, {"client_id": "me", "price": bid_usd_hour}))
+        path = f"/api/v0/instances/bid_price/{_require_id(instance_id)}/"
+        self._require_success(self._change("bid", "PUT", path, {"client_id": "me", "price": bid_usd_hour}))
 
     def price_increases(self) -> Sequence[PriceIncrease]:
         """Return the proposals of hosts. If there are any, lists the instances too: a proposal has no GPU count.
@@ -159,9 +159,9 @@ class VastLauncher:
         """
         if not (increase_id.isascii() and increase_id.isdigit()):
             raise OrderRefused("vastai: invalid price increase id", RefusalKind.BAD_ORDER)
-        word = "accept" if accept else "reject"
+        action = "accept" if accept else "reject"
         body = {"pending_price_increase_id": int(increase_id)}  # any other field name is refused
-        self._need_success(self._change(word, "PUT", f"/api/v0/instances/{word}-price-increase/", body))
+        self._require_success(self._change(action, "PUT", f"/api/v0/instances/{action}-price-increase/", body))
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge]:
         """Return the charges of these days (UTC), both inclusive; a day costs one request per 500 instances.
@@ -171,13 +171,13 @@ class VastLauncher:
         """
         self._client.require_key()
         now = self._client.tools.now()
-        found: list[ProviderCharge] = []
+        charges: list[ProviderCharge] = []
         for number in range((until - since).days + 1):
             day = since + timedelta(days=number)
-            found += charges_of(list(self._charged(day)), day, day, now)
-        return found
+            charges += charges_of(list(self._charge_items(day)), day, day, now)
+        return charges
 
-    def _charged(self, day: date) -> Iterator[ChargeItem]:
+    def _charge_items(self, day: date) -> Iterator[ChargeItem]:
         params, tokens, rows = charges_params(day), set[str](), 0
         for _ in range(_PAGES_MAX):
             page = charges_page(self._page("charges", "/api/v0/charges/", params))
@@ -201,7 +201,7 @@ class VastLauncher:
         self._client.require_key_to_order()
         return self._client.send(method, path, body, kind=kind, deadline_s=_CREATE_DEADLINE_S)
 
-    def _need_success(self, reply: HttpReply) -> None:
+    def _require_success(self, reply: HttpReply) -> None:
         refusal = read_error_body(reply)
         if reply.status == 200 and refusal.value.get("success") is True:
             return
@@ -219,7 +219,7 @@ class _Account(msgspec.Struct):
     id: Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
-def credit_of(body: bytes) -> float | None:
+def parse_credit(body: bytes) -> float | None:
     """Return the spendable dollars of an account answer. Raises PayloadChanged."""
     try:
         return msgspec.json.decode(body, type=_User).credit
@@ -227,7 +227,7 @@ def credit_of(body: bytes) -> float | None:
         raise PayloadChanged("vastai: the account answer has an unexpected format") from error
 
 
-def account_of(body: bytes) -> str:
+def parse_account(body: bytes) -> str:
     """Return the number of an account. Raises PayloadChanged."""
     try:
         return str(msgspec.json.decode(body, type=_Account).id)
@@ -235,14 +235,14 @@ def account_of(body: bytes) -> str:
         raise PayloadChanged("vastai: the account answer has an unexpected format") from error
 
 
-def _path_id(text: str) -> str:
+def _require_id(text: str) -> str:
     if not ID.fullmatch(text):
         raise OrderRefused("vastai: invalid offer or instance id", RefusalKind.BAD_ORDER)
     return text
 
 
-def _whole(found: dict[str, Instance], total: int, labels: dict[str, int] | None) -> Sequence[Instance]:
+def _require_complete(instances: dict[str, Instance], total: int, labels: dict[str, int] | None) -> Sequence[Instance]:
     """Return all instances, if there are as many as the list itself states."""
-    if len(found) < total or (labels and sum(labels.values()) > len(found)):
-        raise ProviderError(f"vastai: {len(found)} instances listed of {total}: the list is incomplete")
-    return list(found.values())
+    if len(instances) < total or (labels and sum(labels.values()) > len(instances)):
+        raise ProviderError(f"vastai: {len(instances)} instances listed of {total}: the list is incomplete")
+    return list(instances.values())

@@ -13,13 +13,13 @@ from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.client import SEARCH_PATH, VastClient
-from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
-from gpuwatch.providers.vastai.rows import PROVIDER, KnownRows, RowReader
+from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, row_limit, search_params, wire_names
+from gpuwatch.providers.vastai.rows import PROVIDER, RowCache, RowReader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 per page: six times the market of 2026
 _PRICE_STEP: Final = 1e-9  # to get past a price that fills a whole page by itself
-_KINDS_MAX: Final = 8  # kinds of query, by rental type and disk, with cached rows
-_HAIR: Final = 1e-6  # rounding error of a price, in dollars
+_MAX_CACHED_QUERIES: Final = 8  # kinds of query, by rental type and disk, with cached rows
+_PRICE_TOLERANCE_USD: Final = 1e-6  # rounding error of a price, in dollars
 OnOffers = Callable[[Sequence[Offer]], None]
 
 
@@ -30,7 +30,7 @@ class VastMarket:
 
     def __init__(self, client: VastClient) -> None:
         self._client = client
-        self._known: dict[tuple[bool, float], KnownRows] = {}
+        self._row_caches: dict[tuple[bool, float], RowCache] = {}
 
     def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
         """Return the matching offers, cheapest first.
@@ -42,19 +42,19 @@ class VastMarket:
             ProviderError: no usable answer.
         """
         tools = self._client.tools
-        began, observed_at = tools.monotonic(), tools.now()
-        walk = _PagedSearch(query)
-        while not walk.done:
-            ask = partial(self._page, query, walk.from_usd_hour, observed_at, on_offers)
+        started_s, observed_at = tools.monotonic(), tools.now()
+        paged = _PagedSearch(query)
+        while not paged.is_done:
+            fetch_page = partial(self._page, query, paged.from_usd_hour, observed_at, on_offers)
             try:
-                page = self._client.read("search", ask, urgent=query.limit is not None)
+                page = self._client.read("search", fetch_page, urgent=query.limit is not None)
             except ProviderError as error:
-                if not walk.searches:
+                if not paged.searches:
                     raise
-                walk.broke_off(f"page {walk.searches + 1}: {error}")
+                paged.abort(f"page {paged.searches + 1}: {error}")
                 break
-            walk.take(page)
-        return walk.answer(observed_at, tools.monotonic() - began)
+            paged.add_page(page)
+        return paged.answer(observed_at, tools.monotonic() - started_s)
 
     def _page(
         self,
@@ -65,11 +65,11 @@ class VastMarket:
         deadline_s: float,
     ) -> ParsedAnswer:
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
-        if (query.spot, disk_gb) not in self._known and len(self._known) >= _KINDS_MAX:
-            self._known.clear()
-        known = self._known.setdefault((query.spot, disk_gb), {})
-        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, known)
-        on_parsed = None if on_offers is None else _only_matching(query, on_offers)
+        if (query.spot, disk_gb) not in self._row_caches and len(self._row_caches) >= _MAX_CACHED_QUERIES:
+            self._row_caches.clear()
+        row_cache = self._row_caches.setdefault((query.spot, disk_gb), {})
+        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, row_cache)
+        on_parsed = None if on_offers is None else _filtered(query, on_offers)
         with self._client.stream(
             "GET", SEARCH_PATH, params=search_params(query, from_usd_hour), deadline_s=deadline_s
         ) as reply:
@@ -81,34 +81,34 @@ class _PagedSearch:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._asked = rows_asked(query)
+        self._row_limit = row_limit(query)
         self._offers: dict[str, Offer] = {}
         self._skipped: dict[str, int] = {}
         self._drift: dict[str, None] = {}
         self._rows = 0
         self._completeness = Completeness.COMPLETE
-        self._known_to: float | None = None
-        self._in_order = True
-        self._broken = ""
+        self._complete_to_usd_hour: float | None = None
+        self._is_sorted = True
+        self._incomplete_because = ""
         self.searches = 0
         self.from_usd_hour: float | None = None
         # vast.ai has no offers of names that it does not use, such as those shared by several cards
-        self.done = bool(query.gpus) and not wire_names(query.gpus)
+        self.is_done = bool(query.gpus) and not wire_names(query.gpus)
 
-    def take(self, page: ParsedAnswer) -> None:
+    def add_page(self, page: ParsedAnswer) -> None:
         """Add a page, and decide whether another one is needed."""
         self.searches += 1
         self._rows += page.rows
         for reason, count in page.skipped.items():
             self._skipped[reason] = self._skipped.get(reason, 0) + count
         self._drift.update(dict.fromkeys(page.drift))
-        known_before = len(self._offers)
+        count_before = len(self._offers)
         self._offers = {offer.offer_id: offer for offer in reversed(page.offers)} | self._offers
-        self._settle(page, new=len(self._offers) - known_before)
+        self._update_completeness(page, new=len(self._offers) - count_before)
 
-    def broke_off(self, why: str) -> None:
+    def abort(self, reason: str) -> None:
         """Mark the result as partial after a later page failed: the offers so far are correct."""
-        self._broken = why.replace(f"{PROVIDER}: ", "")
+        self._incomplete_because = reason.replace(f"{PROVIDER}: ", "")
         self._completeness = Completeness.PARTIAL
 
     def answer(self, observed_at: datetime, elapsed_s: float) -> Answer:
@@ -123,69 +123,70 @@ class _PagedSearch:
             searches=self.searches,
             skipped=self._skipped,
             drift=tuple(self._drift),
-            complete_to_usd_hour=None if complete or not self._in_order else self._known_to,
-            incomplete_because=self._broken,
+            complete_to_usd_hour=None if complete or not self._is_sorted else self._complete_to_usd_hour,
+            incomplete_because=self._incomplete_because,
             elapsed_s=elapsed_s,
         )
 
-    def _settle(self, page: ParsedAnswer, new: int) -> None:
+    def _update_completeness(self, page: ParsedAnswer, new: int) -> None:
         """Decide whether the result is complete, truncated, or needs one more page.
 
         A server that sends more rows than requested does not truncate.
         """
-        if page.rows not in (self._asked, SILENT_CAP):
-            self.done = True
+        if page.rows not in (self._row_limit, SILENT_CAP):
+            self.is_done = True
             return
         if ignored := self._ignored_filter(page):
-            self._distrust(page.rows, ignored)
+            self._stop_unfiltered(page.rows, ignored)
             return
         prices = [offer.quoted_usd_hour for offer in page.offers]
-        in_order = all(map(float.__le__, prices, prices[1:]))
-        self._in_order = self._in_order and in_order
+        is_sorted = all(map(float.__le__, prices, prices[1:]))
+        self._is_sorted = self._is_sorted and is_sorted
         last_usd_hour, from_usd_hour = max(prices), self.from_usd_hour
-        if self._known_to is None or not self._truncated:
-            self._known_to = last_usd_hour
+        if self._complete_to_usd_hour is None or not self._truncated:
+            self._complete_to_usd_hour = last_usd_hour
         self.from_usd_hour = last_usd_hour
         if self._query.limit is not None or self.searches >= _PAGES_MAX:
-            self._truncate(done=True)
-        elif not self._in_order:
+            self._truncate(is_done=True)
+        elif not self._is_sorted:
             # One more page distinguishes a server that ignores only the order from one that ignores the prices, too.
-            self._truncate(done=self.searches > 1)
+            self._truncate(is_done=self.searches > 1)
         elif not new:
             # A full page at one price: other offers at that price are unreachable.
-            self._truncate(done=last_usd_hour != from_usd_hour)
+            self._truncate(is_done=last_usd_hour != from_usd_hour)
             self.from_usd_hour = last_usd_hour + _PRICE_STEP
 
     @property
     def _truncated(self) -> bool:
         return self._completeness is Completeness.TRUNCATED
 
-    def _truncate(self, done: bool) -> None:
-        self._completeness, self.done = Completeness.TRUNCATED, done
+    def _truncate(self, is_done: bool) -> None:
+        self._completeness, self.is_done = Completeness.TRUNCATED, is_done
 
     def _ignored_filter(self, page: ParsedAnswer) -> str:
         """Return the filter that the rows of a page prove to be ignored; empty: none."""
-        if page.not_wanted:
+        if page.other_gpu_rows:
             return "GPU names"
         prices = [offer.quoted_usd_hour for offer in page.offers]
-        least, most = self.from_usd_hour, self._query.max_listed_usd_hour
-        if least is not None and min(prices) < least - _HAIR:
+        min_usd_hour, max_usd_hour = self.from_usd_hour, self._query.max_listed_usd_hour
+        if min_usd_hour is not None and min(prices) < min_usd_hour - _PRICE_TOLERANCE_USD:
             return "lowest price"
         # the quote of a bid may exceed `dph_total`, which the server filters by
-        dearest = min(prices) if self._query.spot else max(prices)
-        return "highest price" if most is not None and dearest > most + _HAIR else ""
+        reached_usd_hour = min(prices) if self._query.spot else max(prices)
+        is_over = max_usd_hour is not None and reached_usd_hour > max_usd_hour + _PRICE_TOLERANCE_USD
+        return "highest price" if is_over else ""
 
-    def _distrust(self, rows: int, ignored: str) -> None:
+    def _stop_unfiltered(self, rows: int, ignored: str) -> None:
         """Stop at a page that was not filtered. A short one counts as truncated: reading all rows may help."""
         if rows < SILENT_CAP:
-            self._in_order = False
-            self._truncate(done=True)
+            self._is_sorted = False
+            self._truncate(is_done=True)
             return
-        self._broken = f"it ignored the {ignored} in a search and sent a full page of {rows} rows"
-        self._completeness, self.done = Completeness.PARTIAL, True
+        self._incomplete_because = f"it ignored the {ignored} in a search and sent a full page of {rows} rows"
+        self._completeness, self.is_done = Completeness.PARTIAL, True
 
 
-def _only_matching(query: Query, on_offers: OnOffers) -> OnOffers:
+def _filtered(query: Query, on_offers: OnOffers) -> OnOffers:
     def report(offers: Sequence[Offer]) -> None:
         found = matching(offers, query)
         if found:

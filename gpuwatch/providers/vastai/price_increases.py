@@ -21,9 +21,9 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
 _SECONDS_AN_HOUR: Final = 3600.0
 _SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR
-_NEAR: Final = 0.01  # two prices within one per cent are the same
+_TOLERANCE: Final = 0.01  # two prices within one per cent are the same
 # What else may rise: its key without "old_" and "new_", its name, the factor to the displayed unit, the unit.
-_OTHERS: Final = (
+_OTHER_PRICES: Final = (
     ("disk_ram_costpersec", "disk", _SECONDS_A_MONTH, "$/GB/month"),
     ("bwd_cost", "download", 1.0, "$/GB"),
     ("bwu_cost", "upload", 1.0, "$/GB"),
@@ -59,8 +59,8 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
     try:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:
-        stated = display_sentence(str(error))
-        raise PayloadChanged(f"vastai: the price increases have an unexpected format: {stated}") from error
+        reason = display_sentence(str(error))
+        raise PayloadChanged(f"vastai: the price increases have an unexpected format: {reason}") from error
     if not answer.success:
         raise PayloadChanged("vastai: the price increases say success: false")
     for row in answer.pending_price_increases:
@@ -82,9 +82,9 @@ def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
     instance = known.get(instance_id)
     old, new = _hourly(row.old_gpu_costpersec), _hourly(row.new_gpu_costpersec)
     gpus = None if instance is None else _gpus(old, instance)
-    words = _words(row)
+    words = _change_texts(row)
     if gpus is None and new is not None:
-        words.insert(0, f"GPU {_shown(old)} -> {_shown(new)} $/GPU/h")
+        words.insert(0, f"GPU {_format_price(old)} -> {_format_price(new)} $/GPU/h")
     return PriceIncrease(
         increase_id=str(row.pending_price_increase_id),
         instance_id=instance_id,
@@ -101,20 +101,20 @@ def _gpus(old_usd_hour: float | None, instance: Instance) -> int | None:
         return None
     if old_usd_hour is None or listed is None or disk is None:
         return count
-    whole = listed - disk
-    return 1 if abs(whole - old_usd_hour) <= _NEAR * whole else count
+    gpus_usd_hour = listed - disk
+    return 1 if abs(gpus_usd_hour - old_usd_hour) <= _TOLERANCE * gpus_usd_hour else count
 
 
-def _words(row: IncreaseRow) -> list[str]:
-    stated = []
-    for key, name, factor, unit in _OTHERS:
+def _change_texts(row: IncreaseRow) -> list[str]:
+    texts = []
+    for key, name, factor, unit in _OTHER_PRICES:
         old, new = getattr(row, f"old_{key}"), getattr(row, f"new_{key}")
         if new is not None and new != old:
-            stated.append(f"{name} {_shown(old, factor)} -> {_shown(new, factor)} {unit}")
-    return stated
+            texts.append(f"{name} {_format_price(old, factor)} -> {_format_price(new, factor)} {unit}")
+    return texts
 
 
-def _shown(value: float | None, factor: float = 1.0) -> str:
+def _format_price(value: float | None, factor: float = 1.0) -> str:
     return "?" if value is None else f"{value * factor:.4g}"
 
 

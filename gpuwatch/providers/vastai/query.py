@@ -15,10 +15,10 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.ports import Query
 
-ROWS_AT_MOST: Final = 1000  # sent if all rows are wanted
+MAX_ROWS: Final = 1000  # sent if all rows are wanted
 SILENT_CAP: Final = 64  # rows returned for larger requests, too: without a key always, with one sometimes
 DEFAULT_DISK_GB: Final = 8.0  # in a quote, if the query has no disk
-_HAIR: Final = 1.0 + 1e-9  # doubles: the last digit must not exclude an offer exactly at the bound
+_ROUNDING: Final = 1.0 + 1e-9  # doubles: the last digit must not exclude an offer exactly at the bound
 
 
 def search_params(query: Query, from_usd_hour: float | None = None) -> dict[str, str]:
@@ -35,33 +35,33 @@ def _conditions_text(query: Query, from_usd_hour: float | None) -> str:
     return msgspec.json.encode(_conditions(query, from_usd_hour)).decode()
 
 
-def rows_asked(query: Query) -> int:
+def row_limit(query: Query) -> int:
     """Return the `limit` to send."""
-    return min(query.limit, ROWS_AT_MOST) if query.limit is not None else ROWS_AT_MOST
+    return min(query.limit, MAX_ROWS) if query.limit is not None else MAX_ROWS
 
 
 def _conditions(query: Query, from_usd_hour: float | None) -> dict[str, Any]:
-    asked: dict[str, Any] = {"rentable": {"eq": True}}
+    conditions: dict[str, Any] = {"rentable": {"eq": True}}
     if query.gpus:
-        asked["gpu_name"] = {"in": list(wire_names(query.gpus))}
+        conditions["gpu_name"] = {"in": list(wire_names(query.gpus))}
     if query.count_max is not None and query.count_min == query.count_max:
-        asked["num_gpus"] = {"eq": query.count_min}
+        conditions["num_gpus"] = {"eq": query.count_min}
     else:
-        counts = _between(query.count_min if query.count_min > 1 else None, query.count_max)
-        asked |= {"num_gpus": counts} if counts else {}
-    most = query.max_listed_usd_hour
-    prices = _between(from_usd_hour, None if most is None else most * _HAIR)
-    asked |= {"dph_total": prices} if prices else {}
+        counts = _bounds(query.count_min if query.count_min > 1 else None, query.count_max)
+        conditions |= {"num_gpus": counts} if counts else {}
+    max_usd_hour = query.max_listed_usd_hour
+    prices = _bounds(from_usd_hour, None if max_usd_hour is None else max_usd_hour * _ROUNDING)
+    conditions |= {"dph_total": prices} if prices else {}
     if query.verified is not None:
-        asked["verified"] = {"eq": query.verified}
+        conditions["verified"] = {"eq": query.verified}
     if query.min_reliability is not None:
-        asked["reliability2"] = {"gte": query.min_reliability}
+        conditions["reliability2"] = {"gte": query.min_reliability}
     if query.disk_gb is not None:
-        asked["allocated_storage"] = query.disk_gb
-    return asked | {
+        conditions["allocated_storage"] = query.disk_gb
+    return conditions | {
         "order": [["dph_total", "asc"]],
         "type": "bid" if query.spot else "on-demand",
-        "limit": rows_asked(query),
+        "limit": row_limit(query),
     }
 
 
@@ -96,6 +96,6 @@ def _known() -> tuple[str, ...]:
     return tuple(Path(__file__).with_name("gpu-names.txt").read_text("ascii").splitlines())
 
 
-def _between(least: float | None, most: float | None) -> Mapping[str, float]:
-    bounds = {"gte": least, "lte": most}
+def _bounds(minimum: float | None, maximum: float | None) -> Mapping[str, float]:
+    bounds = {"gte": minimum, "lte": maximum}
     return {operator: value for operator, value in bounds.items() if value is not None}

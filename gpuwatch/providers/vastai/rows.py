@@ -19,20 +19,20 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
-_LEAST_USD_HOUR: Final = 5e-7  # less rounds to zero micro-dollars
-_MOST_GPUS: Final = 1024
-_MOST_DISK_GB: Final = 1e6
+_MIN_USD_HOUR: Final = 5e-7  # less rounds to zero micro-dollars
+_MAX_GPUS: Final = 1024
+_MAX_DISK_GB: Final = 1e6
 _COUNTRY_LETTERS: Final = 2
 # what copy.copy() calls, in half its time
-_copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
-_KNOWN_MAX: Final = 11_000  # cached rows: ten per cent more than the market of 2026
-_SHARED_MAX: Final = 5_000  # values
+_copy_offer: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
+_MAX_CACHED_ROWS: Final = 11_000  # cached rows: ten per cent more than the market of 2026
+_MAX_SHARED_VALUES: Final = 5_000
 _SPELLINGS_MAX: Final = 2_000  # of GPUs: a marketplace could send any number, of any length
 _SPELLING_LENGTH: Final = 200
-_FORGOTTEN: Final = 1_000  # rows to drop when the cache is full: those not seen for the longest time
+_EVICTED_ROWS: Final = 1_000  # rows to drop when the cache is full: those not seen for the longest time
 
 
-class KnownRow(msgspec.Struct, gc=False):
+class CachedRow(msgspec.Struct, gc=False):
     """A row of an earlier answer.
 
     Its hash stands for the row, which would take as much memory as the offer. Hashes of numbers collide at multiples of
@@ -44,7 +44,7 @@ class KnownRow(msgspec.Struct, gc=False):
     offer: Offer  # from the newest answer, which keeps it in memory anyway
 
 
-KnownRows = dict[int | str, KnownRow]  # by the row's id
+RowCache = dict[int | str, CachedRow]  # by the row's id
 
 
 class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -137,19 +137,19 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         return None
 
 
-class _OneObjectEach(dict[float | None, float | None]):
+class _SharedValues(dict[float | None, float | None]):
     """Share one object for a value that many offers have: ten thousand copies would take 24 bytes each."""
 
     def __missing__(self, value: float | None) -> float | None:
-        if len(self) < _SHARED_MAX:
+        if len(self) < _MAX_SHARED_VALUES:
             self[value] = value
         return value
 
 
-_one_of_each: Final = _OneObjectEach()
+_shared_values: Final = _SharedValues()
 
 
-class _IsWanted(dict[str, bool]):
+class _GpuFilter(dict[str, bool]):
     """Whether a row may be one of these GPUs, by its spelling; its memory decides later."""
 
     def __init__(self, gpus: Collection[str]) -> None:
@@ -164,7 +164,7 @@ class _IsWanted(dict[str, bool]):
         return wanted
 
 
-_is_wanted_by: Final = lru_cache(maxsize=256)(_IsWanted)  # the same few queries repeat
+_gpu_filter_of: Final = lru_cache(maxsize=256)(_GpuFilter)  # the same few queries repeat
 
 
 class RowReader:
@@ -185,14 +185,14 @@ class RowReader:
         disk_gb: float,
         observed_at: datetime,
         gpus: Sequence[str] = (),
-        known: KnownRows | None = None,
+        known: RowCache | None = None,
     ) -> None:
         self._spot = spot
         self._disk_gb = disk_gb
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
-        self._is_wanted = _is_wanted_by(tuple(gpus)) if gpus else None
-        self._known: KnownRows = {} if known is None else known
+        self._gpu_filter = _gpu_filter_of(tuple(gpus)) if gpus else None
+        self._known: RowCache = {} if known is None else known
 
     def offers(self, rows: Sequence[VastRow], skip: Callable[[RowSkipped], None]) -> tuple[list[Offer], int]:
         """Return the offers of these rows, in their order, and the number of rows of GPUs outside the query.
@@ -200,45 +200,45 @@ class RowReader:
         Args:
             skip: receives the reason of each row that is not an offer.
         """
-        is_wanted = self._is_wanted
-        wanted = rows if is_wanted is None else [row for row in rows if is_wanted[row.gpu_name]]
-        known_of, set_field, observed_at = self._known.get, msgspec.structs.force_setattr, self._observed_at
-        found: list[Offer] = []
+        gpu_filter = self._gpu_filter
+        wanted = rows if gpu_filter is None else [row for row in rows if gpu_filter[row.gpu_name]]
+        cached_row_of, set_field, observed_at = self._known.get, msgspec.structs.force_setattr, self._observed_at
+        offers: list[Offer] = []
         for row in wanted:
-            known = known_of(row.id)
+            cached = cached_row_of(row.id)
             digest = hash(row)
             prices = row.num_gpus, row.dph_total, row.min_bid, row.storage_cost, row.storage_total_cost
-            if known is not None and known.digest == digest and known.prices == prices:
-                known.offer = offer = _copy_of(known.offer)
+            if cached is not None and cached.digest == digest and cached.prices == prices:
+                cached.offer = offer = _copy_offer(cached.offer)
                 set_field(offer, "observed_at", observed_at)
-                found.append(offer)
+                offers.append(offer)
                 continue
             try:
                 offer = self._build(row)
             except RowSkipped as skipped:
                 skip(skipped)
                 continue
-            if len(self._known) >= _KNOWN_MAX:
-                _forget_oldest(self._known)
-            self._known[row.id] = KnownRow(digest, prices, offer)
-            found.append(offer)
-        return found, len(rows) - len(wanted)
+            if len(self._known) >= _MAX_CACHED_ROWS:
+                _evict_oldest(self._known)
+            self._known[row.id] = CachedRow(digest, prices, offer)
+            offers.append(offer)
+        return offers, len(rows) - len(wanted)
 
     def _build(self, row: VastRow) -> Offer:
-        quoted = row.dph_total
-        if not _LEAST_USD_HOUR <= quoted <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MOST_GPUS or not row.id:
-            raise RowSkipped(_why_skipped(row))
+        quoted_usd_hour = row.dph_total
+        if not _MIN_USD_HOUR <= quoted_usd_hour <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MAX_GPUS or not row.id:
+            raise RowSkipped(_skip_reason(row))
         wire_name = clean_word(row.gpu_name)
         if not wire_name:
             raise RowSkipped("gpu_name: empty")
         offer_id = _identifier(row.id)
         if offer_id is None:
             raise RowSkipped("id: no identifier")
-        memory = _one_of_each[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
+        memory = _shared_values[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
         gpu = self._resolve(wire_name, memory)
         if self._spot:
-            quoted = _bid_quote(row)
-        region, country = place(row.geolocation)
+            quoted_usd_hour = _bid_quote(row)
+        region, country = parse_place(row.geolocation)
         verification = row.verification
         return Offer(
             provider=PROVIDER,
@@ -251,7 +251,7 @@ class RowReader:
             gpu_count=row.num_gpus,
             gpu_memory_gib=memory,
             spot=self._spot,
-            quoted_usd_hour=quoted,
+            quoted_usd_hour=quoted_usd_hour,
             quoted_disk_gb=self._quoted_disk_gb(row),
             disk_usd_gb_month=row.storage_cost,
             observed_at=self._observed_at,
@@ -259,26 +259,26 @@ class RowReader:
             host_id=_identifier(row.host_id),
             region=region,
             country=country,
-            reliability=_within(row.reliability if row.reliability2 is None else row.reliability2, 1.0),
+            reliability=_in_range(row.reliability if row.reliability2 is None else row.reliability2, 1.0),
             verification=_VERIFICATIONS.get(verification) if verification else None,
             datacenter=None if row.hosting_type is None else row.hosting_type == 1,
             rentable=row.rentable is not False,
-            vcpu=_one_of_each[_measured(row.cpu_cores_effective)],
-            ram_gib=_one_of_each[row.cpu_ram / _MIB if _measured(row.cpu_ram) and row.cpu_ram else None],
+            vcpu=_shared_values[_positive(row.cpu_cores_effective)],
+            ram_gib=_shared_values[row.cpu_ram / _MIB if _positive(row.cpu_ram) and row.cpu_ram else None],
             cpu_arch=clean_word(row.cpu_arch) or None if row.cpu_arch else None,
-            disk_free_gb=_within(row.disk_space, 1e9),
-            download_mbps=_measured(row.inet_down),
-            upload_mbps=_measured(row.inet_up),
-            download_usd_gb=_one_of_each[_within(row.inet_down_cost, MAX_USD_HOUR)],
-            upload_usd_gb=_one_of_each[_within(row.inet_up_cost, MAX_USD_HOUR)],
-            cuda_max=_one_of_each[_measured(row.cuda_max_good)],
+            disk_free_gb=_in_range(row.disk_space, 1e9),
+            download_mbps=_positive(row.inet_down),
+            upload_mbps=_positive(row.inet_up),
+            download_usd_gb=_shared_values[_in_range(row.inet_down_cost, MAX_USD_HOUR)],
+            upload_usd_gb=_shared_values[_in_range(row.inet_up_cost, MAX_USD_HOUR)],
+            cuda_max=_shared_values[_positive(row.cuda_max_good)],
             driver=clean_word(row.driver_version) or None if row.driver_version else None,
             ports=row.direct_port_count if row.direct_port_count is not None and row.direct_port_count >= 0 else None,
             static_ip=row.static_ip,
-            nvlink_gbps=_measured(row.bw_nvlink),
+            nvlink_gbps=_positive(row.bw_nvlink),
             available_until=time_from_unix(row.end_date),
-            dlperf=_measured(row.dlperf),
-            terms=PLAIN_TERMS if gpu.certain else _ambiguous(gpu.reason),
+            dlperf=_positive(row.dlperf),
+            terms=PLAIN_TERMS if gpu.certain else _ambiguous_terms(gpu.reason),
         )
 
     def _quoted_disk_gb(self, row: VastRow) -> float:
@@ -291,25 +291,25 @@ class RowReader:
         if not rate or total is None:
             return self._disk_gb
         disk_gb = total * HOURS_A_MONTH / rate
-        if abs(disk_gb - self._disk_gb) <= 1e-6 * max(1.0, self._disk_gb) or disk_gb > _MOST_DISK_GB:
+        if abs(disk_gb - self._disk_gb) <= 1e-6 * max(1.0, self._disk_gb) or disk_gb > _MAX_DISK_GB:
             return self._disk_gb
-        whole = round(disk_gb)
-        return float(whole) if abs(disk_gb - whole) <= 1e-6 * max(1.0, disk_gb) else disk_gb
+        rounded = round(disk_gb)
+        return float(rounded) if abs(disk_gb - rounded) <= 1e-6 * max(1.0, disk_gb) else disk_gb
 
 
-def _forget_oldest(known: KnownRows) -> None:
+def _evict_oldest(rows: RowCache) -> None:
     """Make room. Clearing the cache would rebuild the whole market beside the offers that others still hold."""
-    for row_id, _ in sorted(known.items(), key=lambda one: one[1].offer.observed_at)[:_FORGOTTEN]:
-        known.pop(row_id, None)
+    for row_id, _ in sorted(rows.items(), key=lambda one: one[1].offer.observed_at)[:_EVICTED_ROWS]:
+        rows.pop(row_id, None)
 
 
 @lru_cache(maxsize=256)
-def _ambiguous(reason: str | None) -> OfferTerms:
+def _ambiguous_terms(reason: str | None) -> OfferTerms:
     """Share one value among all offers of a name that several cards have, such as "Tesla V100"."""
     return OfferTerms(note=reason)
 
 
-def place(geolocation: str | None) -> tuple[str | None, str | None]:
+def parse_place(geolocation: str | None) -> tuple[str | None, str | None]:
     """Return region and ISO country of "Washington, US"; either may be missing: ", US", "Norway"."""
     if not geolocation:
         return None, None
@@ -317,7 +317,7 @@ def place(geolocation: str | None) -> tuple[str | None, str | None]:
     if found is None:
         if len(_places) >= _PLACES_MAX:
             _places.clear()
-        found = _places[geolocation[:_PLACE_LENGTH]] = _place(clean_word(geolocation))
+        found = _places[geolocation[:_PLACE_LENGTH]] = _split_place(clean_word(geolocation))
     return found
 
 
@@ -326,18 +326,18 @@ _PLACE_LENGTH: Final = 300
 _places: dict[str, tuple[str | None, str | None]] = {}
 
 
-def _place(text: str) -> tuple[str | None, str | None]:
-    before, comma, after = text.rpartition(",")
+def _split_place(text: str) -> tuple[str | None, str | None]:
+    region, comma, after = text.rpartition(",")
     code = after.strip()
     if len(code) == _COUNTRY_LETTERS and code.isascii() and code.isalpha() and (comma or code.isupper()):
-        return before.strip() or None, code.upper()
+        return region.strip() or None, code.upper()
     return text or None, None
 
 
-def _why_skipped(row: VastRow) -> str:
+def _skip_reason(row: VastRow) -> str:
     if not isfinite(row.dph_total):
         return "dph_total: not a finite number"
-    if row.dph_total < _LEAST_USD_HOUR:
+    if row.dph_total < _MIN_USD_HOUR:
         return "dph_total: zero or less"
     if row.dph_total > MAX_USD_HOUR:
         return "dph_total: too large"
@@ -359,10 +359,10 @@ def _identifier(value: int | str | None) -> str | None:
     return found if value and 0 < len(found) <= 64 else None
 
 
-def _measured(value: float | None) -> float | None:
+def _positive(value: float | None) -> float | None:
     """Return None for 0, which means "not measured" at vast.ai, and for absurd values."""
     return value if value and 0 < value < 1e12 else None
 
 
-def _within(value: float | None, most: float) -> float | None:
+def _in_range(value: float | None, most: float) -> float | None:
     return value if value is not None and 0 <= value <= most else None

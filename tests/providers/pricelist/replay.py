@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.providers.pricelist.declaration import built_in
+from gpuwatch.providers.pricelist.declaration import built_in_sources
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 
@@ -21,7 +21,7 @@ def replay() -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    source = built_in()[path.name.removesuffix("_reconstructed.json")]
+    source = built_in_sources()[path.name.removesuffix("_reconstructed.json")]
     reader = SourceReader(source, RATES.get, NOW)
-    reader.page(json.loads(path.read_bytes()), source.places[1] if source.places else "")
-    return reader.done()
+    reader.add_page(json.loads(path.read_bytes()), source.places[1] if source.places else "")
+    return reader.finish()

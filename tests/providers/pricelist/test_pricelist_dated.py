@@ -17,8 +17,8 @@ from gpuwatch.providers.pricelist.dated_lists import (
     DatedList,
     DatedLists,
     DatedPrice,
+    load_dated_list,
     offers_of,
-    read_dated,
 )
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.testing.bench import Bench
@@ -44,7 +44,7 @@ def bench(*names: str) -> Bench:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_list_has_a_source_a_past_day_and_sound_offers_of_known_gpus(name: str) -> None:
-    listed = read_dated(name)
+    listed = load_dated_list(name)
     assert listed.name == name
     assert listed.source.startswith("https://")
     assert date(2026, 1, 1) <= listed.read_on <= date(2026, 11, 23)
@@ -60,7 +60,7 @@ def test_every_list_has_a_source_a_past_day_and_sound_offers_of_known_gpus(name:
 def test_the_page_names_every_list_and_its_day() -> None:
     page = (Path(__file__).parents[3] / "docs" / "providers" / "pricelist.md").read_text(encoding="utf-8")
     for name in NAMES:
-        assert f"| `{name}` | {read_dated(name).read_on} |" in page
+        assert f"| `{name}` | {load_dated_list(name).read_on} |" in page
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_an_old_list_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(("days", "state"), [(STALE_AFTER_DAYS, "ok"), (STALE_AFTER_DAYS + 1, "note")])
 def test_doctor_says_which_list_is_old_and_where_to_look_it_up(days: int, state: str) -> None:
-    listed = read_dated(NAMES[0])
+    listed = load_dated_list(NAMES[0])
     lists = DatedLists((listed.name,), lambda _currency: DOLLAR)
     (found,) = lists.findings(listed.read_on + timedelta(days=days))
     assert (found.area, found.state) == ("pricelist", state)

@@ -9,8 +9,8 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import ProviderError, SettingsError
-from gpuwatch.providers.pricelist.declaration import built_in, own_sources, read_source
-from gpuwatch.providers.pricelist.market import wanted
+from gpuwatch.providers.pricelist.declaration import built_in_sources, own_sources, read_source
+from gpuwatch.providers.pricelist.market import selected_sources
 from gpuwatch.settings import load
 
 GOOD = """
@@ -33,14 +33,14 @@ def declared(tmp_path: Path) -> Path:
 
 
 def test_what_ships_is_sound_and_named_as_its_file() -> None:
-    sources = built_in()
+    sources = built_in_sources()
     assert {"oracle", "scaleway", "vultr", "ovh", "verda", "lium", "cloudrift", "akash"} <= sources.keys()
     assert all(name == source.name for name, source in sources.items())
     assert {name for name, source in sources.items() if source.kind == "live"} == {"lium", "cloudrift"}
 
 
 def test_every_gpu_that_a_declaration_names_is_in_the_catalogue() -> None:
-    for source in built_in().values():
+    for source in built_in_sources().values():
         for machine in source.machines:
             if machine.gpu is not None:
                 assert catalog().resolve(machine.gpu, machine.card_gib).known, (source.name, machine.gpu)
@@ -48,19 +48,19 @@ def test_every_gpu_that_a_declaration_names_is_in_the_catalogue() -> None:
 
 def test_the_option_names_every_source_that_ships() -> None:
     [spec] = [spec for spec in providers.info("pricelist").options if spec.name == "sources"]
-    assert set(spec.choices) == built_in().keys()
+    assert set(spec.choices) == built_in_sources().keys()
 
 
 def test_by_default_the_sources_that_count_whole_prices_are_asked() -> None:
-    names = {source.name for source in wanted({})}
-    assert names == built_in().keys() - {"linode", "daytona", "cudo"}
-    assert [source.name for source in wanted({"sources": ("cudo", "ovh")})] == ["cudo", "ovh"]
+    names = {source.name for source in selected_sources({})}
+    assert names == built_in_sources().keys() - {"linode", "daytona", "cudo"}
+    assert [source.name for source in selected_sources({"sources": ("cudo", "ovh")})] == ["cudo", "ovh"]
 
 
 def test_an_owners_file_is_asked_too_and_takes_the_place_of_one_that_ships(declared: Path) -> None:
-    assert [one.name for one in wanted({"sources": ("ovh",), "files": (str(declared),)})] == ["ovh", "mine"]
+    assert [one.name for one in selected_sources({"sources": ("ovh",), "files": (str(declared),)})] == ["ovh", "mine"]
     declared.write_text(GOOD.replace('"mine"', '"ovh"'))
-    [source] = wanted({"sources": ("ovh",), "files": (str(declared),)})
+    [source] = selected_sources({"sources": ("ovh",), "files": (str(declared),)})
     assert source.title == "My cloud"
 
 
@@ -127,4 +127,4 @@ def test_a_wrong_declaration_stops_gpuwatch_as_a_fault_of_the_settings(declared:
 
 def test_a_declaration_that_went_away_since_is_an_error_of_the_search(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match=r"pricelist: .*gone\.toml"):
-        wanted({"files": (str(tmp_path / "gone.toml"),)})
+        selected_sources({"files": (str(tmp_path / "gone.toml"),)})

@@ -7,22 +7,30 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.pricelist.paths import check_field_path, check_rows_path, entries, field, first, rows_of, says
-from gpuwatch.providers.pricelist.paths import text as text_of
+from gpuwatch.providers.pricelist.paths import (
+    check_field_path,
+    check_rows_path,
+    count_entries,
+    field_matches,
+    field_value,
+    first_value,
+    rows_of,
+)
+from gpuwatch.providers.pricelist.paths import first_text as text_of
 
 NESTED = {"name": "all", "items": [{"id": "a", "prices": {"eu": {"usd": 1}, "us": {"usd": 2}}}, {"id": "b"}, 5, None]}
 
 
 def test_a_row_remembers_what_it_lies_in() -> None:
     rows = rows_of(NESTED, "items.*.prices.*", "north")
-    assert [(field(row, "@key"), field(row, "usd"), field(row, "../id")) for row in rows] == [
+    assert [(field_value(row, "@key"), field_value(row, "usd"), field_value(row, "../id")) for row in rows] == [
         ("eu", 1, "a"),
         ("us", 2, "a"),
     ]
-    assert field(rows[0], "../../name") == "all"
-    assert field(rows[0], ".") == {"usd": 1}
-    assert field(rows[0], "@place") == "north"
-    assert field(rows[0], "../../../name") is None
+    assert field_value(rows[0], "../../name") == "all"
+    assert field_value(rows[0], ".") == {"usd": 1}
+    assert field_value(rows[0], "@place") == "north"
+    assert field_value(rows[0], "../../../name") is None
 
 
 @pytest.mark.parametrize(
@@ -30,7 +38,7 @@ def test_a_row_remembers_what_it_lies_in() -> None:
     [([1, 2], "*", [1, 2]), ({"a": 1}, "*", [1]), ({"a": {"b": [3]}}, "a.b.*", [3]), ({"a": []}, "a.*", [])],
 )
 def test_a_star_goes_through_a_list_or_the_values_of_an_object(value: Any, path: str, found: list[Any]) -> None:
-    assert [field(row, ".") for row in rows_of(value, path)] == found
+    assert [field_value(row, ".") for row in rows_of(value, path)] == found
 
 
 @pytest.mark.parametrize("value", [None, 5, "text", {}, {"items": None}, {"items": "x"}, [], {"Items": []}])
@@ -41,8 +49,8 @@ def test_no_list_where_the_rows_should_be_is_a_changed_format(value: Any) -> Non
 
 def test_the_first_path_with_something_counts() -> None:
     [row] = rows_of([{"a": None, "b": 0, "c": 7}], "*")
-    assert first(row, ("a", "missing.x", "b", "c")) == 0
-    assert first(row, ()) is None
+    assert first_value(row, ("a", "missing.x", "b", "c")) == 0
+    assert first_value(row, ()) is None
 
 
 def test_a_template_leaves_out_what_is_missing_and_is_nothing_if_all_is() -> None:
@@ -60,16 +68,16 @@ def test_a_text_from_a_template_is_no_longer_than_any_other() -> None:
 
 def test_words_are_compared_as_texts_and_in_lists() -> None:
     [row] = rows_of([{"a": ["x", "consumption"], "b": False, "n": 0, "none": None}], "*")
-    assert says(row, "a", ("consumption",))
-    assert not says(row, "a", ("installation",))
-    assert says(row, "b", ("false",))
-    assert says(row, "n", ("0",))
-    assert not says(row, "none", ("none", "null"))
+    assert field_matches(row, "a", ("consumption",))
+    assert not field_matches(row, "a", ("installation",))
+    assert field_matches(row, "b", ("false",))
+    assert field_matches(row, "n", ("0",))
+    assert not field_matches(row, "none", ("none", "null"))
 
 
 def test_a_page_is_full_of_the_outermost_entries() -> None:
-    assert entries(NESTED, "items.*.prices.*") == 4
-    assert entries({"items": 5}, "items.*") == 0
+    assert count_entries(NESTED, "items.*.prices.*") == 4
+    assert count_entries({"items": 5}, "items.*") == 0
 
 
 @pytest.mark.parametrize("path", ["", "items", "items..x.*", ".*", "items.*.", "../*", "a.{b}.*"])
@@ -89,5 +97,5 @@ def test_hostile_nesting_and_keys_lead_nowhere() -> None:
     for _ in range(500):
         deep = {"a": deep}
     [row] = rows_of([deep], "*")
-    assert field(row, ".".join(["a"] * 600)) is None
-    assert field(row, "a.__class__") is None
+    assert field_value(row, ".".join(["a"] * 600)) is None
+    assert field_value(row, "a.__class__") is None

@@ -12,7 +12,7 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.pricelist.source_client import rebased
+from gpuwatch.providers.pricelist.source_client import rebase_url
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.clouds.pricelist import PriceListServer
@@ -173,8 +173,8 @@ def test_an_owners_own_source_is_asked_below_the_base_url(tmp_path: Any) -> None
 
 def test_a_source_lives_at_its_own_address_unless_another_base_is_set() -> None:
     url = "https://api.example.com/v1/{place}/p?x=1"
-    assert rebased(url, "mine", None) == url
-    assert rebased(url, "mine", "http://127.0.0.1:1/m/") == "http://127.0.0.1:1/m/mine/v1/{place}/p?x=1"
+    assert rebase_url(url, "mine", None) == url
+    assert rebase_url(url, "mine", "http://127.0.0.1:1/m/") == "http://127.0.0.1:1/m/mine/v1/{place}/p?x=1"
 
 
 def test_a_silent_source_does_not_hold_up_the_end_of_gpuwatch() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.pricelist.declaration import PriceSource, built_in
+from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sources
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
@@ -29,13 +29,13 @@ def recorded(name: str) -> Any:
 
 def read(source: PriceSource, value: Any, place: str = "") -> ParseResult:
     reader = SourceReader(source, RATES.get, NOW)
-    reader.page(value, place)
-    return reader.done()
+    reader.add_page(value, place)
+    return reader.finish()
 
 
 @cache
 def offers(name: str) -> dict[str, Offer]:
-    source = built_in()[name]
+    source = built_in_sources()[name]
     found = read(source, recorded(name), source.places[1] if source.places else "").offers
     return {offer.offer_id.removeprefix(f"{name}/"): offer for offer in found}
 
@@ -91,7 +91,7 @@ def test_a_socket_that_is_not_reported_is_not_guessed() -> None:
 
 
 def test_a_new_machine_with_a_gpu_is_reported_by_name() -> None:
-    seen = read(built_in()["vultr-metal"], recorded("vultr-metal"))
+    seen = read(built_in_sources()["vultr-metal"], recorded("vultr-metal"))
     assert "vultr-metal: a machine that is not declared: vbm-256c-4096gb-8-x9000-gpu" in seen.drift
     assert seen.skipped == {"a machine that is not declared": 1}
 
@@ -147,15 +147,15 @@ def test_a_price_of_zero_is_no_price() -> None:
 
 
 def test_a_price_without_a_rate_is_skipped() -> None:
-    source = msgspec.structs.replace(built_in()["ovh"], currency="XXX", least_rows=0)
+    source = msgspec.structs.replace(built_in_sources()["ovh"], currency="XXX", least_rows=0)
     seen = read(source, recorded("ovh"))
     assert seen.offers == []
     assert seen.skipped == {"a price in a currency without a rate": 9}
 
 
-@pytest.mark.parametrize("name", sorted(built_in()))
+@pytest.mark.parametrize("name", sorted(built_in_sources()))
 def test_a_renamed_price_or_list_is_a_changed_format_and_never_no_offers(name: str) -> None:
-    source = msgspec.structs.replace(built_in()[name], least_rows=max(built_in()[name].least_rows, 1))
+    source = msgspec.structs.replace(built_in_sources()[name], least_rows=max(built_in_sources()[name].least_rows, 1))
     body = json.dumps(recorded(name))
     for path in (source.fields.price, source.rows):
         word = (path if isinstance(path, str) else path[0]).replace("../", "").split(".")[0]
@@ -169,7 +169,7 @@ def test_a_renamed_price_or_list_is_a_changed_format_and_never_no_offers(name: s
 @pytest.mark.parametrize("price", [0, 0.00001, 99999, -1, "NaN", "1e999", None, True, [], {}, "free"])
 def test_a_placeholder_is_skipped_and_counted(price: Any) -> None:
     value = recorded("lium") | {"nodes": [{**recorded("lium")["nodes"][0], "price_per_gpu_hour": price}]}
-    source = msgspec.structs.replace(built_in()["lium"], least_rows=0)
+    source = msgspec.structs.replace(built_in_sources()["lium"], least_rows=0)
     seen = read(source, value)
     assert seen.offers == []
     assert sum(seen.skipped.values()) == 1
@@ -179,7 +179,7 @@ def test_a_listed_price_far_under_the_median_of_its_type_is_a_placeholder() -> N
     value = recorded("vultr")
     plan = next(plan for plan in value["plans"] if plan["id"] == "vcg-l40s-16c-180g-48vram")
     value["plans"] = [{**plan, "locations": ["a", "b", "c"]}, {**plan, "locations": ["d"], "hourly_cost": 0.2}]
-    seen = read(built_in()["vultr"], value)
+    seen = read(built_in_sources()["vultr"], value)
     assert [offer.region for offer in seen.offers] == ["a", "b", "c"]
     assert seen.skipped == {"a placeholder: far under the median of its type over the regions": 1}
 
@@ -188,7 +188,7 @@ def test_a_long_name_keeps_a_stable_id_that_fits_the_store() -> None:
     [offer] = [offer for name, offer in offers("lium").items() if name.startswith("nnn")]
     assert len(offer.offer_id) == 64
     assert len(offer.machine_id or "") == 64
-    assert offer.offer_id == read(built_in()["lium"], recorded("lium")).offers[-1].offer_id
+    assert offer.offer_id == read(built_in_sources()["lium"], recorded("lium")).offers[-1].offer_id
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_long_name_keeps_a_stable_id_that_fits_the_store() -> None:
 )
 def test_a_field_that_no_row_has_any_more_is_reported(name: str, word: str, field: str) -> None:
     body = json.dumps(recorded(name))
-    assert not [line for line in read(built_in()[name], json.loads(body), "here").drift if "field gone" in line]
-    seen = read(built_in()[name], json.loads(body.replace(f'"{word}":', f'"{word}_":')), "here")
+    assert not [line for line in read(built_in_sources()[name], json.loads(body), "here").drift if "field gone" in line]
+    seen = read(built_in_sources()[name], json.loads(body.replace(f'"{word}":', f'"{word}_":')), "here")
     assert f"{name}: field gone: {field}" in seen.drift
     assert not [offer for offer in seen.offers if word == "available_gpu_count" and offer.kind is OfferKind.LIVE]

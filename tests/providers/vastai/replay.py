@@ -13,11 +13,11 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body as body_of
 from gpuwatch.providers.vastai.answer_parser import parse_offers
 from gpuwatch.providers.vastai.charges import charges_of, charges_page
-from gpuwatch.providers.vastai.create import created
+from gpuwatch.providers.vastai.create import parse_created
 from gpuwatch.providers.vastai.drift import drift
 from gpuwatch.providers.vastai.error_mapping import ordering_error, reading_error
 from gpuwatch.providers.vastai.instances import parse_page
-from gpuwatch.providers.vastai.launcher import credit_of
+from gpuwatch.providers.vastai.launcher import parse_credit
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import RowReader
 from tests.golden import reported, shown
@@ -64,7 +64,7 @@ def _read(path: Path) -> Any:
         "errors": lambda cases: [_refusals(case) for case in json.loads(cases)],
         "charges_": lambda body: charges_of(charges_page(body).results, *CHARGED_DAYS, NOW),
         "pending_price_": lambda body: increases_of(increase_rows(body), [RENTED]),
-        "users_current": lambda user: {"credit_usd": credit_of(user)},
+        "users_current": lambda user: {"credit_usd": parse_credit(user)},
     }
     return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(body)
 
@@ -85,7 +85,7 @@ def _instances(body: bytes) -> Any:
 
 
 def _create(case: Mapping[str, Any]) -> Any:
-    return {"case": case["case"], "outcome": reported(lambda: created(reply_of(case), NOW))}
+    return {"case": case["case"], "outcome": reported(lambda: parse_created(reply_of(case), NOW))}
 
 
 def _refusals(case: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.rows import KnownRow, KnownRows, RowReader, _is_wanted_by
+from gpuwatch.providers.vastai.rows import CachedRow, RowCache, RowReader, _gpu_filter_of
 from tests.builders import changed
 from tests.drawn import examples
 
@@ -174,7 +174,7 @@ def test_a_bid_costs_no_less_than_the_least_bid_and_the_disk() -> None:
 @pytest.mark.parametrize("field", ["dph_total", "min_bid", "storage_cost", "storage_total_cost"])
 def test_a_row_with_another_price_of_the_same_hash_is_built_anew(field: str) -> None:
     row = a_row(dph_total=0.5, min_bid=0.45, storage_cost=0.9, storage_total_cost=0.01)
-    known: KnownRows = {}
+    known: RowCache = {}
     for price in (row[field] * 2.0**-61, row[field], row[field] * 2.0**61):
         assert hash(price) == hash(row[field])
         body = _body(row | {field: price}, GOOD)
@@ -185,8 +185,8 @@ def test_a_row_with_another_price_of_the_same_hash_is_built_anew(field: str) -> 
 def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
     """Forgetting everything would build a whole market again."""
     offer = _parse(_body(GOOD)).offers[0]
-    known: KnownRows = {
-        number: KnownRow(0, (1, 0.5, None, None, None), changed(offer, observed_at=NOW - timedelta(seconds=number)))
+    known: RowCache = {
+        number: CachedRow(0, (1, 0.5, None, None, None), changed(offer, observed_at=NOW - timedelta(seconds=number)))
         for number in range(1, 11_001)
     }
     parse_offers(_body(a_row(id=77_777)), RowReader(False, 8.0, NOW, known=known))
@@ -198,8 +198,8 @@ def test_made_up_spellings_do_not_fill_the_memory() -> None:
     body = _body(*(a_row(id=number, gpu_name=name) for number, name in enumerate(names, 1)))
     for _ in range(2):
         found = parse_offers(body, RowReader(False, 8.0, NOW, ("RTX 4090",)))
-        assert (len(found.offers), found.not_wanted) == (1, 2_101)
-    remembered = _is_wanted_by(("RTX 4090",))
+        assert (len(found.offers), found.other_gpu_rows) == (1, 2_101)
+    remembered = _gpu_filter_of(("RTX 4090",))
     assert len(remembered) == 2_000
     assert max(map(len, remembered)) <= 200
 
