@@ -44,7 +44,7 @@ _SSH_RULE: Final = {
 class HyperstackLauncher(ApiLauncher):
     """Rents at Hyperstack. Requires the name of a key pair in the settings."""
 
-    name, instance_id, one_at = PROVIDER, _ID, f"{_MACHINES}/{{}}"
+    name, instance_id, instance_path = PROVIDER, _ID, f"{_MACHINES}/{{}}"
 
     def create(self, order: Order) -> Created:
         """Rent one machine, once. Raises OrderError."""

@@ -67,7 +67,7 @@ class PrimeLauncher(ApiLauncher):
         listed: the offers of the last search, or `fresh` ones.
     """
 
-    name, instance_id, one_at = PROVIDER, _ID, f"{_PODS}/{{}}"
+    name, instance_id, instance_path = PROVIDER, _ID, f"{_PODS}/{{}}"
 
     def __init__(self, account: ApiClient, options: Mapping[str, Option], listed: Listing, fresh: Listing) -> None:
         super().__init__(account, options)

@@ -74,7 +74,7 @@ class ShadeformClient(ApiClient):
 class ShadeformLauncher(ApiLauncher):
     """Rents at Shadeform. Requires money in the account's wallet."""
 
-    name, instance_id, one_at = PROVIDER, _ID, "/instances/{}/info"
+    name, instance_id, instance_path = PROVIDER, _ID, "/instances/{}/info"
 
     def __init__(self, account: ShadeformClient, options: Mapping[str, Option]) -> None:
         super().__init__(account, options)
