@@ -172,11 +172,15 @@ class NebiusClient(PacedClient):
                 OPTION_REPORT_ERROR,
             )
             from nebius.base.options import INSECURE  # noqa: PLC0415
+            from nebius.base.protos.dynamic import REGISTRY  # noqa: PLC0415
             from nebius.base.resolver import Constant  # noqa: PLC0415
             from nebius.sdk import SDK  # noqa: PLC0415
         except ImportError:
             raise ProviderError(f"{PROVIDER}: its SDK is not installed: {install_hint(PROVIDER)}") from None
         logging.getLogger("nebius").setLevel(logging.CRITICAL)  # it logs requests, and repeats every error
+        # At the first field that it does not know, the SDK imports its whole API (200 MB, seconds), for extensions of
+        # messages. The messages that gpuwatch reads have none.
+        REGISTRY._all_modules_loaded = True
         # A wrong key must fail this request, not be renewed in the background for a quarter of an hour.
         self._auth_options = {OPTION_REPORT_ERROR: "true", OPTION_RENEW_REQUEST_TIMEOUT: str(self._timeout_s)}
         values: dict[str, Any] = {"user_agent_prefix": "gpuwatch"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -130,6 +131,14 @@ def test_spoiled_bytes_are_refused_or_sound(relay: GrpcRelay) -> None:
                 continue
         assert answer_problems(answer, BENCH.info) == [], f"seed {seed}"
     assert 0 < refused < 24
+
+
+def test_a_field_that_the_sdk_does_not_know_is_skipped_and_loads_no_other_part_of_it(relay: GrpcRelay) -> None:
+    unknown = b"\xf8\x7f\x01"  # field 2047, a number: 1
+    relay.spoil = lambda body: body + unknown
+    with BENCH.pointed_at(relay.url) as adapter:
+        assert adapter.market.search(Query()).offers
+    assert [name for name in sys.modules if name.startswith("nebius.api.nebius.mk8s")] == []
 
 
 def test_an_order_whose_answer_is_no_message_may_have_been_carried_out(relay: GrpcRelay) -> None:
