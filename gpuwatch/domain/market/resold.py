@@ -86,20 +86,22 @@ def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedO
         keep_first: keep the first offer of a stock, whoever offers it, and fold the others into it.
     """
     kept: dict[int, FoldedOffer[P]] = {}  # position → the offer shown there
-    at: dict[_Key, list[int]] = {}
+    at: dict[_Key, dict[str, list[int]]] = {}  # positions by provider: two offers of one provider are two stocks
     direct = [n for n, one in enumerate(found) if not _is_resold(one.offer)]
     resold = [n for n, one in enumerate(found) if _is_resold(one.offer)]
     order = [*direct, *resold]
     if keep_first and found:
         order = [0, *(n for n in order if n != 0)]
     for n in order:
-        one, key = found[n], _key(found[n].offer)
-        same = next((m for m in at.get(key, ()) if _is_same(kept[m].primary, one)), None)
+        one = found[n]
+        provider, by_provider = one.offer.provider, at.setdefault(_key(one.offer), {})
+        others = (m for name, positions in by_provider.items() if name != provider for m in positions)
+        same = next((m for m in others if _is_same(kept[m].primary, one)), None)
         if same is None:
             kept[n] = FoldedOffer(primary=one)
-            at.setdefault(key, []).append(n)
-        elif one.offer.provider not in kept[same].also:
-            kept[same].also = (*kept[same].also, one.offer.provider)
+            by_provider.setdefault(provider, []).append(n)
+        elif provider not in kept[same].also:
+            kept[same].also = (*kept[same].also, provider)
     return [kept[n] for n in sorted(kept)]
 
 
@@ -124,9 +126,7 @@ def _key(offer: Offer) -> _Key:
 
 
 def _is_same(primary: PricedOffer, other: PricedOffer) -> bool:
-    """Whether two offers with the same key are the same stock. Two offers of one provider never are."""
-    if primary.offer.provider == other.offer.provider:
-        return False
+    """Whether two offers with the same key, of different providers, are the same stock."""
     a, b = primary.price.listed_microusd_hour, other.price.listed_microusd_hour
     return abs(a - b) <= SAME_PRICE * max(a, b) and _same_place(primary.offer, other.offer)
 

@@ -80,6 +80,14 @@ def test_offers_of_one_provider_are_never_folded() -> None:
     assert len(fold_resold([resold(offer_id="1"), resold(offer_id="2")])) == 2
 
 
+def test_a_large_market_of_one_provider_is_folded_without_comparing_its_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was compared with each before a launch was reserved: 50 ms at 1,000 offers, five seconds at 10,000."""
+    compared: list[object] = []
+    monkeypatch.setattr("gpuwatch.domain.market.resold._is_same", lambda *pair: compared.append(pair))
+    assert len(fold_resold([direct(offer_id=str(n)) for n in range(300)])) == 300
+    assert compared == []
+
+
 def test_the_order_is_kept_and_nothing_is_lost_that_has_no_twin() -> None:
     found = [resold(seller="oblivus"), direct("runpod"), resold(), direct()]
     assert shown(*found) == [("shadeform", ""), ("runpod", ""), ("lambda", "also via shadeform")]
