@@ -16,43 +16,45 @@ from gpuwatch.ports.prerequisites import declared
 from gpuwatch.ports.settings import Option
 
 _REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}")
-_PLACED: Final = re.compile(r"[a-z0-9-]+=[a-z]+-[0-9a-z]+")
+_PLACE_AND_ID: Final = re.compile(r"[a-z0-9-]+=[a-z]+-[0-9a-z]+")
 
 
-def _regions(value: Option) -> None:
+def _check_regions(value: Option) -> None:
     """Check names such as us-east-1: a wrong name makes every poll wait for a host that does not exist."""
-    odd = [one for one in _texts(value) if not _REGION.fullmatch(one)]
-    if odd:
-        raise ValueError(f"expected names of regions such as us-east-1, not {odd[0][:40]!r}")
+    invalid = [one for one in _as_tuple(value) if not _REGION.fullmatch(one)]
+    if invalid:
+        raise ValueError(f"expected names of regions such as us-east-1, not {invalid[0][:40]!r}")
 
 
-def _placed(value: Option) -> None:
-    odd = [one for one in _texts(value) if not _PLACED.fullmatch(one)]
-    if odd:
-        raise ValueError(f"expected place=id, such as us-east-1=sg-0123 or us-east-1a=subnet-0123, not {odd[0][:40]!r}")
+def _check_ids_by_place(value: Option) -> None:
+    invalid = [one for one in _as_tuple(value) if not _PLACE_AND_ID.fullmatch(one)]
+    if invalid:
+        raise ValueError(
+            f"expected place=id, such as us-east-1=sg-0123 or us-east-1a=subnet-0123, not {invalid[0][:40]!r}"
+        )
 
 
-def _placed_image(value: Option) -> None:
-    odd = [one for one in _texts(value) if not re.fullmatch(r"[a-z0-9-]+=\S+", one)]
-    if odd:
-        raise ValueError(f"expected family=image, such as p3=ami-0123, not {odd[0][:40]!r}")
+def _check_images(value: Option) -> None:
+    invalid = [one for one in _as_tuple(value) if not re.fullmatch(r"[a-z0-9-]+=\S+", one)]
+    if invalid:
+        raise ValueError(f"expected family=image, such as p3=ami-0123, not {invalid[0][:40]!r}")
 
 
-def _network_range(value: Option) -> None:
+def _check_address_range(value: Option) -> None:
     try:
         ip_network(str(value))
     except ValueError:
         raise ValueError("expected a range of addresses, such as 203.0.113.7/32") from None
 
 
-def _block_hours(value: Option) -> None:
+def _check_block_hours(value: Option) -> None:
     """Check the length: AWS sells whole days up to two weeks, and then whole weeks."""
     step = 24 if isinstance(value, int) and value <= 14 * 24 else 168
     if not isinstance(value, int) or not 0 <= value <= 26 * 168 or value % step:
         raise ValueError("expected whole days up to 336 hours, or whole weeks up to 4368, as AWS sells them")
 
 
-def _texts(value: Option) -> tuple[str, ...]:
+def _as_tuple(value: Option) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
@@ -83,13 +85,13 @@ INFO = ProviderInfo(
             kind="texts",
             about="Regions to search.",
             default=("us-east-1", "us-east-2", "us-west-2"),
-            check=_regions,
+            check=_check_regions,
         ),
         OptionSpec(
             name="list_regions",
             kind="texts",
             about="Regions in which to list instances; default: all regions enabled for the account.",
-            check=_regions,
+            check=_check_regions,
         ),
         OptionSpec(name="profile", kind="text", about="Profile of the AWS credential chain."),
         OptionSpec(
@@ -102,7 +104,7 @@ INFO = ProviderInfo(
             name="images",
             kind="texts",
             about="Images by family, p3=ami-…, instead of `image`: for cards that need another driver.",
-            check=_placed_image,
+            check=_check_images,
         ),
         OptionSpec(name="root_device", kind="text", about="Name of the image's root device.", default="/dev/sda1"),
         OptionSpec(name="ssh_user", kind="text", about="SSH login user of the image.", default="ubuntu"),
@@ -111,19 +113,19 @@ INFO = ProviderInfo(
             name="subnets",
             kind="texts",
             about="Subnets by zone, us-east-1a=subnet-…; other zones use their default subnet.",
-            check=_placed,
+            check=_check_ids_by_place,
         ),
         OptionSpec(
             name="security_groups",
             kind="texts",
             about="Security groups by region, us-east-1=sg-…; other regions use their default group.",
-            check=_placed,
+            check=_check_ids_by_place,
         ),
         OptionSpec(
             name="ssh_from",
             kind="text",
             about="Addresses (CIDR) for SSH logins; without a security group, gpuwatch creates and deletes one.",
-            check=_network_range,
+            check=_check_address_range,
         ),
         OptionSpec(
             name="public_ip",
@@ -136,7 +138,7 @@ INFO = ProviderInfo(
             kind="integer",
             about="Show capacity blocks of this length as list prices (not rentable by gpuwatch); 0: none.",
             default=0,
-            check=_block_hours,
+            check=_check_block_hours,
         ),
         OptionSpec(name="instance_profile", kind="text", about="Name of the instance profile (IAM role) of instances."),
     ),

@@ -18,9 +18,9 @@ from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.validation import number, objects, word
 
-_KEPT_S: Final = 900.0
-_SOLD_SO: Final = re.compile(r"p[4-9]")
-_MOST_H: Final = 182 * 24.0
+_TTL_S: Final = 900.0
+_SOLD_AS_BLOCKS: Final = re.compile(r"p[4-9]")
+_MAX_HOURS: Final = 182 * 24.0
 
 
 class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +53,19 @@ class CapacityBlocks:
     def __init__(self, account: AwsClient, hours: int) -> None:
         self._account = account
         self._hours = hours
-        self._kept: TtlCache[list[CapacityBlock]] = TtlCache(_KEPT_S, account.tools.monotonic)
+        self._cache: TtlCache[list[CapacityBlock]] = TtlCache(_TTL_S, account.tools.monotonic)
 
-    def of(self, region: str, types: Iterable[str]) -> list[CapacityBlock]:
+    def cheapest_of(self, region: str, types: Iterable[str]) -> list[CapacityBlock]:
         """Return the cheapest block of each type in each zone, the earliest of equals. Raises ProviderError."""
         found: dict[tuple[str, str], CapacityBlock] = {}
         for name in sorted(set(types)) if self._hours else ():
-            if _SOLD_SO.match(name):
-                for one in self._kept.get(partial(self._asked, region, name), (region, name)):
+            if _SOLD_AS_BLOCKS.match(name):
+                for one in self._cache.get(partial(self._fetch, region, name), (region, name)):
                     key = (one.type, one.zone)
                     found[key] = min(one, found.get(key, one), key=lambda block: (block.usd_hour, block.start))
         return list(found.values())
 
-    def _asked(self, region: str, name: str) -> list[CapacityBlock]:
+    def _fetch(self, region: str, name: str) -> list[CapacityBlock]:
         rows = self._account.pages(
             "ec2", region, "describe_capacity_block_offerings", "CapacityBlockOfferings",
             InstanceType=name, InstanceCount=1, CapacityDurationHours=self._hours,
@@ -79,12 +79,12 @@ def parse_block(row: Mapping[str, Any]) -> CapacityBlock | None:
     id_, name, zone = (
         word(row.get(key), 60) for key in ("CapacityBlockOfferingId", "InstanceType", "AvailabilityZone")
     )
-    start, hours = row.get("StartDate"), number(row.get("CapacityBlockDurationHours"), 0.0, _MOST_H)
+    start, hours = row.get("StartDate"), number(row.get("CapacityBlockDurationHours"), 0.0, _MAX_HOURS)
     minutes = number(row.get("CapacityBlockDurationMinutes", 0), 0.0, 59.0)
     fee = number(row.get("UpfrontFee"), 0.01, 1e8)
     if row.get("InstanceCount") != 1 or row.get("CurrencyCode") != "USD" or not isinstance(start, datetime):
         return None
     if not (id_ and name and zone and fee) or hours is None or minutes is None or hours + minutes == 0:
         return None
-    began = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
-    return CapacityBlock(id=id_, type=name, zone=zone, start=began, hours=hours + minutes / 60, fee_usd=fee)
+    start_utc = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
+    return CapacityBlock(id=id_, type=name, zone=zone, start=start_utc, hours=hours + minutes / 60, fee_usd=fee)

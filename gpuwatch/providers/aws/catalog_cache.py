@@ -15,12 +15,12 @@ from gpuwatch.providers.aws.prices import (
     SpotKey,
     SpotPrice,
     disk_filters,
+    drop_placeholders,
+    drop_price_jumps,
     machine_filters,
     parse_disk,
     parse_machines,
     parse_spot,
-    without_leaps,
-    without_placeholders,
 )
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.validation import objects, word
@@ -42,8 +42,8 @@ class CatalogCache:
         self._prices: TtlCache[PriceList] = TtlCache(_PRICES_S, monotonic)
         self._zones: TtlCache[Mapping[str, str]] = TtlCache(_ZONES_S, monotonic)
         self._regions: TtlCache[tuple[str, ...]] = TtlCache(_REGIONS_S, monotonic)
-        self._foreign_links: TtlCache[Mapping[str, InstanceType]] = TtlCache(_ZONES_S, monotonic)
-        self._seen: dict[str, PriceList] = {}
+        self._described_types: TtlCache[Mapping[str, InstanceType]] = TtlCache(_ZONES_S, monotonic)
+        self._latest_lists: dict[str, PriceList] = {}
         self._lock = threading.Lock()
 
     def zones(self, region: str) -> Mapping[str, str]:
@@ -51,7 +51,7 @@ class CatalogCache:
 
         def fetch() -> Mapping[str, str]:
             filters = [{"Name": "zone-type", "Values": ["availability-zone"]}]
-            answer = self._account.ask("ec2", region, "describe_availability_zones", Filters=filters)
+            answer = self._account.call("ec2", region, "describe_availability_zones", Filters=filters)
             rows = objects(answer.get("AvailabilityZones"))
             pairs = [(word(row.get("ZoneName"), 40), word(row.get("ZoneId"), 40)) for row in rows]
             found = {name: zone_id for name, zone_id in pairs if name and zone_id}
@@ -74,9 +74,9 @@ class CatalogCache:
                 raise PayloadChanged(f"aws: {region}: the Pricing API lists no GPU machine there")
             found.disk_usd_gb_month = parse_disk(self._products(disk_filters(region)), region)
             with self._lock:
-                without_leaps(found, self._seen.get(region))
-                self._seen[region] = found
-                without_placeholders(self._seen)
+                drop_price_jumps(found, self._latest_lists.get(region))
+                self._latest_lists[region] = found
+                drop_placeholders(self._latest_lists)
             return found
 
         return self._prices.get(fetch, (region, names))
@@ -86,21 +86,21 @@ class CatalogCache:
         known = table()
         new = tuple(sorted(set(names) - known.keys()))
         return (
-            {**known, **self._foreign_links.get(lambda: self._described(region, new), (region, new))} if new else known
+            {**known, **self._described_types.get(lambda: self._describe(region, new), (region, new))} if new else known
         )
 
     def regions(self) -> tuple[str, ...]:
         """Return all regions in which there may be instances. Raises ProviderError."""
 
         def fetch() -> tuple[str, ...]:
-            answer = self._account.ask("ec2", self._account.regions[0], "describe_regions")
+            answer = self._account.call("ec2", self._account.regions[0], "describe_regions")
             found = [word(row.get("RegionName"), 40) for row in objects(answer.get("Regions"))]
             if not found or None in found:
                 raise PayloadChanged("aws: the answer has no regions")
             return tuple(name for name in found if name)
 
-        everywhere = self._account.listed_regions or self._regions.get(fetch)
-        return tuple(dict.fromkeys((*self._account.regions, *everywhere)))
+        all_regions = self._account.listed_regions or self._regions.get(fetch)
+        return tuple(dict.fromkeys((*self._account.regions, *all_regions)))
 
     def spot_prices(
         self, region: str, types: Iterable[str], skipped: dict[str, int]
@@ -130,7 +130,7 @@ class CatalogCache:
             MaxResults=100,
         )
 
-    def _described(self, region: str, names: tuple[str, ...]) -> Mapping[str, InstanceType]:
+    def _describe(self, region: str, names: tuple[str, ...]) -> Mapping[str, InstanceType]:
         rows = self._account.pages(
             "ec2", region, "describe_instance_types", "InstanceTypes", InstanceTypes=list(names[:100])
         )

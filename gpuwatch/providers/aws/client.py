@@ -24,7 +24,7 @@ _PAGES_MAX: Final = 500
 _CONNECT_S: Final = 5.0
 _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
 # At DEBUG they log complete requests: an instance's environment contains secrets.
-_CHATTY: Final = ("boto3", "botocore", "urllib3", "s3transfer")
+_NOISY_LOGGERS: Final = ("boto3", "botocore", "urllib3", "s3transfer")
 _NO_CREDENTIALS: Final = (
     "aws: the AWS credential chain (environment, ~/.aws, an instance's role) has no credentials, and "
     'providers.aws.api_key (ACCESS_KEY_ID:SECRET_ACCESS_KEY) is not set; without an account: options.source = "public"'
@@ -44,8 +44,8 @@ class AwsClient(PacedClient):
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
         super().__init__(settings, tools, {})
         options = settings.options
-        self.regions = _texts(options.get("regions"))
-        self.listed_regions = _texts(options.get("list_regions"))
+        self.regions = _as_tuple(options.get("regions"))
+        self.listed_regions = _as_tuple(options.get("list_regions"))
         self._profile = options.get("profile")
         self._key = settings.api_key
         self._endpoint = None if own_endpoints else settings.base_url
@@ -57,16 +57,16 @@ class AwsClient(PacedClient):
         """Wait until the search may start. Raises ProviderDown: gpuwatch is stopping."""
         self._acquire_to_read("search", urgent)
 
-    def ask(self, service: str, region: str, operation: str, **values: Any) -> Mapping[str, Any]:
+    def call(self, service: str, region: str, operation: str, **values: Any) -> Mapping[str, Any]:
         """Return the answer to a request that only reads, sent up to three times. Raises ProviderError."""
 
         def attempt(_deadline_s: float) -> Mapping[str, Any]:
             client = self._client(service, region)
             try:
-                answered: Mapping[str, Any] = getattr(client, operation)(**values)
+                answer: Mapping[str, Any] = getattr(client, operation)(**values)
             except Exception as error:  # botocore reacts to hostile bytes with plain exceptions
                 raise reading_error(error, region) from None
-            return answered
+            return answer
 
         return self.read(f"{service} {region}", attempt)
 
@@ -79,7 +79,7 @@ class AwsClient(PacedClient):
         found: list[Any] = []
         tokens: set[str] = set()
         for _ in range(_PAGES_MAX):
-            answer = self.ask(service, region, operation, **values)
+            answer = self.call(service, region, operation, **values)
             rows = answer.get(key)
             if not isinstance(rows, list):
                 raise PayloadChanged(f"aws: {region}: the answer has no {key}")
@@ -94,12 +94,12 @@ class AwsClient(PacedClient):
         raise PayloadChanged(f"aws: {region}: the pages of {key} do not end")
 
     def order(
-        self, kind: str, region: str, operation: str, *, harmless: str = "", **values: Any
+        self, kind: str, region: str, operation: str, *, ignored_code: str = "", **values: Any
     ) -> Mapping[str, Any] | None:
         """Return the answer to a request that changes something: sent once, whatever happens.
 
         Args:
-            harmless: an error code of AWS that is not a failure here; the answer is then None.
+            ignored_code: an error code of AWS that is not a failure here; the answer is then None.
 
         Raises:
             OrderError: not done, or outcome unknown.
@@ -114,16 +114,16 @@ class AwsClient(PacedClient):
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         try:
-            answered: Mapping[str, Any] = getattr(client, operation)(**values)
+            answer: Mapping[str, Any] = getattr(client, operation)(**values)
         except Exception as error:  # show nothing of the request: it contains secrets
-            if harmless and code_of(error) == harmless:
+            if ignored_code and code_of(error) == ignored_code:
                 return None
             raise ordering_error(error, region) from None
-        return answered
+        return answer
 
-    def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
+    def in_all_regions(self, regions: Sequence[str], request: Callable[[str], T]) -> dict[str, T | ProviderError]:
         """Return the result or error of each region; all regions are requested in parallel."""
-        found = query_all({f"aws: {region}": partial(look, region) for region in regions}, self.tools.stop)
+        found = query_all({f"aws: {region}": partial(request, region) for region in regions}, self.tools.stop)
         return dict(zip(regions, found, strict=True))
 
     def _client(self, service: str, region: str, ordering: bool = False) -> Any:
@@ -131,10 +131,10 @@ class AwsClient(PacedClient):
         with self._lock:
             key = (service, region, ordering)
             if key not in self._clients:
-                self._clients[key] = self._made(service, region, ordering)
+                self._clients[key] = self._create_client(service, region, ordering)
             return self._clients[key]
 
-    def _made(self, service: str, region: str, ordering: bool) -> Any:
+    def _create_client(self, service: str, region: str, ordering: bool) -> Any:
         try:
             from botocore.config import Config  # noqa: PLC0415 - a third of a second
         except ImportError:
@@ -148,30 +148,34 @@ class AwsClient(PacedClient):
             proxies={} if self._endpoint else None,
         )
         try:
-            client = self._opened().client(service, region_name=region, endpoint_url=self._endpoint, config=config)
+            client = self._open_session().client(
+                service, region_name=region, endpoint_url=self._endpoint, config=config
+            )
         except ProviderError:
             raise
         except Exception as error:
             raise reading_error(error, region) from None
-        client.meta.events.register("before-parse", _look_at_answer)
+        client.meta.events.register("before-parse", _check_raw_answer)
         return client
 
-    def _opened(self) -> Any:
+    def _open_session(self) -> Any:
         """Return the session if it has credentials. Raises ProviderError."""
         if self._session is not None:
             return self._session
-        for name in _CHATTY:
+        for name in _NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        access, _, secret = (self._key or "").partition(":")
+        access_key, _, secret = (self._key or "").partition(":")
         if self._key and not secret:
             raise KeyRejected("aws: api_key must have the form ACCESS_KEY_ID:SECRET_ACCESS_KEY")
         session = _new_session(
-            aws_access_key_id=access or None, aws_secret_access_key=secret or None, profile_name=self._profile
+            aws_access_key_id=access_key or None, aws_secret_access_key=secret or None, profile_name=self._profile
         )
-        found = session.get_credentials()
-        if found is None:
+        credentials = session.get_credentials()
+        if credentials is None:
             raise KeyRejected(_NO_CREDENTIALS)
-        register_secret(secret, found.secret_key, found.token)  # the settings do not contain the secrets of the chain
+        register_secret(
+            secret, credentials.secret_key, credentials.token
+        )  # the settings do not contain the secrets of the chain
         self._session = session
         return session
 
@@ -212,11 +216,11 @@ class ConnectionCut(Exception):
     """The connection ended before the answer was complete."""
 
 
-def _look_at_answer(response_dict: Mapping[str, Any], **_: Any) -> None:
+def _check_raw_answer(response_dict: Mapping[str, Any], **_: Any) -> None:
     """Check the raw answer before botocore: it loses the status of malformed XML, and does not check the length."""
-    status, body, promised = (response_dict[key] for key in ("status_code", "body", "headers"))
-    length = str(promised.get("content-length", ""))
-    if length.isdecimal() and len(body) < int(length) and not promised.get("content-encoding"):
+    status, body, headers = (response_dict[key] for key in ("status_code", "body", "headers"))
+    length = str(headers.get("content-length", ""))
+    if length.isdecimal() and len(body) < int(length) and not headers.get("content-encoding"):
         raise ConnectionCut(f"the answer was cut short after {len(body)} bytes")
     if status >= 300 and b"__type" not in body[:4096]:  # botocore reads the Pricing API's refusals, which are JSON
         raise AwsErrorAnswer(status, body[:4096])
@@ -227,5 +231,5 @@ def _text(pattern: re.Pattern[bytes], body: bytes) -> str:
     return unescape(found[1].decode("utf-8", "replace")) if found else ""
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _as_tuple(value: object) -> tuple[str, ...]:
     return tuple(value) if isinstance(value, tuple | list) else ()

@@ -26,12 +26,12 @@ TAG_BID: Final = "gpuwatch-bid"
 TAG_DISK: Final = "gpuwatch-disk-gb"
 INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _LABEL_LENGTH: Final = 255  # of a tag's value
-_MOST_DISK_GB: Final = 16_384
-_MOST_BID_USD: Final = 10_000.0
+_MAX_DISK_GB: Final = 16_384
+_MAX_BID_USD: Final = 10_000.0
 
 
 def run_request(
-    order: Order, wanted: OfferId, options: Mapping[str, Option], now: datetime, group: str | None = None
+    order: Order, offer: OfferId, options: Mapping[str, Option], now: datetime, group: str | None = None
 ) -> dict[str, Any]:
     """Build the parameters of `RunInstances`.
 
@@ -43,13 +43,13 @@ def run_request(
     Raises:
         OrderRefused: the order does not fit into a request.
     """
-    _check(order, wanted, options)
+    _check(order, offer, options)
     tags = [{"Key": key, "Value": value} for key, value in _tags(order).items()]
     request: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
-        "InstanceType": wanted.type,
-        "ImageId": image_of(options, wanted.type),
+        "InstanceType": offer.type,
+        "ImageId": image_of(options, offer.type),
         "ClientToken": hashlib.sha256(f"{order.label} {order.offer_id}".encode()).hexdigest(),
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
@@ -62,20 +62,20 @@ def run_request(
         "UserData": _user_data(order, now) or None,
         "InstanceMarketOptions": None if order.bid_usd_hour is None else _spot(order.bid_usd_hour),
     }
-    request |= network_request(_network(options), wanted.region, wanted.zone, group)
+    request |= network_request(_network(options), offer.region, offer.zone, group)
     return request | {key: value for key, value in optional.items() if value is not None}
 
 
-def created(answer: Mapping[str, Any], region: str) -> Created:
+def parse_created(answer: Mapping[str, Any], region: str) -> Created:
     """Return the receipt. Raises OutcomeUnknown."""
     instances = objects(answer.get("Instances"))
-    found = at(instances[0], "InstanceId") if len(instances) == 1 else None
-    if not isinstance(found, str) or not INSTANCE_ID.fullmatch(found):
+    instance_id = at(instances[0], "InstanceId") if len(instances) == 1 else None
+    if not isinstance(instance_id, str) or not INSTANCE_ID.fullmatch(instance_id):
         raise OutcomeUnknown(f"aws: {region}: an unexpected answer")
-    return Created(instance_id=f"{region}/{found}")
+    return Created(instance_id=f"{region}/{instance_id}")
 
 
-def read_instance_id(text: str) -> tuple[str, str]:
+def parse_instance_id(text: str) -> tuple[str, str]:
     """Return the region and EC2's own id. Raises OrderRefused."""
     region, _, instance_id = text.partition("/")
     if not re.fullmatch(r"[a-z0-9-]{4,25}", region) or not INSTANCE_ID.fullmatch(instance_id):
@@ -83,35 +83,35 @@ def read_instance_id(text: str) -> tuple[str, str]:
     return region, instance_id
 
 
-def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None:
-    if wanted.spot is not (order.bid_usd_hour is not None):
+def _check(order: Order, offer: OfferId, options: Mapping[str, Option]) -> None:
+    if offer.spot is not (order.bid_usd_hour is not None):
         raise not_sent(PROVIDER, "a spot offer requires a bid, and other offers accept none")
-    if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
+    if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MAX_BID_USD):
         raise OrderRefused(f"aws: nothing was sent: invalid bid {order.bid_usd_hour}", RefusalKind.BID_TOO_LOW)
-    fault = image_fault(options, wanted.type)
+    fault = image_fault(options, offer.type)
     if fault is not None:
         raise not_sent(PROVIDER, " → ".join(fault), RefusalScope.MACHINE, _NO_IMAGE_S)
-    lacking = {
+    unsupported = {
         "ports: the security group opens them": order.ports,
         "template": order.template,
         "registry: EC2 starts a machine, not a container": order.registry,
         "volume": order.volume,
         f"runtype {order.runtype!r}: only ssh is possible": not order.runtype.startswith("ssh"),
     }
-    fits = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB
+    is_disk_valid = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MAX_DISK_GB
     sizes = {
-        f"a disk of {order.disk_gb} GB; EC2 supports up to {_MOST_DISK_GB}": not fits,
+        f"a disk of {order.disk_gb} GB; EC2 supports up to {_MAX_DISK_GB}": not is_disk_valid,
         f"the label is longer than {_LABEL_LENGTH} characters": len(order.label) > _LABEL_LENGTH,
     }
     refuse(
         PROVIDER,
-        sizes | {f"AWS does not support this part of the watch: {what}": value for what, value in lacking.items()},
+        sizes | {f"AWS does not support this part of the watch: {what}": value for what, value in unsupported.items()},
     )
 
 
 def _tags(order: Order) -> dict[str, str]:
     tags = {"Name": order.label, TAG_LABEL: order.label, TAG_DISK: str(ceil(order.disk_gb))}
-    return tags if order.bid_usd_hour is None else tags | {TAG_BID: _money(order.bid_usd_hour)}
+    return tags if order.bid_usd_hour is None else tags | {TAG_BID: _format_usd(order.bid_usd_hour)}
 
 
 def _disk(disk_gb: float, options: Mapping[str, Option]) -> list[dict[str, Any]]:
@@ -139,12 +139,12 @@ def _spot(bid_usd_hour: float) -> dict[str, Any]:
     return {
         "MarketType": "spot",
         "SpotOptions": {
-            "MaxPrice": _money(bid_usd_hour),
+            "MaxPrice": _format_usd(bid_usd_hour),
             "SpotInstanceType": "one-time",
             "InstanceInterruptionBehavior": "terminate",
         },
     }
 
 
-def _money(usd: float) -> str:
+def _format_usd(usd: float) -> str:
     return f"{usd:.6f}"

@@ -26,7 +26,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """One instance type. `memory_mib`: of one GPU, or of the slice, as EC2 states."""
 
     name: str  # "p5.48xlarge"
-    wire: str  # EC2's name of the GPU
+    gpu_wire: str  # EC2's name of the GPU
     spelling: str  # the catalogue's spelling of the GPU
     count: int
     memory_mib: float
@@ -54,7 +54,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # family, EC2's name of the GPU, its spelling, MiB, link between several GPUs, {GPUs: sizes}
-_WHOLE: Final[tuple[tuple[str, str, str, float, str, Mapping[int, str]], ...]] = (
+_TYPES_BY_FAMILY: Final[tuple[tuple[str, str, str, float, str, Mapping[int, str]], ...]] = (
     ("p6-b300", "B300", "B300 SXM", 275_040, _NVLINK, {8: "48xlarge"}),
     ("p6-b200", "B200", "B200 SXM", 183_359, _NVLINK, {8: "48xlarge"}),
     ("p5en", "H200", "H200 SXM", 144_384, _NVLINK, {8: "48xlarge"}),
@@ -80,30 +80,30 @@ _WHOLE: Final[tuple[tuple[str, str, str, float, str, Mapping[int, str]], ...]] =
      {1: "xlarge 2xlarge 4xlarge", 2: "8xlarge", 4: "16xlarge"}),
 )  # fmt: skip
 
-_OTHERS: Final = (
-    *(InstanceType(name=f"g5g.{size}", wire="T4g", spelling="T4G", count=1, memory_mib=16_384, arch="arm64")
+_OTHER_TYPES: Final = (
+    *(InstanceType(name=f"g5g.{size}", gpu_wire="T4g", spelling="T4G", count=1, memory_mib=16_384, arch="arm64")
       for size in ("xlarge", "2xlarge", "4xlarge", "8xlarge")),
-    *(InstanceType(name=f"g5g.{size}", wire="T4g", spelling="T4G", count=2, memory_mib=16_384, arch="arm64",
+    *(InstanceType(name=f"g5g.{size}", gpu_wire="T4g", spelling="T4G", count=2, memory_mib=16_384, arch="arm64",
               interconnect=_PCIE)
       for size in ("16xlarge", "metal")),
-    InstanceType(name="g6f.large", wire="L4", spelling="L4", count=1, memory_mib=2_861, fraction=1 / 8),
-    InstanceType(name="g6f.xlarge", wire="L4", spelling="L4", count=1, memory_mib=2_861, fraction=1 / 8),
-    InstanceType(name="g6f.2xlarge", wire="L4", spelling="L4", count=1, memory_mib=5_722, fraction=1 / 4),
-    InstanceType(name="g6f.4xlarge", wire="L4", spelling="L4", count=1, memory_mib=11_444, fraction=1 / 2),
-    InstanceType(name="gr6f.4xlarge", wire="L4", spelling="L4", count=1, memory_mib=11_444, fraction=1 / 2),
+    InstanceType(name="g6f.large", gpu_wire="L4", spelling="L4", count=1, memory_mib=2_861, fraction=1 / 8),
+    InstanceType(name="g6f.xlarge", gpu_wire="L4", spelling="L4", count=1, memory_mib=2_861, fraction=1 / 8),
+    InstanceType(name="g6f.2xlarge", gpu_wire="L4", spelling="L4", count=1, memory_mib=5_722, fraction=1 / 4),
+    InstanceType(name="g6f.4xlarge", gpu_wire="L4", spelling="L4", count=1, memory_mib=11_444, fraction=1 / 2),
+    InstanceType(name="gr6f.4xlarge", gpu_wire="L4", spelling="L4", count=1, memory_mib=11_444, fraction=1 / 2),
     # one of the 18 machines of a rack that is one NVLink domain
-    InstanceType(name="p6e-gb200.36xlarge", wire="GB200", spelling="GB200", count=4, memory_mib=189_440, arch="arm64",
-            interconnect=_NVLINK, multi_node=True),
+    InstanceType(name="p6e-gb200.36xlarge", gpu_wire="GB200", spelling="GB200", count=4, memory_mib=189_440,
+            arch="arm64", interconnect=_NVLINK, multi_node=True),
 )  # fmt: skip
 
 
 @cache
 def table() -> Mapping[str, InstanceType]:
     """Return every instance type of the table."""
-    return {machine.name: machine for machine in (*_whole(), *_OTHERS)}
+    return {machine.name: machine for machine in (*_whole_gpu_types(), *_OTHER_TYPES)}
 
 
-def is_wanted(machine: InstanceType, query: Query) -> bool:
+def matches_query(machine: InstanceType, query: Query) -> bool:
     """Return whether a query matches this type."""
     return (
         machine.count >= query.count_min
@@ -112,13 +112,13 @@ def is_wanted(machine: InstanceType, query: Query) -> bool:
     )
 
 
-def _whole() -> Iterator[InstanceType]:
-    for family, wire, spelling, mib, link, sizes in _WHOLE:
+def _whole_gpu_types() -> Iterator[InstanceType]:
+    for family, gpu_wire, spelling, mib, link, sizes in _TYPES_BY_FAMILY:
         for count, names in sizes.items():
             for size in names.split():
                 yield InstanceType(
                     name=f"{family}.{size}",
-                    wire=wire,
+                    gpu_wire=gpu_wire,
                     spelling=spelling,
                     count=count,
                     memory_mib=mib,
@@ -134,24 +134,24 @@ def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
     name, gpus = word(row.get("InstanceType"), 40), objects(at(row, "GpuInfo", "Gpus"))
     if name is None or len(gpus) != 1:
         return None
-    wire, memory_mib = word(gpus[0].get("Name"), 60), number(at(gpus[0], "MemoryInfo", "SizeInMiB"), 1.0, 1e8)
-    count, share = whole(gpus[0].get("Count"), 0, 64), number(gpus[0].get("GpuPartitionSize"), 0.001, 1.0)
-    if wire is None or memory_mib is None or count is None or (count == 0 and share is None):
+    gpu_wire, memory_mib = word(gpus[0].get("Name"), 60), number(at(gpus[0], "MemoryInfo", "SizeInMiB"), 1.0, 1e8)
+    count, fraction = whole(gpus[0].get("Count"), 0, 64), number(gpus[0].get("GpuPartitionSize"), 0.001, 1.0)
+    if gpu_wire is None or memory_mib is None or count is None or (count == 0 and fraction is None):
         return None
     architectures = at(row, "ProcessorInfo", "SupportedArchitectures")
     is_arm = isinstance(architectures, list) and "arm64" in architectures
     return InstanceType(
         name=name,
-        wire=wire,
-        spelling=_spelling(name, wire, memory_mib / _MIB),
+        gpu_wire=gpu_wire,
+        spelling=_spelling(name, gpu_wire, memory_mib / _MIB),
         count=count or 1,
         memory_mib=memory_mib,
-        fraction=1.0 if count else share or 1.0,
+        fraction=1.0 if count else fraction or 1.0,
         arch="arm64" if is_arm else "x86_64",
     )
 
 
-def _spelling(machine_type: str, wire: str, memory_gib: float) -> str:
+def _spelling(machine_type: str, gpu_wire: str, memory_gib: float) -> str:
     """Return the spelling, with SXM for the p families: their GPUs have sockets, though EC2 does not say so."""
-    socketed = f"{wire} SXM"
-    return socketed if machine_type.startswith("p") and catalog().resolve(socketed, memory_gib).known else wire
+    sxm_name = f"{gpu_wire} SXM"
+    return sxm_name if machine_type.startswith("p") and catalog().resolve(sxm_name, memory_gib).known else gpu_wire

@@ -26,9 +26,9 @@ _STATES: Final = {
     "stopped": InstanceState.STOPPED,
     "shutting-down": InstanceState.FAILED,  # only if AWS interrupted it
 }
-_ENDING: Final = ("shutting-down", "terminated")
-_TAKEN_AWAY: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
-_SHOWN: Final = 160
+_ENDING_STATES: Final = ("shutting-down", "terminated")
+_INTERRUPTION_CODES: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+_MAX_TEXT_LENGTH: Final = 160
 
 
 def parse_instances(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
@@ -50,8 +50,8 @@ def _has_ended(row: Mapping[str, Any], region: str) -> bool:
     state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
     if not isinstance(state, str) or not state or not INSTANCE_ID.fullmatch(str(instance_id)):
         raise PayloadChanged(f"aws: {region}: an instance has no id or no state")
-    taken_away = state == "shutting-down" and at(row, "StateReason", "Code") in _TAKEN_AWAY
-    return state in _ENDING and not taken_away
+    is_interrupted = state == "shutting-down" and at(row, "StateReason", "Code") in _INTERRUPTION_CODES
+    return state in _ENDING_STATES and not is_interrupted
 
 
 def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Instance:
@@ -66,7 +66,7 @@ def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Inst
         status=_status(row),
         machine_id=_machine_id(row, name),
         gpu=None if machine is None else machine.gpu.name,
-        gpu_wire=None if machine is None else machine.wire,
+        gpu_wire=None if machine is None else machine.gpu_wire,
         gpu_count=None if machine is None else machine.count,
         gpu_memory_gib=None if machine is None else machine.sold_memory_gib,
         disk_gb=number(tags.get(TAG_DISK), 0.0, 1e6),
@@ -75,11 +75,11 @@ def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Inst
         ssh_host=host,
         ssh_port=None if host is None else 22,
         ssh_user=ssh_user,
-        started_at=_moment(row.get("LaunchTime")),
+        started_at=_to_utc(row.get("LaunchTime")),
     )
 
 
-def _moment(value: object) -> datetime | None:
+def _to_utc(value: object) -> datetime | None:
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else None
 
 
@@ -90,6 +90,6 @@ def _machine_id(row: Mapping[str, Any], name: str | None) -> str | None:
 
 def _status(row: Mapping[str, Any]) -> str:
     """Return AWS's own words: the state, and its reason."""
-    why = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
-    parts = [row["State"]["Name"], why if isinstance(why, str) else ""]
+    reason = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
+    parts = [row["State"]["Name"], reason if isinstance(reason, str) else ""]
     return display_sentence(": ".join(filter(None, parts)))

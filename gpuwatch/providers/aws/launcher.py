@@ -15,10 +15,10 @@ from gpuwatch.ports import Created, Instance, Order, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.create import PROVIDER, created, read_instance_id, run_request
+from gpuwatch.providers.aws.create import PROVIDER, parse_created, parse_instance_id, run_request
 from gpuwatch.providers.aws.error_mapping import NO_INSTANCE, NoSuchInstance
 from gpuwatch.providers.aws.instances import parse_instances
-from gpuwatch.providers.aws.offers import read_offer_id
+from gpuwatch.providers.aws.offers import parse_offer_id
 from gpuwatch.providers.aws.prerequisites import AwsPrerequisites, require_public_address
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
 from gpuwatch.providers.aws.ssh_group import SshGroups
@@ -27,8 +27,8 @@ from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import at, objects
 
 _SPOT_S: Final = 60.0  # the price of a running machine is refreshed after this time
-_VALIDATED: Final = "DryRunOperation"
-_MENDS: Final = {RefusalKind.KEY: "allow ec2:RunInstances and ec2:CreateTags; the policy to copy is in the docs"}
+_DRY_RUN_CODE: Final = "DryRunOperation"
+_FIXES: Final = {RefusalKind.KEY: "allow ec2:RunInstances and ec2:CreateTags; the policy to copy is in the docs"}
 _STS_REGION: Final = "us-east-1"
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 
@@ -48,52 +48,54 @@ class AwsLauncher(BasicLauncher):
 
     def create(self, order: Order) -> Created:
         """Rent once: on demand, or as spot with the order's bid as the maximum price. Raises OrderError."""
-        wanted = read_offer_id(order.offer_id)
-        if wanted is None:
+        offer = parse_offer_id(order.offer_id)
+        if offer is None:
             raise not_sent(PROVIDER, "invalid AWS offer id")
-        run_request(order, wanted, self._options, self._account.tools.now())  # an invalid order must not create a group
+        run_request(order, offer, self._options, self._account.tools.now())  # an invalid order must not create a group
         if order.needs_ssh:
-            require_public_address(self._account, self._options, wanted.zone, wanted.region)
+            require_public_address(self._account, self._options, offer.zone, offer.region)
         else:
-            self._prerequisites.require_network(wanted)
+            self._prerequisites.require_network(offer)
         try:
-            group = self._ssh_groups.ensure(wanted.region, wanted.zone, needs_ssh=order.needs_ssh)
+            group = self._ssh_groups.ensure(offer.region, offer.zone, needs_ssh=order.needs_ssh)
         except OutcomeUnknown as error:  # a group costs nothing, and the next order finds it
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
-        request = run_request(order, wanted, self._options, self._account.tools.now(), group)
-        answer = self._account.order("create", wanted.region, "run_instances", **request)
-        return created(answer or {}, wanted.region)
+        request = run_request(order, offer, self._options, self._account.tools.now(), group)
+        answer = self._account.order("create", offer.region, "run_instances", **request)
+        return parse_created(answer or {}, offer.region)
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check what the account has and lacks for these orders. Only reads; raises nothing."""
-        return self._prerequisites.look(orders)
+        return self._prerequisites.check(orders)
 
     def validate(self, order: Order) -> Prerequisite:
         """Let EC2 validate the whole request (`DryRun`): permissions, image, subnet, groups; not capacity."""
-        said = partial(Prerequisite, name=PrerequisiteName.ORDER, place=order.offer_id, offer_ids=(order.offer_id,))
-        wanted = read_offer_id(order.offer_id)
-        if wanted is None:
-            return said(met=None, text="invalid AWS offer id")
+        prerequisite = partial(
+            Prerequisite, name=PrerequisiteName.ORDER, place=order.offer_id, offer_ids=(order.offer_id,)
+        )
+        offer = parse_offer_id(order.offer_id)
+        if offer is None:
+            return prerequisite(met=None, text="invalid AWS offer id")
         try:
-            request = run_request(order, wanted, self._options, self._account.tools.now())
+            request = run_request(order, offer, self._options, self._account.tools.now())
             answer = self._account.order(
-                "create", wanted.region, "run_instances", harmless=_VALIDATED, DryRun=True, **request
+                "create", offer.region, "run_instances", ignored_code=_DRY_RUN_CODE, DryRun=True, **request
             )
             if answer is None:
-                return said(met=True, text="EC2 would accept the order (DryRun)")
-            return said(met=None, text=self._undone(answer, wanted.region))
+                return prerequisite(met=True, text="EC2 would accept the order (DryRun)")
+            return prerequisite(met=None, text=self._end_unexpected(answer, offer.region))
         except OrderRefused as error:
             if error.kind is RefusalKind.NOT_SENT:
-                return said(met=None, text=str(error))
-            return said(met=False, text=str(error), mend=_MENDS.get(error.kind, "fix what EC2 reports"))
+                return prerequisite(met=None, text=str(error))
+            return prerequisite(met=False, text=str(error), mend=_FIXES.get(error.kind, "fix what EC2 reports"))
         except OrderError as error:
-            return said(met=None, text=str(error))
+            return prerequisite(met=None, text=str(error))
 
-    def _undone(self, answer: Mapping[str, object], region: str) -> str:
+    def _end_unexpected(self, answer: Mapping[str, object], region: str) -> str:
         """End the machine of a server that does not support `DryRun` and therefore rented. Raises OrderError."""
-        made = created(answer, region)
-        self.destroy(made.instance_id)
-        return f"the server ignores DryRun and created {made.instance_id}; gpuwatch ended it. Check base_url"
+        created = parse_created(answer, region)
+        self.destroy(created.instance_id)
+        return f"the server ignores DryRun and created {created.instance_id}; gpuwatch ended it. Check base_url"
 
     def list_instances(self) -> Sequence[Instance]:
         """Return every instance of the account, in all its regions; gpuwatch's own with their current price.
@@ -102,10 +104,10 @@ class AwsLauncher(BasicLauncher):
             ProviderError: a region did not answer, or its answer is malformed: a partial list is an error.
         """
         found: dict[str, Instance] = {}
-        for listed in self._account.everywhere(self._catalog.regions(), self._listed).values():
-            if isinstance(listed, ProviderError):
-                raise listed
-            found |= {instance.instance_id: instance for instance in listed}
+        for answer in self._account.in_all_regions(self._catalog.regions(), self._list_region).values():
+            if isinstance(answer, ProviderError):
+                raise answer
+            found |= {instance.instance_id: instance for instance in answer}
         return list(found.values())
 
     def get(self, instance_id: str) -> Instance | None:
@@ -115,23 +117,23 @@ class AwsLauncher(BasicLauncher):
             ProviderError: no usable answer, or one about another instance.
         """
         try:
-            region, own_id = read_instance_id(instance_id)
+            region, ec2_id = parse_instance_id(instance_id)
         except OrderRefused as error:
             raise PayloadChanged(str(error)) from error
         try:
-            rows = self._account.pages("ec2", region, "describe_instances", "Reservations", InstanceIds=[own_id])
+            rows = self._account.pages("ec2", region, "describe_instances", "Reservations", InstanceIds=[ec2_id])
         except NoSuchInstance:
             return None
-        named = [row.get("InstanceId") for one in objects(rows) for row in objects(one.get("Instances"))]
-        if named != [own_id]:
-            raise PayloadChanged(f"aws: {region}: asked for {own_id}, but the answer does not contain it alone")
-        return next(iter(self._read(rows, region)), None)
+        returned_ids = [row.get("InstanceId") for one in objects(rows) for row in objects(one.get("Instances"))]
+        if returned_ids != [ec2_id]:
+            raise PayloadChanged(f"aws: {region}: asked for {ec2_id}, but the answer does not contain it alone")
+        return next(iter(self._parse(rows, region)), None)
 
     def destroy(self, instance_id: str) -> None:
         """Terminate an instance, unless it is already gone. Raises OrderError: not done, or outcome unknown."""
-        region, own_id = read_instance_id(instance_id)
+        region, ec2_id = parse_instance_id(instance_id)
         answer = self._account.order(
-            "destroy", region, "terminate_instances", harmless=NO_INSTANCE, InstanceIds=[own_id]
+            "destroy", region, "terminate_instances", ignored_code=NO_INSTANCE, InstanceIds=[ec2_id]
         )
         if answer is None:
             return
@@ -145,7 +147,7 @@ class AwsLauncher(BasicLauncher):
         Raises:
             ProviderError: no usable answer.
         """
-        number = self._account.ask("sts", _STS_REGION, "get_caller_identity").get("Account")
+        number = self._account.call("sts", _STS_REGION, "get_caller_identity").get("Account")
         if not isinstance(number, str) or not _ACCOUNT.fullmatch(number):
             raise PayloadChanged("aws: the account answer has an unexpected format")
         return number
@@ -154,32 +156,32 @@ class AwsLauncher(BasicLauncher):
         """AWS accepts no new bid for a one-time request. Raises OrderRefused."""
         raise OrderRefused("aws: the bid of a spot request cannot be changed", RefusalKind.BAD_ORDER)
 
-    def _listed(self, region: str) -> list[Instance]:
+    def _list_region(self, region: str) -> list[Instance]:
         rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
-        found = self._read(rows, region)
+        found = self._parse(rows, region)
         if region in self._account.regions:
-            self._ssh_groups.listed(region, alive=any(one.label for one in found))
+            self._ssh_groups.on_listed(region, has_instances=any(one.label for one in found))
         return found
 
-    def _read(self, rows: list[object], region: str) -> list[Instance]:
+    def _parse(self, rows: list[object], region: str) -> list[Instance]:
         user = self._options.get("ssh_user")
         found = parse_instances(rows, region, str(user) if user else None)
-        if not any(_is_priced(instance) for instance in found):
+        if not any(_needs_price(instance) for instance in found):
             return found
-        return self._priced(found, rows, region)
+        return self._with_prices(found, rows, region)
 
-    def _priced(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
+    def _with_prices(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
         """Add prices as far as they are known: a list without prices is still a list."""
         try:
             prices = self._catalog.prices(region)
         except ProviderError:
             prices = PriceList()
-        places = _places(rows, region)
+        places = _spot_keys(rows, region)
         spot = self._spot_prices(region, found, places)
         return [_with_price(one, places.get(one.instance_id), prices, spot) for one in found]
 
     def _spot_prices(self, region: str, found: list[Instance], places: dict[str, SpotKey]) -> dict[SpotKey, SpotPrice]:
-        keys = (places.get(one.instance_id) for one in found if one.spot and _is_priced(one))
+        keys = (places.get(one.instance_id) for one in found if one.spot and _needs_price(one))
         types = tuple(sorted({key.type for key in keys if key is not None}))
         if not types:
             return {}
@@ -189,12 +191,12 @@ class AwsLauncher(BasicLauncher):
             return {}
 
 
-def _is_priced(instance: Instance) -> bool:
+def _needs_price(instance: Instance) -> bool:
     """Whether its label is gpuwatch's; for other instances no prices are requested."""
     return instance.gpu is not None and instance.disk_gb is not None
 
 
-def _places(rows: list[object], region: str) -> dict[str, SpotKey]:
+def _spot_keys(rows: list[object], region: str) -> dict[str, SpotKey]:
     """Return instance id → its type and zone."""
     found = {}
     for reservation in objects(rows):
@@ -209,7 +211,7 @@ def _with_price(
     instance: Instance, place: SpotKey | None, prices: PriceList, spot: dict[SpotKey, SpotPrice]
 ) -> Instance:
     """Return its price per hour, including the disk; None: unknown."""
-    if place is None or not _is_priced(instance):
+    if place is None or not _needs_price(instance):
         return instance
     rate = spot.get(place) if instance.spot else prices.types.get(place.type)
     disk_usd_hour = (prices.disk_usd_gb_month or 0.0) * (instance.disk_gb or 0.0) / HOURS_A_MONTH

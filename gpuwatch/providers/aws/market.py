@@ -11,7 +11,7 @@ from gpuwatch.ports import Answer, Query
 from gpuwatch.providers.aws.capacity_blocks import CapacityBlocks
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.instance_types import InstanceType, is_wanted, table
+from gpuwatch.providers.aws.instance_types import InstanceType, matches_query, table
 from gpuwatch.providers.aws.offers import RegionZones, block_offer, on_demand_offer, spot_offer, with_score
 from gpuwatch.providers.aws.placement import PlacementScores
 from gpuwatch.providers.aws.prices import PriceList, SpotKey
@@ -40,26 +40,28 @@ class AwsMarket:
             ProviderError: no region answered.
         """
         tools = self._account.tools
-        began, observed_at = tools.monotonic(), tools.now()
+        started_s, observed_at = tools.monotonic(), tools.now()
         self._account.start_search(urgent=query.limit is not None)
-        looks = self._account.everywhere(self._account.regions, lambda region: self._look(region, query, observed_at))
-        result = _joined(looks)
-        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+        answers = self._account.in_all_regions(
+            self._account.regions, lambda region: self._search_region(region, query, observed_at)
+        )
+        result = _merge(answers)
+        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
 
-    def _look(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
-        offered = self._offered(region)
-        machines = self._catalog.machines(region, (key.type for key in offered))
-        wanted = {name: one for name, one in machines.items() if is_wanted(one, query)}
-        new = [name for name in machines if name not in table()]
-        result = ParseResult(rows=len(offered), drift={f"new instance type: {name[:40]}": None for name in new})
-        keys = [key for key in offered if key.type in wanted]
+    def _search_region(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
+        offerings = self._offerings(region)
+        machines = self._catalog.machines(region, (key.type for key in offerings))
+        machines_by_name = {name: one for name, one in machines.items() if matches_query(one, query)}
+        new_types = [name for name in machines if name not in table()]
+        result = ParseResult(rows=len(offerings), drift={f"new instance type: {name[:40]}": None for name in new_types})
+        keys = [key for key in offerings if key.type in machines_by_name]
         if keys:
             place = RegionZones(region, self._catalog.zones(region), observed_at)
             add = self._add_spot if query.spot else self._add_on_demand
-            add(result, place, keys, wanted, new)
+            add(result, place, keys, machines_by_name, new_types)
         return result
 
-    def _offered(self, region: str) -> list[SpotKey]:
+    def _offerings(self, region: str) -> list[SpotKey]:
         """Return what this account may rent in a region, by zone. An answer without any GPU is an error."""
         rows = self._account.pages(
             "ec2",
@@ -81,10 +83,10 @@ class AwsMarket:
         result: ParseResult,
         place: RegionZones,
         keys: list[SpotKey],
-        wanted: Mapping[str, InstanceType],
-        new: Iterable[str],
+        machines_by_name: Mapping[str, InstanceType],
+        new_types: Iterable[str],
     ) -> None:
-        prices = self._catalog.prices(place.region, new)
+        prices = self._catalog.prices(place.region, new_types)
         result.add_skipped(prices.skipped)
         for key in keys:
             price = prices.types.get(key.type)
@@ -92,22 +94,22 @@ class AwsMarket:
                 result.skip("an instance type without a list price")
             elif key.zone in place.zones:
                 result.offers.append(
-                    on_demand_offer(place, key.zone, wanted[key.type], price, prices.disk_usd_gb_month)
+                    on_demand_offer(place, key.zone, machines_by_name[key.type], price, prices.disk_usd_gb_month)
                 )
-        self._add_blocks(result, place, wanted, prices)
+        self._add_blocks(result, place, machines_by_name, prices)
 
     def _add_blocks(
-        self, result: ParseResult, place: RegionZones, wanted: Mapping[str, InstanceType], prices: PriceList
+        self, result: ParseResult, place: RegionZones, machines_by_name: Mapping[str, InstanceType], prices: PriceList
     ) -> None:
         """Add what is for sale in advance; if that fails, the other offers are still correct."""
         try:
-            blocks = self._blocks.of(place.region, wanted)
+            blocks = self._blocks.cheapest_of(place.region, machines_by_name)
         except ProviderError as error:
             result.skip(f"no capacity blocks of {place.region}: {type(error).__name__}")
             return
         for block in blocks:
             if block.zone in place.zones:
-                machine, size = wanted[block.type], prices.types.get(block.type)
+                machine, size = machines_by_name[block.type], prices.types.get(block.type)
                 result.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
 
     def _add_spot(
@@ -115,39 +117,39 @@ class AwsMarket:
         result: ParseResult,
         place: RegionZones,
         keys: list[SpotKey],
-        wanted: Mapping[str, InstanceType],
-        new: Iterable[str],
+        machines_by_name: Mapping[str, InstanceType],
+        new_types: Iterable[str],
     ) -> None:
         found, rows = self._catalog.spot_prices(place.region, {key.type for key in keys}, result.skipped)
         result.rows += rows
-        prices = self._list_prices(place.region, new)
-        sold = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
-        scores = self._scores.of(place.region, [wanted[key.type] for key in sold])
-        for key, price in sold.items():  # no price: not sold as spot there
-            machine, size = wanted[key.type], prices.types.get(key.type)
+        prices = self._list_prices(place.region, new_types)
+        prices_by_key = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
+        scores = self._scores.scores_of(place.region, [machines_by_name[key.type] for key in prices_by_key])
+        for key, price in prices_by_key.items():  # no price: not sold as spot there
+            machine, size = machines_by_name[key.type], prices.types.get(key.type)
             score = scores.get((key.type, place.zones[key.zone]))
             offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
             result.offers.append(with_score(offer, score))
 
-    def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
+    def _list_prices(self, region: str, new_types: Iterable[str]) -> PriceList:
         """Add the disk's price and the machine's size: a spot price is correct without them."""
         try:
-            return self._catalog.prices(region, new)
+            return self._catalog.prices(region, new_types)
         except ProviderError:
             return PriceList()
 
 
-def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
+def _merge(answers: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
     """Merge the answers of all regions. Raises ProviderError: none answered."""
-    whole, errors = ParseResult(), []
-    for region, look in looks.items():
-        if isinstance(look, ProviderError):
-            errors.append(look)
-            whole.skip(f"region {region} did not answer: {type(look).__name__}")
-            whole.note_missing(f"region {region}: {look}")
+    merged, errors = ParseResult(), []
+    for region, answer in answers.items():
+        if isinstance(answer, ProviderError):
+            errors.append(answer)
+            merged.skip(f"region {region} did not answer: {type(answer).__name__}")
+            merged.note_missing(f"region {region}: {answer}")
             continue
-        whole.add(look)
-    if errors and len(errors) == len(looks):
+        merged.add(answer)
+    if errors and len(errors) == len(answers):
         raise errors[0]
-    whole.searches = len(looks)
-    return whole
+    merged.searches = len(answers)
+    return merged

@@ -40,8 +40,8 @@ def network_options(options: Mapping[str, Option]) -> NetworkOptions:
     for zone, subnet in _pairs(options.get("subnets")):
         subnets.setdefault(zone, subnet)
     public = options.get("public_ip")
-    wish = {"yes": True, "no": False}.get(str(public)) if public is not None else None
-    return NetworkOptions(groups, subnets, wish, str(options.get("ssh_from") or ""))
+    has_public_ip = {"yes": True, "no": False}.get(str(public)) if public is not None else None
+    return NetworkOptions(groups, subnets, has_public_ip, str(options.get("ssh_from") or ""))
 
 
 def ssh_group_name() -> str:
@@ -49,23 +49,26 @@ def ssh_group_name() -> str:
     return _SSH_GROUP
 
 
-def network_request(network: NetworkOptions, region: str, zone: str, made: str | None) -> dict[str, Any]:
+def network_request(network: NetworkOptions, region: str, zone: str, created_group: str | None) -> dict[str, Any]:
     """Return the network parameters of `RunInstances`.
 
     Args:
-        made: the security group that gpuwatch created in the region; None: none.
+        created_group: the security group that gpuwatch created in the region; None: none.
     """
-    groups, subnet = list(network.groups.get(region, ())) or ([made] if made else []), network.subnets.get(zone)
+    groups, subnet = (
+        list(network.groups.get(region, ())) or ([created_group] if created_group else []),
+        network.subnets.get(zone),
+    )
     placement = {} if subnet else {"Placement": {"AvailabilityZone": zone}}
     if network.public_ip is None:
         optional = {"SubnetId": subnet, "SecurityGroupIds": groups}
         return placement | {name: value for name, value in optional.items() if value}
-    card: dict[str, Any] = {"DeviceIndex": 0, "AssociatePublicIpAddress": network.public_ip}
-    card |= {name: value for name, value in {"SubnetId": subnet, "Groups": groups}.items() if value}
-    return placement | {"NetworkInterfaces": [card]}
+    interface: dict[str, Any] = {"DeviceIndex": 0, "AssociatePublicIpAddress": network.public_ip}
+    interface |= {name: value for name, value in {"SubnetId": subnet, "Groups": groups}.items() if value}
+    return placement | {"NetworkInterfaces": [interface]}
 
 
-def group_lets_in(group: Mapping[str, Any], port: int) -> bool:
+def allows_port(group: Mapping[str, Any], port: int) -> bool:
     """Return whether a security group allows outside addresses to connect to a TCP port."""
     for rule in objects(group.get("IpPermissions")):
         if str(rule.get("IpProtocol")) == "tcp":
@@ -82,7 +85,7 @@ def group_lets_in(group: Mapping[str, Any], port: int) -> bool:
 def _pairs(values: Option) -> list[tuple[str, str]]:
     """Parse "place=value" settings. Raises ValueError."""
     found = [str(one).partition("=") for one in values] if isinstance(values, tuple | list) else []
-    odd = [place for place, _, value in found if not value]
-    if odd:
-        raise ValueError(f"expected us-east-1=sg-… or us-east-1a=subnet-… in the options, not {odd[0][:40]!r}")
+    invalid = [place for place, _, value in found if not value]
+    if invalid:
+        raise ValueError(f"expected us-east-1=sg-… or us-east-1a=subnet-… in the options, not {invalid[0][:40]!r}")
     return [(place.strip(), value.strip()) for place, _, value in found]

@@ -21,8 +21,8 @@ from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
 
 DISK_GB: Final = 100.0  # in a quote: AWS's images for GPUs need up to 80
 _ID: Final = re.compile(r"([a-z0-9-]{4,25})/([a-z0-9-]{4,30})/([a-z0-9.-]{3,30})/(spot|on-demand)")
-_NOT_PROVEN: Final = "capacity not proven: AWS tells it only to an order, and a refused one costs nothing"
-_NO_DISK: Final = "the price of its disk (EBS) is not known and not included"
+_CAPACITY_NOTE: Final = "capacity not proven: AWS tells it only to an order, and a refused one costs nothing"
+_NO_DISK_NOTE: Final = "the price of its disk (EBS) is not known and not included"
 
 # source: AWS's list of regions, 2026-11
 _COUNTRY: Final = {
@@ -52,15 +52,15 @@ class OfferId(NamedTuple):
     spot: bool
 
 
-def offer_id(one: OfferId) -> str:
+def offer_id(parts: OfferId) -> str:
     """The id as text: "us-east-1/us-east-1a/p5.48xlarge/spot"."""
-    return f"{one.region}/{one.zone}/{one.type}/{'spot' if one.spot else 'on-demand'}"
+    return f"{parts.region}/{parts.zone}/{parts.type}/{'spot' if parts.spot else 'on-demand'}"
 
 
-def read_offer_id(text: str) -> OfferId | None:
+def parse_offer_id(text: str) -> OfferId | None:
     """Parse an offer id; None: it is not an id of AWS."""
-    found = _ID.fullmatch(text)
-    return None if found is None else OfferId(found[1], found[2], found[3], found[4] == "spot")
+    match = _ID.fullmatch(text)
+    return None if match is None else OfferId(match[1], match[2], match[3], match[4] == "spot")
 
 
 def country_of(region: str) -> str | None:
@@ -84,8 +84,10 @@ def spot_offer(
     disk_usd: float | None,
 ) -> Offer:
     """Build the offer of a type at its spot price in one zone. The minimum bid is the spot price; nobody pays a bid."""
-    least = price.usd_hour
-    return _offer(place, zone, machine, size, disk_usd, spot=True, quoted_usd_hour=least, min_bid_usd_hour=least)
+    spot_usd_hour = price.usd_hour
+    return _offer(
+        place, zone, machine, size, disk_usd, spot=True, quoted_usd_hour=spot_usd_hour, min_bid_usd_hour=spot_usd_hour
+    )
 
 
 def with_score(offer: Offer, score: int | None) -> Offer:
@@ -97,13 +99,13 @@ def block_offer(
     place: RegionZones, machine: InstanceType, block: CapacityBlock, size: ListPrice | None, disk_usd: float | None
 ) -> Offer:
     """Build the offer of a capacity block, per hour. It is not live and its id is not orderable: nobody can rent it."""
-    made = _offer(place, block.zone, machine, size, disk_usd, spot=False, quoted_usd_hour=block.usd_hour)
+    offer = _offer(place, block.zone, machine, size, disk_usd, spot=False, quoted_usd_hour=block.usd_hour)
     return replace(
-        made,
+        offer,
         offer_id=f"{place.region}/{block.zone}/{machine.name}/block/{block.id}",
-        machine_id=f"{made.machine_id}/block",
+        machine_id=f"{offer.machine_id}/block",
         kind=OfferKind.LISTED,
-        terms=replace(made.terms, prepaid=True, min_billing_s=block.hours * 3600.0, quota=None, note=block.note),
+        terms=replace(offer.terms, prepaid=True, min_billing_s=block.hours * 3600.0, quota=None, note=block.note),
     )
 
 
@@ -121,7 +123,7 @@ def _offer(  # noqa: PLR0913 - two of them are the offer's own
     *,
     spot: bool,
     quoted_usd_hour: float,
-    **own: Any,
+    **other_fields: Any,
 ) -> Offer:
     disk_gb = DISK_GB if disk_usd is not None else 0.0
     gpu = machine.gpu
@@ -131,7 +133,7 @@ def _offer(  # noqa: PLR0913 - two of them are the offer's own
         machine_id=machine_id(place.zones, zone, machine.name),
         gpu=gpu.name,
         gpu_family=gpu.family,
-        gpu_wire=machine.wire,
+        gpu_wire=machine.gpu_wire,
         gpu_known=gpu.known,
         gpu_count=machine.count,
         gpu_memory_gib=machine.sold_memory_gib,
@@ -148,7 +150,7 @@ def _offer(  # noqa: PLR0913 - two of them are the offer's own
         cpu_arch=machine.arch,
         kind=OfferKind.LIVE,
         terms=_terms(place.region, zone, machine, spot=spot, priced_disk=disk_usd is not None),
-        **own,
+        **other_fields,
     )
 
 
@@ -161,7 +163,7 @@ def _terms(region: str, zone: str, machine: InstanceType, *, spot: bool, priced_
         gpu_fraction=machine.fraction,
         interconnect=machine.interconnect,
         multi_node=machine.multi_node,
-        note=_NOT_PROVEN if priced_disk else f"{_NOT_PROVEN}; {_NO_DISK}",
+        note=_CAPACITY_NOTE if priced_disk else f"{_CAPACITY_NOTE}; {_NO_DISK_NOTE}",
     )
 
 

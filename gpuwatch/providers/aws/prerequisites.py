@@ -17,21 +17,21 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.images import SSM, image_fault, image_of
-from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, group_lets_in, network_options, ssh_group_name
-from gpuwatch.providers.aws.offers import OfferId, read_offer_id
-from gpuwatch.providers.aws.quotas import QuotaOf, quota_of, vcpus_in_use
+from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, allows_port, network_options, ssh_group_name
+from gpuwatch.providers.aws.offers import OfferId, parse_offer_id
+from gpuwatch.providers.aws.quotas import VcpuQuota, quota_of, vcpus_in_use
 from gpuwatch.providers.toolkit.basic_launcher import not_sent
 from gpuwatch.providers.toolkit.validation import at, number, objects
 
 _SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
 _IAM_REGION: Final = "us-east-1"
-_ALLOW: Final = "allow {}, so that gpuwatch can check it"
+_ALLOW_HINT: Final = "allow {}, so that gpuwatch can check it"
 _SSH_PORT: Final = 22
-_LOOKED_AGAIN_S: Final = 60.0  # while something is missing, the daemon checks every minute
+_RECHECK_S: Final = 60.0  # while something is missing, the daemon checks every minute
 N = PrerequisiteName
 
 
-class Wanted(NamedTuple):
+class RequestedOrder(NamedTuple):
     """One order and the parts of its offer id."""
 
     order: Order
@@ -51,21 +51,21 @@ class AwsPrerequisites:
     def _network(self) -> NetworkOptions:
         return network_options(self._options)
 
-    def look(self, orders: Sequence[Order]) -> list[Prerequisite]:
+    def check(self, orders: Sequence[Order]) -> list[Prerequisite]:
         """Return what is met and what is missing. Without orders: for the regions of the searches."""
-        read = ((order, read_offer_id(order.offer_id)) for order in orders)
-        wanted = [Wanted(order, offer) for order, offer in read if offer is not None]
-        by_region: dict[str, list[Wanted]] = {} if wanted else {name: [] for name in self._account.regions}
-        for one in wanted:
+        parsed = ((order, parse_offer_id(order.offer_id)) for order in orders)
+        requested = [RequestedOrder(order, offer) for order, offer in parsed if offer is not None]
+        by_region: dict[str, list[RequestedOrder]] = {} if requested else {name: [] for name in self._account.regions}
+        for one in requested:
             by_region.setdefault(one.offer.region, []).append(one)
         found: list[Prerequisite] = []
-        for region, mine in by_region.items():
-            enabled = self._region(region, mine)
+        for region, in_region in by_region.items():
+            enabled = self._region(region, in_region)
             found.append(enabled)
             if enabled.met is not False:
-                found += self._in_region(region, mine)
-        if any(one.offer.spot for one in wanted):
-            found.append(self._spot_role([one for one in wanted if one.offer.spot]))
+                found += self._in_region(region, in_region)
+        if any(one.offer.spot for one in requested):
+            found.append(self._spot_role([one for one in requested if one.offer.spot]))
         self._network_by_place |= {one.place: one for one in found if one.name is N.NETWORK and one.met is not None}
         return found
 
@@ -78,170 +78,179 @@ class AwsPrerequisites:
         for place, scope in ((offer.region, RefusalScope.REGION_FAMILY), (offer.zone, RefusalScope.ZONE)):
             found = self._network_by_place.get(place)
             if found is not None and found.met is False:
-                raise not_sent("aws", f"{place}: {found.text}: {found.mend}", scope, _LOOKED_AGAIN_S)
+                raise not_sent("aws", f"{place}: {found.text}: {found.mend}", scope, _RECHECK_S)
 
-    def _in_region(self, region: str, wanted: Sequence[Wanted]) -> Iterator[Prerequisite]:
-        yield self._login(region, wanted)
-        yield self._group(region, wanted)
-        for zone in dict.fromkeys(one.offer.zone for one in wanted):
-            yield self._subnet(region, zone, [one for one in wanted if one.offer.zone == zone])
-        for type_ in dict.fromkeys(one.offer.type for one in wanted):
-            yield self._image(region, type_, [one for one in wanted if one.offer.type == type_])
-        quotas: dict[QuotaOf, list[Wanted]] = {}
-        for one in wanted:
+    def _in_region(self, region: str, requested: Sequence[RequestedOrder]) -> Iterator[Prerequisite]:
+        yield self._key_pair(region, requested)
+        yield self._security_group(region, requested)
+        for zone in dict.fromkeys(one.offer.zone for one in requested):
+            yield self._subnet(region, zone, [one for one in requested if one.offer.zone == zone])
+        for type_ in dict.fromkeys(one.offer.type for one in requested):
+            yield self._image(region, type_, [one for one in requested if one.offer.type == type_])
+        quotas: dict[VcpuQuota, list[RequestedOrder]] = {}
+        for one in requested:
             quotas.setdefault(quota_of(one.offer), []).append(one)
-        for quota, mine in quotas.items():
-            yield self._quota(region, quota, mine)
+        for quota, counted in quotas.items():
+            yield self._quota(region, quota, counted)
 
     # --- one check each -----------------------------------------------------------------------------------------------
-    def _region(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
-        def look() -> Prerequisite:
+    def _region(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        def check() -> Prerequisite:
             filters = [{"Name": "region-name", "Values": [region]}]
             first = self._account.regions[0]
-            answer = self._account.ask("ec2", first, "describe_regions", AllRegions=True, Filters=filters)
+            answer = self._account.call("ec2", first, "describe_regions", AllRegions=True, Filters=filters)
             states = {row.get("RegionName"): row.get("OptInStatus") for row in objects(answer.get("Regions"))}
             if states.get(region) == "not-opted-in" or region not in states:
                 mend = f"enable {region} in the account settings of AWS, or remove it from options.regions"
-                return _missing(N.REGION, region, wanted, f"{region} is not enabled for this account", mend)
-            return _met(N.REGION, region, wanted, "enabled")
+                return _missing(N.REGION, region, requested, f"{region} is not enabled for this account", mend)
+            return _met(N.REGION, region, requested, "enabled")
 
-        return _answered(look, N.REGION, region, wanted, "ec2:DescribeRegions")
+        return _run_check(check, N.REGION, region, requested, "ec2:DescribeRegions")
 
-    def _login(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
+    def _key_pair(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
         key_name = self._options.get("key_name")
 
-        def look() -> Prerequisite:
+        def check() -> Prerequisite:
             filters = [{"Name": "key-name", "Values": [key_name]}]
-            answer = self._account.ask("ec2", region, "describe_key_pairs", Filters=filters)
+            answer = self._account.call("ec2", region, "describe_key_pairs", Filters=filters)
             if objects(answer.get("KeyPairs")):
-                return _met(N.KEY_PAIR, region, wanted, f"key pair {key_name!r}")
+                return _met(N.KEY_PAIR, region, requested, f"key pair {key_name!r}")
             mend = f"import it there (aws ec2 import-key-pair --region {region}), or set another options.key_name"
-            return _missing(N.KEY_PAIR, region, wanted, f"there is no key pair {key_name!r} in {region}", mend)
+            return _missing(N.KEY_PAIR, region, requested, f"there is no key pair {key_name!r} in {region}", mend)
 
         if key_name:
-            return _answered(look, N.KEY_PAIR, region, wanted, "ec2:DescribeKeyPairs")
+            return _run_check(check, N.KEY_PAIR, region, requested, "ec2:DescribeKeyPairs")
         if self._options.get("instance_profile"):
-            return _met(N.KEY_PAIR, region, wanted, "no key pair; login by Session Manager, if the profile allows it")
-        if wanted and all(one.order.onstart for one in wanted):
-            return _met(N.KEY_PAIR, region, wanted, "no key pair: nobody can log in, and onstart must do the work")
+            return _met(
+                N.KEY_PAIR, region, requested, "no key pair; login by Session Manager, if the profile allows it"
+            )
+        if requested and all(one.order.onstart for one in requested):
+            return _met(N.KEY_PAIR, region, requested, "no key pair: nobody can log in, and onstart must do the work")
         mend = "set options.key_name, or options.instance_profile for Session Manager (SSM)"
         return _missing(N.KEY_PAIR, "", (), "no key pair and no instance profile: nobody could log in", mend)
 
-    def _group(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
+    def _security_group(self, region: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
         if not self._options.get("key_name"):
-            return _met(N.NETWORK, region, wanted, "SSH is not used: no key pair is set")
+            return _met(N.NETWORK, region, requested, "SSH is not used: no key pair is set")
         if self._network.ssh_from and region not in self._network.groups:
             text = f"gpuwatch creates the security group {ssh_group_name()} for the first launch and deletes it later"
-            return _met(N.NETWORK, region, wanted, text)
+            return _met(N.NETWORK, region, requested, text)
         ids = self._network.groups.get(region, ())
 
-        def look() -> Prerequisite:
+        def check() -> Prerequisite:
             named = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
             rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=named)
             groups = objects(rows)
             known = {row.get("GroupId") for row in groups}
-            lacking = [one for one in ids if one not in known]
-            if lacking:
-                text, mend = f"there is no security group {lacking[0]} in {region}", "fix options.security_groups"
-                return _missing(N.NETWORK, region, wanted, text, mend)
-            if any(group_lets_in(row, _SSH_PORT) for row in groups):
-                return _met(N.NETWORK, region, wanted, "a security group allows SSH")
-            what = "the security groups allow" if ids else "the default security group allows"
+            missing_ids = [one for one in ids if one not in known]
+            if missing_ids:
+                text, mend = f"there is no security group {missing_ids[0]} in {region}", "fix options.security_groups"
+                return _missing(N.NETWORK, region, requested, text, mend)
+            if any(allows_port(row, _SSH_PORT) for row in groups):
+                return _met(N.NETWORK, region, requested, "a security group allows SSH")
+            subject = "the security groups allow" if ids else "the default security group allows"
             mend = 'set options.ssh_from = "YOUR.ADDRESS/32" (gpuwatch creates a group), or options.security_groups'
-            return _missing(N.NETWORK, region, wanted, f"{what} no SSH access (port 22)", mend)
+            return _missing(N.NETWORK, region, requested, f"{subject} no SSH access (port 22)", mend)
 
-        return _answered(look, N.NETWORK, region, wanted, "ec2:DescribeSecurityGroups")
+        return _run_check(check, N.NETWORK, region, requested, "ec2:DescribeSecurityGroups")
 
-    def _subnet(self, region: str, zone: str, wanted: Sequence[Wanted]) -> Prerequisite:
-        own = self._network.subnets.get(zone)
+    def _subnet(self, region: str, zone: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        subnet = self._network.subnets.get(zone)
         public = self._network.public_ip
 
-        def look() -> Prerequisite:
-            rows = _subnets(self._account, own, zone, region)
-            if not rows and own:
+        def check() -> Prerequisite:
+            rows = _subnets(self._account, subnet, zone, region)
+            if not rows and subnet:
                 mend = "fix options.subnets"
-                return _missing(N.NETWORK, zone, wanted, f"there is no subnet {own} in {zone}", mend)
+                return _missing(N.NETWORK, zone, requested, f"there is no subnet {subnet} in {zone}", mend)
             if not rows:
-                own_one = f'options.subnets = ["{zone}=subnet-…"]'
-                mend = f"aws ec2 create-default-subnet --availability-zone {zone}, or {own_one}"
-                return _missing(N.NETWORK, zone, wanted, f"there is no default subnet in {zone}", mend)
-            gives = public if public is not None else rows[0].get("MapPublicIpOnLaunch") is True
-            if not gives and self._options.get("key_name"):
+                setting = f'options.subnets = ["{zone}=subnet-…"]'
+                mend = f"aws ec2 create-default-subnet --availability-zone {zone}, or {setting}"
+                return _missing(N.NETWORK, zone, requested, f"there is no default subnet in {zone}", mend)
+            has_public_ip = public if public is not None else rows[0].get("MapPublicIpOnLaunch") is True
+            if not has_public_ip and self._options.get("key_name"):
                 mend = 'set options.public_ip = "yes", or use a subnet that gives public addresses'
                 text = f"machines in {rows[0].get('SubnetId')} get no public address: SSH is not reachable from outside"
-                return _missing(N.NETWORK, zone, wanted, text, mend)
-            return _met(N.NETWORK, zone, wanted, f"subnet {rows[0].get('SubnetId')}")
+                return _missing(N.NETWORK, zone, requested, text, mend)
+            return _met(N.NETWORK, zone, requested, f"subnet {rows[0].get('SubnetId')}")
 
-        return _answered(look, N.NETWORK, zone, wanted, "ec2:DescribeSubnets")
+        return _run_check(check, N.NETWORK, zone, requested, "ec2:DescribeSubnets")
 
-    def _image(self, region: str, type_: str, wanted: Sequence[Wanted]) -> Prerequisite:
+    def _image(self, region: str, type_: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
         image, place = image_of(self._options, type_), f"{region} {type_.partition('.')[0]}"
         fault = image_fault(self._options, type_)
         if fault is not None:
-            return _missing(N.IMAGE, place, wanted, *fault)
+            return _missing(N.IMAGE, place, requested, *fault)
 
         def by_name() -> Prerequisite:
             name = image.removeprefix(SSM)
-            answer = self._account.ask("ssm", region, "get_parameters", Names=[name])
+            answer = self._account.call("ssm", region, "get_parameters", Names=[name])
             if objects(answer.get("Parameters")):
-                return _met(N.IMAGE, place, wanted, "the image parameter exists")
-            return _missing(N.IMAGE, place, wanted, f"{region} has no image parameter {name}", "fix options.image")
+                return _met(N.IMAGE, place, requested, "the image parameter exists")
+            return _missing(N.IMAGE, place, requested, f"{region} has no image parameter {name}", "fix options.image")
 
         def by_id() -> Prerequisite:
             filters = [{"Name": "image-id", "Values": [image]}]
-            rows = objects(self._account.ask("ec2", region, "describe_images", Filters=filters).get("Images"))
+            rows = objects(self._account.call("ec2", region, "describe_images", Filters=filters).get("Images"))
             if rows:
-                return _met(N.IMAGE, place, wanted, f"image {image}")
+                return _met(N.IMAGE, place, requested, f"image {image}")
             mend = f'image ids differ by region: set options.images = ["{type_.partition(".")[0]}=ami-…"]'
-            return _missing(N.IMAGE, place, wanted, f"there is no image {image} in {region}", mend)
+            return _missing(N.IMAGE, place, requested, f"there is no image {image} in {region}", mend)
 
         if image.startswith(SSM):
-            return _answered(by_name, N.IMAGE, place, wanted, "ssm:GetParameters")
-        return _answered(by_id, N.IMAGE, place, wanted, "ec2:DescribeImages")
+            return _run_check(by_name, N.IMAGE, place, requested, "ssm:GetParameters")
+        return _run_check(by_id, N.IMAGE, place, requested, "ec2:DescribeImages")
 
-    def _quota(self, region: str, quota: QuotaOf, wanted: Sequence[Wanted]) -> Prerequisite:
+    def _quota(self, region: str, quota: VcpuQuota, requested: Sequence[RequestedOrder]) -> Prerequisite:
         place = f"{region} {quota.title}"
 
-        def look() -> Prerequisite:
+        def check() -> Prerequisite:
             if quota.code is None:
                 return Prerequisite(
                     name=N.QUOTA, met=None, text="AWS does not document which quota applies", place=place,
-                    offer_ids=_ids(wanted),
+                    offer_ids=_ids(requested),
                 )  # fmt: skip
-            answer = self._account.ask(
+            answer = self._account.call(
                 "service-quotas", region, "get_service_quota", ServiceCode="ec2", QuotaCode=quota.code
             )
             limit = number(at(answer, "Quota", "Value"), 0.0, 1e9)
             if limit is None:
                 raise PayloadChanged(f"aws: {region}: the answer has no quota {quota.code}")
-            need, used = self._vcpus(region, wanted), self._used(region, quota) if limit > 0 else 0.0
-            known = f"{limit:.0f} vCPUs, {used:.0f} in use, {need:.0f} needed" if need else f"{limit:.0f} vCPUs"
-            if limit == 0 or limit - used < (need or 1.0):
+            needed_vcpus, used_vcpus = (
+                self._vcpus(region, requested),
+                self._vcpus_in_use(region, quota) if limit > 0 else 0.0,
+            )
+            known = (
+                f"{limit:.0f} vCPUs, {used_vcpus:.0f} in use, {needed_vcpus:.0f} needed"
+                if needed_vcpus
+                else f"{limit:.0f} vCPUs"
+            )
+            if limit == 0 or limit - used_vcpus < (needed_vcpus or 1.0):
                 mend = f"request a higher EC2 quota {quota.code} in {region} (Service Quotas); it takes hours to days"
-                return _missing(N.QUOTA, place, wanted, f"the quota is too low: {known}", mend)
-            return _met(N.QUOTA, place, wanted, known)
+                return _missing(N.QUOTA, place, requested, f"the quota is too low: {known}", mend)
+            return _met(N.QUOTA, place, requested, known)
 
-        return _answered(look, N.QUOTA, place, wanted, "servicequotas:GetServiceQuota")
+        return _run_check(check, N.QUOTA, place, requested, "servicequotas:GetServiceQuota")
 
-    def _vcpus(self, region: str, wanted: Sequence[Wanted]) -> float:
+    def _vcpus(self, region: str, requested: Sequence[RequestedOrder]) -> float:
         """Return the vCPUs of the smallest machine that is wanted; 0: unknown."""
         prices = self._catalog.prices(region).types
-        sizes = [size for one in wanted if (price := prices.get(one.offer.type)) and (size := price.vcpu)]
+        sizes = [size for one in requested if (price := prices.get(one.offer.type)) and (size := price.vcpu)]
         return min(sizes, default=0.0)
 
-    def _used(self, region: str, quota: QuotaOf) -> float:
+    def _vcpus_in_use(self, region: str, quota: VcpuQuota) -> float:
         rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
         return vcpus_in_use(rows, quota)
 
-    def _spot_role(self, wanted: Sequence[Wanted]) -> Prerequisite:
-        def look() -> Prerequisite:
-            answer = self._account.ask("iam", _IAM_REGION, "list_roles", PathPrefix=_SPOT_ROLE)
+    def _spot_role(self, requested: Sequence[RequestedOrder]) -> Prerequisite:
+        def check() -> Prerequisite:
+            answer = self._account.call("iam", _IAM_REGION, "list_roles", PathPrefix=_SPOT_ROLE)
             if objects(answer.get("Roles")):
-                return _met(N.TERMS, "spot", wanted, "the service-linked role of spot exists")
+                return _met(N.TERMS, "spot", requested, "the service-linked role of spot exists")
             mend = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-            return _missing(N.TERMS, "spot", wanted, "the account has no service-linked role for spot yet", mend)
+            return _missing(N.TERMS, "spot", requested, "the account has no service-linked role for spot yet", mend)
 
-        return _answered(look, N.TERMS, "spot", wanted, "iam:ListRoles")
+        return _run_check(check, N.TERMS, "spot", requested, "iam:ListRoles")
 
 
 def require_public_address(account: AwsClient, options: Mapping[str, Option], zone: str, region: str) -> None:
@@ -251,14 +260,16 @@ def require_public_address(account: AwsClient, options: Mapping[str, Option], zo
         OrderRefused: nothing was sent.
     """
     network = network_options(options)
-    gives = network.public_ip
-    if gives is None:
+    has_public_ip = network.public_ip
+    if has_public_ip is None:
         try:
             rows = _subnets(account, network.subnets.get(zone), zone, region)
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
-        gives = not rows or rows[0].get("MapPublicIpOnLaunch") is True  # EC2 itself refuses an order without a subnet
-    if not gives:
+        has_public_ip = (
+            not rows or rows[0].get("MapPublicIpOnLaunch") is True
+        )  # EC2 itself refuses an order without a subnet
+    if not has_public_ip:
         raise OrderRefused(
             f"aws: nothing was sent: a job logs in by SSH, but machines in {zone} get no public address; set"
             ' options.public_ip = "yes", or use a subnet with public addresses',
@@ -266,33 +277,41 @@ def require_public_address(account: AwsClient, options: Mapping[str, Option], zo
         )
 
 
-def _subnets(account: AwsClient, own: str | None, zone: str, region: str) -> list[Mapping[str, Any]]:
+def _subnets(account: AwsClient, subnet: str | None, zone: str, region: str) -> list[Mapping[str, Any]]:
     """Return the owner's subnet in a zone, else its default one. Raises ProviderError."""
-    wish = {"Name": "subnet-id", "Values": [own]} if own else {"Name": "default-for-az", "Values": ["true"]}
-    filters = [wish, {"Name": "availability-zone", "Values": [zone]}]
+    subnet_filter = (
+        {"Name": "subnet-id", "Values": [subnet]} if subnet else {"Name": "default-for-az", "Values": ["true"]}
+    )
+    filters = [subnet_filter, {"Name": "availability-zone", "Values": [zone]}]
     return objects(account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
 
 
-def _answered(
-    look: Callable[[], Prerequisite], name: PrerequisiteName, place: str, wanted: Sequence[Wanted], right: str
+def _run_check(
+    check: Callable[[], Prerequisite],
+    name: PrerequisiteName,
+    place: str,
+    requested: Sequence[RequestedOrder],
+    permission: str,
 ) -> Prerequisite:
     """Return the result of a check; an error of the provider makes it unknown."""
-    unknown = partial(Prerequisite, name=name, met=None, place=place, offer_ids=_ids(wanted))
+    unknown = partial(Prerequisite, name=name, met=None, place=place, offer_ids=_ids(requested))
     try:
-        return look()
+        return check()
     except KeyRejected as error:
-        return unknown(text=str(error), mend=_ALLOW.format(right))
+        return unknown(text=str(error), mend=_ALLOW_HINT.format(permission))
     except ProviderError as error:
         return unknown(text=str(error))
 
 
-def _met(name: PrerequisiteName, place: str, wanted: Sequence[Wanted], text: str) -> Prerequisite:
-    return Prerequisite(name=name, met=True, text=text, place=place, offer_ids=_ids(wanted))
+def _met(name: PrerequisiteName, place: str, requested: Sequence[RequestedOrder], text: str) -> Prerequisite:
+    return Prerequisite(name=name, met=True, text=text, place=place, offer_ids=_ids(requested))
 
 
-def _missing(name: PrerequisiteName, place: str, wanted: Sequence[Wanted], text: str, mend: str) -> Prerequisite:
-    return Prerequisite(name=name, met=False, text=text, mend=mend, place=place, offer_ids=_ids(wanted))
+def _missing(
+    name: PrerequisiteName, place: str, requested: Sequence[RequestedOrder], text: str, mend: str
+) -> Prerequisite:
+    return Prerequisite(name=name, met=False, text=text, mend=mend, place=place, offer_ids=_ids(requested))
 
 
-def _ids(wanted: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(one.order.offer_id for one in wanted)
+def _ids(requested: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(one.order.offer_id for one in requested)

@@ -17,10 +17,10 @@ _MACHINE: Final = {
     "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
 }  # fmt: skip
 _ON_DEMAND: Final = "OnDemand"
-_PLACEHOLDER: Final = 0.2  # fraction of the median over the regions
-_LEAST_REGIONS: Final = 3  # fewer have no useful median
-_LEAP: Final = 3.0  # factor of a price change since hours ago
-_MOST_DISK_USD: Final = 10.0  # per gigabyte and month
+_PLACEHOLDER_SHARE: Final = 0.2  # fraction of the median over the regions
+_MIN_REGIONS: Final = 3  # fewer have no useful median
+_MAX_JUMP: Final = 3.0  # factor of a price change since hours ago
+_MAX_DISK_USD: Final = 10.0  # per gigabyte and month
 
 
 class ListPrice(msgspec.Struct, frozen=True):
@@ -55,15 +55,15 @@ class SpotPrice(msgspec.Struct, frozen=True):
 
 def machine_filters(region: str, types: Iterable[str]) -> list[dict[str, str]]:
     """Return filters for `GetProducts`: plain Linux machines on shared hardware, of these types."""
-    exact = _MACHINE | {"regionCode": region, "marketoption": _ON_DEMAND}
-    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in exact.items()]
+    fields = _MACHINE | {"regionCode": region, "marketoption": _ON_DEMAND}
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in fields.items()]
     return [*filters, {"Type": "ANY_OF", "Field": "instanceType", "Value": ",".join(types)}]
 
 
 def disk_filters(region: str) -> list[dict[str, str]]:
     """Return filters for `GetProducts`: gp3 volumes, the type of root disks."""
-    exact = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
-    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in exact.items()]
+    fields = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
+    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in fields.items()]
 
 
 def parse_machines(products: Iterable[object], region: str) -> PriceList:
@@ -73,9 +73,9 @@ def parse_machines(products: Iterable[object], region: str) -> PriceList:
     there are two prices for one type, neither is used.
     """
     found = PriceList(types={}, skipped={})
-    twice = set()
+    contradictory = set()
     for product in products:
-        value = _decoded(product)
+        value = _decode(product)
         attributes = at(value, "product", "attributes")
         if not isinstance(attributes, dict):
             _skip(found, "a list price that is not understood")
@@ -88,9 +88,9 @@ def parse_machines(products: Iterable[object], region: str) -> PriceList:
             _skip(found, "a list price without a price")
             continue
         if name in found.types and found.types[name].usd_hour != usd:
-            twice.add(name)
+            contradictory.add(name)
         found.types[name] = ListPrice(usd, number(attributes.get("vcpu"), 1.0, 1e5), ram_gib(attributes.get("memory")))
-    for name in twice:
+    for name in contradictory:
         del found.types[name]
         _skip(found, "several list prices for one instance type")
     return found
@@ -100,32 +100,34 @@ def parse_disk(products: Iterable[object], region: str) -> float | None:
     """Return US dollars per GB and month of a gp3 volume; None: missing, or contradictory."""
     prices = set()
     for product in products:
-        value = _decoded(product)
+        value = _decode(product)
         attributes = at(value, "product", "attributes")
         if at(attributes, "regionCode") == region and at(attributes, "volumeApiName") == "gp3":
-            prices.add(number(_price(value, "GB-Mo"), 0.0, _MOST_DISK_USD))
+            prices.add(number(_price(value, "GB-Mo"), 0.0, _MAX_DISK_USD))
     prices.discard(None)
     return prices.pop() if len(prices) == 1 else None
 
 
-def without_placeholders(lists: Mapping[str, PriceList]) -> None:
+def drop_placeholders(lists: Mapping[str, PriceList]) -> None:
     """Drop prices below a fifth of the median of the same type over the regions, and count them."""
     by_type: dict[str, list[float]] = {}
     for one in lists.values():
         for name, price in one.types.items():
             by_type.setdefault(name, []).append(price.usd_hour)
-    least = {name: median(prices) * _PLACEHOLDER for name, prices in by_type.items() if len(prices) >= _LEAST_REGIONS}
+    floors = {
+        name: median(prices) * _PLACEHOLDER_SHARE for name, prices in by_type.items() if len(prices) >= _MIN_REGIONS
+    }
     for one in lists.values():
-        for name in [name for name, price in one.types.items() if price.usd_hour < least.get(name, 0.0)]:
+        for name in [name for name, price in one.types.items() if price.usd_hour < floors.get(name, 0.0)]:
             del one.types[name]
             _skip(one, "a list price far under that of other regions")
 
 
-def without_leaps(new: PriceList, before: PriceList | None) -> None:
+def drop_price_jumps(new: PriceList, previous: PriceList | None) -> None:
     """Drop prices that changed threefold since the last list, and count them: they are used when they come again."""
-    for name, old in (before.types if before is not None else {}).items():
+    for name, old in (previous.types if previous is not None else {}).items():
         price = new.types.get(name)
-        if price is not None and not 1 / _LEAP <= price.usd_hour / old.usd_hour <= _LEAP:
+        if price is not None and not 1 / _MAX_JUMP <= price.usd_hour / old.usd_hour <= _MAX_JUMP:
             del new.types[name]
             _skip(new, "a list price that changed threefold at once")
 
@@ -174,7 +176,7 @@ def _values(value: object) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else []
 
 
-def _decoded(product: object) -> object:
+def _decode(product: object) -> object:
     try:
         return msgspec.json.decode(product) if isinstance(product, str) else None
     except (*UNREADABLE, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate in the text

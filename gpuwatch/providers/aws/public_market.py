@@ -17,7 +17,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
-from gpuwatch.providers.aws.instance_types import InstanceType, is_wanted, table
+from gpuwatch.providers.aws.instance_types import InstanceType, matches_query, table
 from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer
 from gpuwatch.providers.aws.prices import ListPrice, ram_gib
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
@@ -43,7 +43,7 @@ _LOCATIONS: Final = {
     "ap-southeast-3": "Asia Pacific (Jakarta)", "ap-east-1": "Asia Pacific (Hong Kong)",
 }  # fmt: skip
 # Old names of some regions on the page of spot prices, without numbers.
-_OLD_NAMES: Final = {
+_LEGACY_REGION_NAMES: Final = {
     "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
     "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
 }  # fmt: skip
@@ -57,7 +57,7 @@ class PublicMarket:
     name = "aws"
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
-        self._rest = ApiClient(settings, tools, headers={})  # sends no key
+        self._client = ApiClient(settings, tools, headers={})  # sends no key
         self._spot_url = ("" if not own_endpoints else _SPOT_HOST) + "/spot.json"
         self._on_demand_url = ("" if not own_endpoints else _ON_DEMAND_HOST) + _ON_DEMAND
         regions = settings.options.get("regions")
@@ -72,7 +72,7 @@ class PublicMarket:
         Raises:
             ProviderError: none is available.
         """
-        began, observed_at = self._tools.monotonic(), self._tools.now()
+        started_s, observed_at = self._tools.monotonic(), self._tools.now()
         result = ParseResult(searches=0)
         errors: list[ProviderError] = []
         for region in self._regions:
@@ -88,24 +88,24 @@ class PublicMarket:
             result.offers += offers_of(prices, region, query, observed_at)
         if errors and len(errors) == result.searches:
             raise errors[0]
-        elapsed_s = self._tools.monotonic() - began
+        elapsed_s = self._tools.monotonic() - started_s
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _prices(self, region: str, spot: bool) -> Prices:
-        found = self._spot.get(self._all_spot).get(region) if spot else self._of_page(region)
+        found = self._spot.get(self._fetch_spot_prices).get(region) if spot else self._on_demand_prices(region)
         if not found:
             raise PayloadChanged(f"aws: {region}: its price page lists no GPU machine")
         return found
 
-    def _all_spot(self) -> dict[str, Prices]:
-        return parse_spot_page(self._rest.get(self._spot_url))
+    def _fetch_spot_prices(self) -> dict[str, Prices]:
+        return parse_spot_page(self._client.get(self._spot_url))
 
-    def _of_page(self, region: str) -> Prices:
+    def _on_demand_prices(self, region: str) -> Prices:
         location = _LOCATIONS.get(region)
         if location is None:
             raise PayloadChanged(f"aws: {region}: the name of this region on its price page is unknown")
         url = self._on_demand_url.format(quote(location))
-        return self._on_demand.get(lambda: parse_on_demand_page(self._rest.get(url), location), region)
+        return self._on_demand.get(lambda: parse_on_demand_page(self._client.get(url), location), region)
 
 
 def parse_spot_page(value: object) -> dict[str, Prices]:
@@ -116,7 +116,7 @@ def parse_spot_page(value: object) -> dict[str, Prices]:
     found: dict[str, Prices] = {}
     for region in objects(regions):
         name = word(region.get("region"), 40) or ""
-        found[_OLD_NAMES.get(name, name)] = dict(_spot_rows(region))
+        found[_LEGACY_REGION_NAMES.get(name, name)] = dict(_spot_rows(region))
     return found
 
 
@@ -136,8 +136,8 @@ def parse_on_demand_page(value: object, location: str) -> Prices:
 def offers_of(prices: Mapping[str, ListPrice], region: str, query: Query, observed_at: datetime) -> list[Offer]:
     """Build one offer per type: the zone is unknown."""
     place = RegionZones(region, {region: region}, observed_at)
-    wanted = ((table()[name], price) for name, price in prices.items() if name in table())
-    return [_offer(place, one, price, query.spot) for one, price in wanted if is_wanted(one, query)]
+    matching = ((table()[name], price) for name, price in prices.items() if name in table())
+    return [_offer(place, one, price, query.spot) for one, price in matching if matches_query(one, query)]
 
 
 def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bool) -> Offer:

@@ -15,10 +15,10 @@ from gpuwatch.providers.toolkit.validation import at, number, objects
 
 _G_ON_DEMAND, _P_ON_DEMAND = "L-DB2E81BA", "L-417A185B"
 _G_SPOT, _P2_TO_P4_SPOT, _P5_SPOT = "L-3819A6DF", "L-7212CCBC", "L-C4BD4855"
-_ALIVE: Final = frozenset({"pending", "running"})
+_COUNTED_STATES: Final = frozenset({"pending", "running"})
 
 
-class QuotaOf(NamedTuple):
+class VcpuQuota(NamedTuple):
     """One quota. `code` None: unknown."""
 
     title: str
@@ -27,31 +27,31 @@ class QuotaOf(NamedTuple):
     spot: bool
 
 
-_ALL: Final = (
-    QuotaOf("G and VT on demand", _G_ON_DEMAND, r"(g|gr|vt)\d", spot=False),
-    QuotaOf("P on demand", _P_ON_DEMAND, r"p\d", spot=False),
-    QuotaOf("G and VT as spot", _G_SPOT, r"(g|gr|vt)\d", spot=True),
-    QuotaOf("P2 to P4 as spot", _P2_TO_P4_SPOT, r"p[234]", spot=True),
-    QuotaOf("P5 as spot", _P5_SPOT, r"p5", spot=True),
+_QUOTAS: Final = (
+    VcpuQuota("G and VT on demand", _G_ON_DEMAND, r"(g|gr|vt)\d", spot=False),
+    VcpuQuota("P on demand", _P_ON_DEMAND, r"p\d", spot=False),
+    VcpuQuota("G and VT as spot", _G_SPOT, r"(g|gr|vt)\d", spot=True),
+    VcpuQuota("P2 to P4 as spot", _P2_TO_P4_SPOT, r"p[234]", spot=True),
+    VcpuQuota("P5 as spot", _P5_SPOT, r"p5", spot=True),
 )
 
 
-def quota_of(offer: OfferId) -> QuotaOf:
+def quota_of(offer: OfferId) -> VcpuQuota:
     """Return the quota that an offer counts against."""
-    for one in _ALL:
+    for one in _QUOTAS:
         if one.spot is offer.spot and re.match(one.families, offer.type):
             return one
     family = offer.type.partition(".")[0]
-    return QuotaOf(f"{family} {'as spot' if offer.spot else 'on demand'}", None, re.escape(family), offer.spot)
+    return VcpuQuota(f"{family} {'as spot' if offer.spot else 'on demand'}", None, re.escape(family), offer.spot)
 
 
-def vcpus_in_use(reservations: Iterable[object], quota: QuotaOf) -> float:
+def vcpus_in_use(reservations: Iterable[object], quota: VcpuQuota) -> float:
     """Return the vCPUs of running instances that count against a quota, from `DescribeInstances`."""
     used = 0.0
     for one in objects(list(reservations)):
         for row in objects(one.get("Instances")):
             is_spot = row.get("InstanceLifecycle") == "spot"
-            if at(row, "State", "Name") not in _ALIVE or is_spot is not quota.spot:
+            if at(row, "State", "Name") not in _COUNTED_STATES or is_spot is not quota.spot:
                 continue
             if re.match(quota.families, str(row.get("InstanceType"))):
                 cores = number(at(row, "CpuOptions", "CoreCount"), 1.0, 1e5) or 0.0

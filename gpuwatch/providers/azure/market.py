@@ -27,13 +27,13 @@ class AzureMarket:
 
     def __init__(self, settings: ProviderSettings, tools: Tools, name: str) -> None:
         self.name = name
-        self._rest = ApiClient(settings, tools, headers={})
+        self._client = ApiClient(settings, tools, headers={})
         self._tools = tools
         self._home = _origin(settings.base_url)
         self._regions = _regions(settings.options.get("regions"))
         # Half a poll interval: each poll fetches again, and the watches of one poll share the result.
-        self._kept: TtlCache[_FamilyPages] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
-        self._usual = RowCountGuard()
+        self._cache: TtlCache[_FamilyPages] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
+        self._row_count_guard = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
         """Return matching prices. If a family fails, the answer is partial; if all fail, raises the first error.
@@ -41,11 +41,11 @@ class AzureMarket:
         Raises:
             ProviderError: no usable answer.
         """
-        began, now = self._tools.monotonic(), self._tools.now()
+        started_s, now = self._tools.monotonic(), self._tools.now()
         result, failed = ParseResult(searches=0), None
         for family in families_of(query.gpus):
             try:
-                walk = self._kept.get(partial(self._walk, family), family)
+                walk = self._cache.get(partial(self._walk, family), family)
             except ProviderError as error:
                 failed = failed or error
                 result.skip(f"{family}: no answer")
@@ -56,27 +56,27 @@ class AzureMarket:
             result.add(parse_prices(walk.rows, now))
             if not walk.whole:
                 result.note_missing(f"{family}: its pages break off, or show less than a third of the usual prices")
-                self._kept.invalidate(family)
+                self._cache.invalidate(family)
         if failed is not None and not result.searches:
             raise failed
-        elapsed_s = self._tools.monotonic() - began
+        elapsed_s = self._tools.monotonic() - started_s
         return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
     def _walk(self, family: str) -> _FamilyPages:
         """Return all pages of one family's prices."""
         params = {"api-version": _VERSION, "$filter": filter_of(family, self._regions)}
-        page = _page(self._rest.get(_PATH, params))
+        page = _page(self._client.get(_PATH, params))
         rows, links, whole = list(page.rows), set[str](), True
         while page.next_link is not None:
             if page.next_link in links or len(links) >= _PAGES_MAX or _origin(page.next_link) != self._home:
                 whole = False  # in a circle, endless, or at another host
                 break
             links.add(page.next_link)
-            page = _page(self._rest.get(page.next_link))
+            page = _page(self._client.get(page.next_link))
             rows += page.rows
         if not rows and not self._regions:
             raise PayloadChanged(f"azure: no prices at all for {family}")
-        return _FamilyPages(rows, whole and not self._usual.is_too_few(family, len(rows)))
+        return _FamilyPages(rows, whole and not self._row_count_guard.is_too_few(family, len(rows)))
 
 
 class _FamilyPages(NamedTuple):

@@ -50,20 +50,20 @@ class GoogleMarket:
         self.name = info.name
         self._tools = tools
         key = settings.api_key
-        self._rest = ApiClient(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
+        self._client = ApiClient(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
         self._public = ApiClient(settings, tools, headers={})
         self._weekly_url = _weekly_url(settings, info)
-        self._kept: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
+        self._cache: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._brief: TtlCache[ParseResult] = TtlCache(_BRIEF_S, tools.monotonic)  # partial results
-        self._usual = RowCountGuard()
+        self._row_count_guard = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
         """Return matching prices. Raises ProviderError: no usable answer."""
-        began, now = self._tools.monotonic(), self._tools.now()
-        result = self._brief.get(lambda: self._kept.get(self._listed if self._rest.has_key else self._computed))
+        started_s, now = self._tools.monotonic(), self._tools.now()
+        result = self._brief.get(lambda: self._cache.get(self._listed if self._client.has_key else self._computed))
         if result.partial:
-            self._kept.invalidate()
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+            self._cache.invalidate()
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - started_s)
 
     def _listed(self) -> ParseResult:
         """With a key: fetch all pages of the price list, and compute the machines from their parts."""
@@ -71,7 +71,7 @@ class GoogleMarket:
         parts: PartPrices = {}
         for _ in range(_PAGES_MAX):
             try:
-                page = self._rest.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
+                page = self._client.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
                 token = _next(page)
             except ProviderError as error:
                 if not result.searches:
@@ -96,7 +96,7 @@ class GoogleMarket:
         result.offers = offers
         if not offers:
             raise PayloadChanged(f"{self.name}: the price list has no machine with GPUs")
-        if self._usual.is_too_few("offers", len(offers)):
+        if self._row_count_guard.is_too_few("offers", len(offers)):
             result.note_missing(TOO_FEW_ROWS)
         return result
 

@@ -64,14 +64,14 @@ class GpuhuntMarket:
     name = INFO.name
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        self._rest = ApiClient(settings, tools, headers={})
+        self._client = ApiClient(settings, tools, headers={})
         self._tools = tools
         self._sellers = _texts(settings, "sellers")
         self._online = _texts(settings, "online")
         self._box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
         self._catalogs: dict[str, SellerCatalog] = {}
         self._asked: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
-        self._usual = RowCountGuard()
+        self._row_count_guard = RowCountGuard()
         self._lock = threading.Lock()  # one poll fetches; others use its result
 
     def search(self, query: Query) -> Answer:
@@ -80,7 +80,7 @@ class GpuhuntMarket:
         Raises:
             ProviderError: no usable answer.
         """
-        began = self._tools.monotonic()
+        started_s = self._tools.monotonic()
         need_library()
         result, failed, down, now = ParseResult(searches=0), None, False, self._tools.now()
         for seller in (*self._sellers, *self._online):
@@ -97,7 +97,7 @@ class GpuhuntMarket:
             result.add(found)
         if failed is not None and not result.searches:
             raise failed
-        elapsed_s = self._tools.monotonic() - began
+        elapsed_s = self._tools.monotonic() - started_s
         return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
     def _of(self, seller: str) -> ParseResult:
@@ -116,19 +116,19 @@ class GpuhuntMarket:
         Raises:
             ProviderError: no usable catalog.
         """
-        version = self._rest.request("GET", f"/{seller}/version", max_bytes=200).body.strip()
+        version = self._client.request("GET", f"/{seller}/version", max_bytes=200).body.strip()
         if not _VERSION.fullmatch(version):
             raise PayloadChanged(f"{self.name}: the catalog version of {seller} is invalid")
         named, now = version.decode("ascii"), self._tools.now()
         kept = self._catalogs.get(seller)
         if kept is None or kept.version != named:
-            archive = self._rest.request("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
+            archive = self._client.request("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
             kept = self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
         found = parse_items(kept.items, seller, *stamp(kept.version, now), now)
         found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
         if not found.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} lists no GPU")
-        if self._usual.is_too_few(seller, found.rows):
+        if self._row_count_guard.is_too_few(seller, found.rows):
             found.note_missing(f"{seller}: {TOO_FEW_ROWS}")
         return found
 

@@ -11,7 +11,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.nebius.client import LIST_PROJECTS, LIST_SUBNETS, LIST_TENANTS, PROVIDER, NebiusClient
 from gpuwatch.providers.toolkit.api_client import TtlCache
 
-_KEPT_S: Final = 600.0  # a new project or subnet is found after this time
+_TTL_S: Final = 600.0  # a new project or subnet is found after this time
 _ID: Final = re.compile(r"[a-z][a-z0-9-]{1,80}")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,30}")
 
@@ -23,13 +23,13 @@ class NebiusAccount:
         self._client = client
         self._tenant = options.get("tenant")
         self._projects, self._subnets = _by_region(options.get("projects")), _by_region(options.get("subnets"))
-        self._kept: TtlCache[object] = TtlCache(_KEPT_S, client.tools.monotonic)
+        self._cache: TtlCache[object] = TtlCache(_TTL_S, client.tools.monotonic)
 
     def tenant(self) -> str:
         """Return the tenant's id. Raises ProviderError; KeyRejected: there is none, or the settings must name one."""
         if isinstance(self._tenant, str):
             return self._tenant
-        found = self._kept.get(lambda: [_id(one.metadata.id) for one in self._client.pages(LIST_TENANTS)], "tenants")
+        found = self._cache.get(lambda: [_id(one.metadata.id) for one in self._client.pages(LIST_TENANTS)], "tenants")
         assert isinstance(found, list)
         if len(found) != 1:
             raise KeyRejected(
@@ -48,7 +48,7 @@ class NebiusAccount:
                     found.setdefault(one.spec.region, []).append((_id(one.metadata.id), str(one.metadata.name)))
             return found
 
-        kept = self._kept.get(fetch, "projects")
+        kept = self._cache.get(fetch, "projects")
         assert isinstance(kept, dict)
         return kept
 
@@ -67,7 +67,7 @@ class NebiusAccount:
                 for one in self._client.pages(LIST_SUBNETS, parent_id=project)
             ]
 
-        kept = self._kept.get(fetch, project)
+        kept = self._cache.get(fetch, project)
         assert isinstance(kept, list)
         return _only(kept, "default-subnet")
 

@@ -33,7 +33,7 @@ class OfferParts(NamedTuple):
     spot: bool
 
 
-def read_offer_id(offer_id: str) -> OfferParts | None:
+def parse_offer_id(offer_id: str) -> OfferParts | None:
     """Parse an offer id; None: it is not an id of Nebius."""
     found = _OFFER.fullmatch(offer_id)
     return None if found is None else OfferParts(found[1], found[2], found[3], found[4] is not None)

@@ -23,7 +23,7 @@ from gpuwatch.providers.nebius.client import (
     PROVIDER,
     NebiusClient,
 )
-from gpuwatch.providers.nebius.create import create_request, read_offer_id
+from gpuwatch.providers.nebius.create import create_request, parse_offer_id
 from gpuwatch.providers.nebius.market import gpu_of
 from gpuwatch.providers.nebius.prerequisites import NebiusPrerequisites
 from gpuwatch.providers.nebius.prices import NebiusPrices
@@ -60,7 +60,7 @@ class NebiusLauncher(BasicLauncher):
 
     def create(self, order: Order) -> Created:
         """Rent one instance, once: on demand, or preemptible at the current spot price. Raises OrderError."""
-        wanted = read_offer_id(order.offer_id)
+        wanted = parse_offer_id(order.offer_id)
         if wanted is None:
             raise not_sent(PROVIDER, "invalid offer id")
         try:
@@ -85,7 +85,7 @@ class NebiusLauncher(BasicLauncher):
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
-        if wanted := read_offer_id(order.offer_id):
+        if wanted := parse_offer_id(order.offer_id):
             create_request(order, wanted, "", "", self._options, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
@@ -136,7 +136,7 @@ class NebiusLauncher(BasicLauncher):
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check what the account has and lacks for these orders. Only reads; raises nothing."""
-        return self._prerequisites.look(orders)
+        return self._prerequisites.check(orders)
 
     def _region_of(self, project: str) -> str:
         for region, projects in self._account.projects().items():

@@ -68,13 +68,13 @@ class NebiusMarket:
         self._client = client
         self._account = account
         self._prices = prices
-        self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(TTL_S, client.tools.monotonic)
+        self._cache: TtlCache[tuple[ParseResult, datetime]] = TtlCache(TTL_S, client.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Return matching offers. Raises ProviderError."""
         self._client.require_key()
         began_s = self._client.tools.monotonic()
-        result, observed_at = self._kept.get(self._fetch)
+        result, observed_at = self._cache.get(self._fetch)
         elapsed_s = self._client.tools.monotonic() - began_s
         return build_answer(result, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
 

@@ -11,7 +11,7 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.nebius.account import NebiusAccount
 from gpuwatch.providers.nebius.client import LIST_ADVICE, LIST_PUBLIC_IMAGES, PROVIDER, NebiusClient
-from gpuwatch.providers.nebius.create import PUBLIC_KEY, OfferParts, read_offer_id
+from gpuwatch.providers.nebius.create import PUBLIC_KEY, OfferParts, parse_offer_id
 from gpuwatch.providers.nebius.market import read_advice
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
@@ -25,13 +25,13 @@ class NebiusPrerequisites:
         self._account = account
         self._options = options
 
-    def look(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+    def check(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Return what is met and what is missing; a failed check is unknown. Raises nothing."""
         mend = f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{PROVIDER}.options]'
         found = [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
         regions: dict[str, list[tuple[str, OfferParts]]] = {}
         for order in orders:
-            if wanted := read_offer_id(order.offer_id):
+            if wanted := parse_offer_id(order.offer_id):
                 regions.setdefault(wanted.region, []).append((order.offer_id, wanted))
         for region, wanted_there in regions.items():
             ids = tuple(offer_id for offer_id, _ in wanted_there)

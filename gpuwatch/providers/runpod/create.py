@@ -19,7 +19,7 @@ from gpuwatch.ports import Created, Order, Volume
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.runpod.catalogue import PROVIDER
-from gpuwatch.providers.runpod.offer_ids import PodPlacement, read_offer_id
+from gpuwatch.providers.runpod.offer_ids import PodPlacement, parse_offer_id
 from gpuwatch.providers.runpod.self_destruct import self_destruct_lines
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, not_sent, refuse
 from gpuwatch.providers.toolkit.validation import at
@@ -66,7 +66,7 @@ def create_body(
     Raises:
         OrderRefused: BAD_ORDER, RunPod does not support it.
     """
-    wanted = read_offer_id(order.offer_id)
+    wanted = parse_offer_id(order.offer_id)
     if wanted is None:
         raise not_sent(PROVIDER, "invalid offer id")
     _check(order, registry_id)

@@ -52,11 +52,11 @@ class RunpodMarket:
         Raises:
             ProviderError: no usable answer.
         """
-        began = self._account.tools.monotonic()
+        started_s = self._account.tools.monotonic()
         if query.spot:
             return self._nothing()
         result, observed_at = self._with_key(query) if self._account.has_key else self._without_key(query)
-        elapsed_s = self._account.tools.monotonic() - began
+        elapsed_s = self._account.tools.monotonic() - started_s
         return build_answer(result, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _disk_gb(self, query: Query) -> float:

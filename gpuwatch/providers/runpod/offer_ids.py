@@ -63,7 +63,7 @@ def is_place(text: str | None) -> bool:
 
 
 def offer_id(wanted: PodPlacement) -> str | None:
-    """Return `NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a short form that `read_offer_id` parses; None: too long."""
+    """Return `NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a short form that `parse_offer_id` parses; None: too long."""
     return _fitting(wanted, (str(wanted.count), wanted.place or ANYWHERE))
 
 
@@ -72,7 +72,7 @@ def machine_id(wanted: PodPlacement) -> str | None:
     return _fitting(wanted, (wanted.place or ANYWHERE,))
 
 
-def read_offer_id(text: str) -> PodPlacement | None:
+def parse_offer_id(text: str) -> PodPlacement | None:
     """Parse an offer id; None: it is not one."""
     parts = text.rsplit("/", 3)
     if len(parts) != 4:

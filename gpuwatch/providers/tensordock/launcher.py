@@ -49,7 +49,7 @@ class TensorDockLauncher(BasicLauncher):
     name = NAME
 
     def __init__(self, rest: ApiClient, options: Mapping[str, Option]) -> None:
-        self._rest = rest
+        self._client = rest
         self._options = options
         self._lock = threading.Lock()
         self._born_s: dict[str, float] = {}  # of machines that this process created
@@ -57,11 +57,11 @@ class TensorDockLauncher(BasicLauncher):
 
     def create(self, order: Order) -> Created:
         """Rent once. After a lost answer, the label finds the machine: it is its name. Raises OrderError."""
-        body = create_body(order, self._options, self._rest.tools.now())
-        self._rest.require_key_to_order()
-        reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
-        made = created(reply, self._rest.tools.now())
-        now_s = self._rest.tools.monotonic()
+        body = create_body(order, self._options, self._client.tools.now())
+        self._client.require_key_to_order()
+        reply = self._client.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
+        made = created(reply, self._client.tools.now())
+        now_s = self._client.tools.monotonic()
         with self._lock:
             young = {key: born_s for key, born_s in self._born_s.items() if now_s - born_s < _YOUNG_S}
             self._born_s = young | {made.instance_id: now_s}
@@ -69,7 +69,7 @@ class TensorDockLauncher(BasicLauncher):
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
-        create_body(order, self._options, self._rest.tools.now())
+        create_body(order, self._options, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
         """Return every machine of the organisation, each read separately: the list has little more than names.
@@ -77,9 +77,9 @@ class TensorDockLauncher(BasicLauncher):
         Raises:
             ProviderError: the list is incomplete.
         """
-        self._rest.require_key()
-        reply = self._rest.request("GET", _PATH, kind="list")
-        rows = {row.machine_id: row for row in rows_of(accepted(reply, self._rest.tools.now()))}
+        self._client.require_key()
+        reply = self._client.request("GET", _PATH, kind="list")
+        rows = {row.machine_id: row for row in rows_of(accepted(reply, self._client.tools.now()))}
         found = [self._instance(row) for row in rows.values() if row.word not in GONE]
         with self._lock:
             self._looks = {key: look for key, look in self._looks.items() if key in rows}
@@ -94,7 +94,7 @@ class TensorDockLauncher(BasicLauncher):
         """Return one machine; None: deleted, or TensorDock itself states that there is none. Raises ProviderError."""
         if not PLACE.fullmatch(instance_id):
             raise PayloadChanged(f"{NAME}: invalid machine id")
-        self._rest.require_key()
+        self._client.require_key()
         try:
             machine = self._machine(instance_id)
         except MachineNotFound:
@@ -110,9 +110,9 @@ class TensorDockLauncher(BasicLauncher):
         """End a machine and delete its disk, unless it is gone. Raises OrderError: not done, or outcome unknown."""
         if not PLACE.fullmatch(instance_id):
             raise not_sent(NAME, "invalid machine id")
-        self._rest.require_key_to_order()
+        self._client.require_key_to_order()
         try:
-            ended(self._rest.order("DELETE", f"{_PATH}/{instance_id}"), self._rest.tools.now())
+            ended(self._client.order("DELETE", f"{_PATH}/{instance_id}"), self._client.tools.now())
         except NoSuchMachine:
             return
 
@@ -121,19 +121,19 @@ class TensorDockLauncher(BasicLauncher):
 
     def _instance_of(self, row: MachineRow, machine: Mapping[str, Any]) -> Instance:
         born_s = self._born_s.get(row.machine_id)
-        is_young = born_s is not None and self._rest.tools.monotonic() - born_s < _YOUNG_S
+        is_young = born_s is not None and self._client.tools.monotonic() - born_s < _YOUNG_S
         return instance_of(row, machine, died_young=is_young)
 
     def _machine(self, machine_id: str) -> Mapping[str, Any]:
-        reply = self._rest.request("GET", f"{_PATH}/{machine_id}", kind="detail")
-        return machine_of(accepted(reply, self._rest.tools.now()))
+        reply = self._client.request("GET", f"{_PATH}/{machine_id}", kind="detail")
+        return machine_of(accepted(reply, self._client.tools.now()))
 
     def _looked_at(self, row: MachineRow) -> _CachedMachine:
         """Return the newest answer about a machine, or an older one if it cannot be read.
 
         If there is neither, the list is unavailable, because it would be incomplete.
         """
-        known, now_s = self._looks.get(row.machine_id), self._rest.tools.monotonic()
+        known, now_s = self._looks.get(row.machine_id), self._client.tools.monotonic()
         if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
             return known
         try:

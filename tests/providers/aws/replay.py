@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.providers.aws.client import AwsErrorAnswer
-from gpuwatch.providers.aws.create import created
+from gpuwatch.providers.aws.create import parse_created
 from gpuwatch.providers.aws.error_mapping import ordering_error, reading_error
 from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.instances import parse_instances
@@ -63,7 +63,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "get_products": _products,
     "describe_spot_price_history": _spot,
     "describe_instances": _instances,
-    "run_instances": lambda: created(_parsed("RunInstances"), HERE.region),
+    "run_instances": lambda: parse_created(_parsed("RunInstances"), HERE.region),
     "terminate_instances": _ended,
     "errors": _errors,
 }

@@ -43,8 +43,8 @@ def test_the_type_data_has_gpus_to_compare_with() -> None:
 def test_the_table_says_what_ec2_says(row: dict[str, Any]) -> None:
     reported, ours = parse_instance_type(row), table()[row["InstanceType"]]
     assert reported is not None
-    assert (reported.wire, reported.count, reported.memory_mib, reported.fraction, reported.arch) == (
-        ours.wire, ours.count, ours.memory_mib, ours.fraction, ours.arch,
+    assert (reported.gpu_wire, reported.count, reported.memory_mib, reported.fraction, reported.arch) == (
+        ours.gpu_wire, ours.count, ours.memory_mib, ours.fraction, ours.arch,
     )  # fmt: skip
 
 

@@ -13,12 +13,12 @@ from gpuwatch.providers.aws.prices import (
     PriceList,
     SpotKey,
     disk_filters,
+    drop_placeholders,
+    drop_price_jumps,
     machine_filters,
     parse_disk,
     parse_machines,
     parse_spot,
-    without_leaps,
-    without_placeholders,
 )
 
 HERE = "us-east-1"
@@ -90,7 +90,7 @@ def test_the_same_price_twice_is_one_price() -> None:
 def test_a_price_far_under_that_of_other_regions_is_a_placeholder() -> None:
     prices = {"a": 10.0, "b": 11.0, "c": 1.9, "d": 10.0}
     lists = {region: PriceList(types={"p5": ListPrice(usd), "g5": ListPrice(1.0)}) for region, usd in prices.items()}
-    without_placeholders(lists)
+    drop_placeholders(lists)
     assert [region for region, one in lists.items() if "p5" in one.types] == ["a", "b", "d"]
     assert lists["c"].skipped == {"a list price far under that of other regions": 1}
     assert all("g5" in one.types for one in lists.values())
@@ -98,7 +98,7 @@ def test_a_price_far_under_that_of_other_regions_is_a_placeholder() -> None:
 
 def test_two_regions_are_no_median() -> None:
     lists = {"a": PriceList(types={"p5": ListPrice(10.0)}), "b": PriceList(types={"p5": ListPrice(1.0)})}
-    without_placeholders(lists)
+    drop_placeholders(lists)
     assert all("p5" in one.types for one in lists.values())
 
 
@@ -106,13 +106,13 @@ def test_a_price_that_changes_threefold_is_believed_at_the_second_sight() -> Non
     before = PriceList(types={"p5": ListPrice(10.0), "g5": ListPrice(1.0), "g6": ListPrice(1.0), "p4": ListPrice(9.0)})
     leapt = {"p5": ListPrice(31.0), "g5": ListPrice(0.33), "g6": ListPrice(2.9), "g7": ListPrice(5.0)}
     first = PriceList(types=dict(leapt))
-    without_leaps(first, before)
+    drop_price_jumps(first, before)
     assert set(first.types) == {"g6", "g7"}
     assert first.skipped == {"a list price that changed threefold at once": 2}
     second = PriceList(types=dict(leapt))
-    without_leaps(second, first)
+    drop_price_jumps(second, first)
     assert second.types == leapt
-    without_leaps(second, None)
+    drop_price_jumps(second, None)
     assert second.types == leapt
 
 

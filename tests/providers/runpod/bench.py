@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.providers.runpod.offer_ids import read_offer_id
+from gpuwatch.providers.runpod.offer_ids import parse_offer_id
 from gpuwatch.testing.bench import Bench
 from tests.clouds.runpod import RunPod
 from tests.clouds.runpod_quota import Quotas
@@ -11,7 +11,7 @@ PLENTY = Quotas(100_000, 1_000_000, 10_000_000)
 
 
 def _sell_out(place: RunPod, offer_id: str) -> None:
-    wanted = read_offer_id(offer_id)
+    wanted = parse_offer_id(offer_id)
     assert wanted is not None
     place.sell_out(wanted.gpu_id, wanted.cloud, wanted.place)
 

@@ -20,7 +20,7 @@ from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
 from gpuwatch.ports import Completeness, ProviderSettings, Query
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
-from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, read_offer_id
+from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, parse_offer_id
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.clouds.runpod import RunPod
@@ -141,14 +141,14 @@ def test_every_recorded_type_makes_ids_that_can_be_kept_and_read(row: dict[str, 
         assert kept is not None
         assert machine is not None
         assert max(len(kept), len(machine)) <= 64
-        assert read_offer_id(kept) == wanted
+        assert parse_offer_id(kept) == wanted
 
 
 @pytest.mark.parametrize(
     "text", ["", "a/SECURE/1", "a/SECURE/0/*", "a/ALL/1/*", "a/SECURE/1/eu", "\n/S/1/*", "a/S/1/*/"]
 )
 def test_what_is_no_offer_id_stands_for_nothing(text: str) -> None:
-    assert read_offer_id(text) is None
+    assert parse_offer_id(text) is None
 
 
 def test_a_country_is_known_for_known_data_centres_alone() -> None:
