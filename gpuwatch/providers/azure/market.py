@@ -29,7 +29,7 @@ class AzureMarket:
         self.name = name
         self._client = ApiClient(settings, tools, headers={})
         self._tools = tools
-        self._home = _origin(settings.base_url)
+        self._base_origin = _origin(settings.base_url)
         self._regions = _regions(settings.options.get("regions"))
         # Half a poll interval: each poll fetches again, and the watches of one poll share the result.
         self._cache: TtlCache[_FamilyPages] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
@@ -42,46 +42,46 @@ class AzureMarket:
             ProviderError: no usable answer.
         """
         started_s, now = self._tools.monotonic(), self._tools.now()
-        result, failed = ParseResult(searches=0), None
+        result, first_error = ParseResult(searches=0), None
         for family in families_of(query.gpus):
             try:
-                walk = self._cache.get(partial(self._walk, family), family)
+                pages = self._cache.get(partial(self._fetch_family, family), family)
             except ProviderError as error:
-                failed = failed or error
+                first_error = first_error or error
                 result.skip(f"{family}: no answer")
                 result.note_missing(f"{family}: {error}")
                 if not isinstance(error, PayloadChanged):
                     break  # the server is down or limits the rate, which affects the other families, too
                 continue
-            result.add(parse_prices(walk.rows, now))
-            if not walk.whole:
+            result.add(parse_prices(pages.rows, now))
+            if not pages.is_complete:
                 result.note_missing(f"{family}: its pages break off, or show less than a third of the usual prices")
                 self._cache.invalidate(family)
-        if failed is not None and not result.searches:
-            raise failed
+        if first_error is not None and not result.searches:
+            raise first_error
         elapsed_s = self._tools.monotonic() - started_s
         return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
-    def _walk(self, family: str) -> _FamilyPages:
+    def _fetch_family(self, family: str) -> _FamilyPages:
         """Return all pages of one family's prices."""
         params = {"api-version": _VERSION, "$filter": filter_of(family, self._regions)}
         page = _page(self._client.get(_PATH, params))
-        rows, links, whole = list(page.rows), set[str](), True
+        rows, links, is_complete = list(page.rows), set[str](), True
         while page.next_link is not None:
-            if page.next_link in links or len(links) >= _PAGES_MAX or _origin(page.next_link) != self._home:
-                whole = False  # in a circle, endless, or at another host
+            if page.next_link in links or len(links) >= _PAGES_MAX or _origin(page.next_link) != self._base_origin:
+                is_complete = False  # in a circle, endless, or at another host
                 break
             links.add(page.next_link)
             page = _page(self._client.get(page.next_link))
             rows += page.rows
         if not rows and not self._regions:
             raise PayloadChanged(f"azure: no prices at all for {family}")
-        return _FamilyPages(rows, whole and not self._row_count_guard.is_too_few(family, len(rows)))
+        return _FamilyPages(rows, is_complete and not self._row_count_guard.is_too_few(family, len(rows)))
 
 
 class _FamilyPages(NamedTuple):
     rows: list[Any]
-    whole: bool
+    is_complete: bool
 
 
 class _Page(NamedTuple):
@@ -108,6 +108,6 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
 
 def _regions(option: object) -> tuple[str, ...]:
     """Return region names for the filter: lower case, no spaces; others would break it."""
-    stated = option if isinstance(option, tuple) else ()
-    names = (str(one).replace(" ", "").lower() for one in stated)
+    values = option if isinstance(option, tuple) else ()
+    names = (str(one).replace(" ", "").lower() for one in values)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))

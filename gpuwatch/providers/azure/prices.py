@@ -23,7 +23,7 @@ from gpuwatch.providers.toolkit.validation import number, usd_hour, word
 
 _PROVIDER: Final = "azure"
 _REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
-_NOT_FOR_EVERYONE: Final = re.compile(r"(?i)usgov.*|usdod.*|china.*|.*euap|.*stg")
+_RESTRICTED_REGIONS: Final = re.compile(r"(?i)usgov.*|usdod.*|china.*|.*euap|.*stg")
 _OTHER_PRODUCTS: Final = re.compile(r"Windows| Win\b|Cloud ?Services|Dedicated")
 _NAMES: Final = ("meterName", "skuName")
 _NEEDED: Final = frozenset(
@@ -46,7 +46,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
         if not _is_readable(row):
             result.skip("a row without what a price needs")
             _note_drift(result, row)
-        elif _is_ours(row):
+        elif _is_linux_hour(row):
             hours += 1
             if (offer := _offer(row, result, observed_at)) is not None:
                 offers.append(offer)
@@ -54,7 +54,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
         raise result.no_usable_row(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
         result.check_drift(rows[0], _KNOWN, _NEEDED)
-    result.offers = _without_false_spot(without_placeholders(_once(offers), result))
+    result.offers = _note_undiscounted_spot(without_placeholders(_deduplicate(offers), result))
     return result
 
 
@@ -67,19 +67,19 @@ def _is_readable(row: object) -> bool:
     )
 
 
-def _is_ours(row: Mapping[str, Any]) -> bool:
+def _is_linux_hour(row: Mapping[str, Any]) -> bool:
     """Whether this is the hourly price of a Linux machine, for everyone. Other rows are not errors."""
     return (
         row["type"] == "Consumption"
         and row["unitOfMeasure"] == "1 Hour"
         and not number(row.get("tierMinimumUnits"))
         and not _OTHER_PRODUCTS.search(row["productName"][:200])
-        and not _says(row, "low priority")
-        and not _NOT_FOR_EVERYONE.fullmatch(row["armRegionName"][:80])
+        and not _name_contains(row, "low priority")
+        and not _RESTRICTED_REGIONS.fullmatch(row["armRegionName"][:80])
     )
 
 
-def _says(row: Mapping[str, Any], words: str) -> bool:
+def _name_contains(row: Mapping[str, Any], words: str) -> bool:
     """Whether the name of the meter or the SKU contains it: there is no field, and one of the names may change."""
     return any(words in value[:200].lower() for name in _NAMES if isinstance(value := row.get(name), str))
 
@@ -89,30 +89,32 @@ def _offer(row: Mapping[str, Any], result: ParseResult, observed_at: datetime) -
     if sku is None or not sku.startswith("Standard_") or region is None or not _REGION.fullmatch(region):
         result.skip("a machine or a region without a usable name")
         return None
-    found = machine(sku)
-    if found is None:
+    machine_type = machine(sku)
+    if machine_type is None:
         result.skip("a machine type that is in no table")
         result.drift[f"new machine type: {sku}"] = None
         return None
     price = usd_hour(row["retailPrice"])
-    if row.get("currencyCode", "USD") != "USD" or price is None or not is_plausible(price, found.gpus):
+    if row.get("currencyCode", "USD") != "USD" or price is None or not is_plausible(price, machine_type.gpus):
         result.skip("no price, or a placeholder")
         return None
-    return _made(sku, region, found, price, _says(row, "spot"), observed_at)
+    return _build_offer(sku, region, machine_type, price, _name_contains(row, "spot"), observed_at)
 
 
-def _made(sku: str, region: str, found: AzureMachine, price: float, spot: bool, observed_at: datetime) -> Offer:
-    card = catalog().get(found.gpu)
+def _build_offer(
+    sku: str, region: str, machine_type: AzureMachine, price: float, spot: bool, observed_at: datetime
+) -> Offer:
+    card = catalog().get(machine_type.gpu)
     return Offer(
         provider=_PROVIDER,
         offer_id=f"{sku}/{region}/{'spot' if spot else 'od'}"[:64],
         machine_id=f"{region}/{sku}"[:64],
-        gpu=found.gpu,
-        gpu_family=card.family if card else found.gpu,
+        gpu=machine_type.gpu,
+        gpu_family=card.family if card else machine_type.gpu,
         gpu_wire=sku,
         gpu_known=card is not None,
-        gpu_count=max(round(found.gpus), 1),
-        gpu_memory_gib=found.memory_gib or (card.memory_gib if card else None),
+        gpu_count=max(round(machine_type.gpus), 1),
+        gpu_memory_gib=machine_type.memory_gib or (card.memory_gib if card else None),
         spot=spot,
         quoted_usd_hour=price,
         quoted_disk_gb=0.0,
@@ -121,16 +123,16 @@ def _made(sku: str, region: str, found: AzureMachine, price: float, spot: bool, 
         region=region,
         datacenter=True,
         vcpu=_vcpus(sku),
-        cpu_arch="arm64" if found.gpu == "GB200" else "x86_64",
+        cpu_arch="arm64" if machine_type.gpu == "GB200" else "x86_64",
         kind=OfferKind.LISTED,
-        terms=_terms(sku, min(found.gpus, 1.0)),
+        terms=_terms(sku, min(machine_type.gpus, 1.0)),
     )
 
 
 @cache
 def _terms(sku: str, gpu_fraction: float, note: str | None = None) -> OfferTerms:
-    together = "NVLink" if sku.startswith("Standard_ND") and "MI300X" not in sku else None
-    return OfferTerms(instance_type=sku, gpu_fraction=gpu_fraction, interconnect=together, note=note)
+    interconnect = "NVLink" if sku.startswith("Standard_ND") and "MI300X" not in sku else None
+    return OfferTerms(instance_type=sku, gpu_fraction=gpu_fraction, interconnect=interconnect, note=note)
 
 
 @cache
@@ -139,26 +141,26 @@ def _vcpus(sku: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def _once(offers: Iterable[Offer]) -> list[Offer]:
+def _deduplicate(offers: Iterable[Offer]) -> list[Offer]:
     """Keep the cheapest of several meters; pages of live data may also repeat a row."""
 
-    def thing(offer: Offer) -> tuple[str, float]:
+    def sort_key(offer: Offer) -> tuple[str, float]:
         return offer.offer_id, offer.quoted_usd_hour
 
-    return [next(same) for _, same in groupby(sorted(offers, key=thing), lambda offer: offer.offer_id)]
+    return [next(duplicates) for _, duplicates in groupby(sorted(offers, key=sort_key), lambda offer: offer.offer_id)]
 
 
-def _without_false_spot(offers: list[Offer]) -> list[Offer]:
+def _note_undiscounted_spot(offers: list[Offer]) -> list[Offer]:
     """Add a note to spot offers at the full price: there is no discount at the moment."""
-    full = {offer.machine_id: offer.quoted_usd_hour for offer in offers if not offer.spot}
-    stated = []
+    on_demand_usd_hour = {offer.machine_id: offer.quoted_usd_hour for offer in offers if not offer.spot}
+    noted = []
     for offer in offers:
-        if offer.spot and offer.quoted_usd_hour >= full.get(offer.machine_id, float("inf")):
+        if offer.spot and offer.quoted_usd_hour >= on_demand_usd_hour.get(offer.machine_id, float("inf")):
             sku = offer.terms.instance_type or ""
             terms = _terms(sku, offer.terms.gpu_fraction, "spot without a discount: the full price of this region")
             offer = msgspec.structs.replace(offer, terms=terms)  # noqa: PLW2901
-        stated.append(offer)
-    return stated
+        noted.append(offer)
+    return noted
 
 
 def _note_drift(result: ParseResult, row: object) -> None:

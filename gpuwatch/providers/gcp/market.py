@@ -27,10 +27,12 @@ WEEKLY_URL: Final = (
 )
 _SKUS: Final = "/v1/services/6F81-5844-456A/skus"  # Compute Engine
 _PAGE: Final = {"pageSize": "5000", "currencyCode": "USD"}
-_BRIEF_S: Final = 60.0
+_PARTIAL_TTL_S: Final = 60.0
 _PAGES_MAX: Final = 40  # there are eight
 _OLD_AFTER: Final = timedelta(days=30)  # the file is created every week
-_WITHOUT_ITS_GPUS: Final = 0.3  # of the median of the same GPU: only a host. source: such a week of a public feed, 2024
+_MIN_SHARE_OF_MEDIAN: Final = (
+    0.3  # of the median of the same GPU: only a host. source: such a week of a public feed, 2024
+)
 _ASSEMBLED: Final = "assembled from Google's price list, which is up to 12 hours old; disks and addresses come on top"
 
 
@@ -50,29 +52,33 @@ class GoogleMarket:
         self.name = info.name
         self._tools = tools
         key = settings.api_key
-        self._client = ApiClient(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
+        self._client = ApiClient(
+            settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_map_read_error
+        )
         self._public = ApiClient(settings, tools, headers={})
         self._weekly_url = _weekly_url(settings, info)
         self._cache: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
-        self._brief: TtlCache[ParseResult] = TtlCache(_BRIEF_S, tools.monotonic)  # partial results
+        self._partial_cache: TtlCache[ParseResult] = TtlCache(_PARTIAL_TTL_S, tools.monotonic)  # partial results
         self._row_count_guard = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
         """Return matching prices. Raises ProviderError: no usable answer."""
         started_s, now = self._tools.monotonic(), self._tools.now()
-        result = self._brief.get(lambda: self._cache.get(self._listed if self._client.has_key else self._computed))
+        result = self._partial_cache.get(
+            lambda: self._cache.get(self._fetch_price_list if self._client.has_key else self._fetch_weekly)
+        )
         if result.partial:
             self._cache.invalidate()
         return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - started_s)
 
-    def _listed(self) -> ParseResult:
+    def _fetch_price_list(self) -> ParseResult:
         """With a key: fetch all pages of the price list, and compute the machines from their parts."""
         result, token = ParseResult(searches=0), ""
         parts: PartPrices = {}
         for _ in range(_PAGES_MAX):
             try:
                 page = self._client.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
-                token = _next(page)
+                token = _next_token(page)
             except ProviderError as error:
                 if not result.searches:
                     raise
@@ -84,15 +90,15 @@ class GoogleMarket:
                 break
         else:
             result.note_missing(f"more than {_PAGES_MAX} pages")
-        return self._done(result, parse_parts(parts, result, self._tools.now()))
+        return self._finish(result, parse_parts(parts, result, self._tools.now()))
 
-    def _computed(self) -> ParseResult:
+    def _fetch_weekly(self) -> ParseResult:
         """Without a key: fetch the weekly file."""
         weekly = read_weekly(self._public.request("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
         result = ParseResult(rows=len(weekly.prices))
-        return self._done(result, parse_weekly(weekly, result, self._tools.now()))
+        return self._finish(result, parse_weekly(weekly, result, self._tools.now()))
 
-    def _done(self, result: ParseResult, offers: list[Offer]) -> ParseResult:
+    def _finish(self, result: ParseResult, offers: list[Offer]) -> ParseResult:
         result.offers = offers
         if not offers:
             raise PayloadChanged(f"{self.name}: the price list has no machine with GPUs")
@@ -103,36 +109,36 @@ class GoogleMarket:
 
 def parse_parts(parts: PartPrices, result: ParseResult, observed_at: datetime) -> list[Offer]:
     """Compute the machines from the parts of a price list, in every region that has all parts."""
-    priced = [
+    machine_prices = [
         MachinePrice(machine, region, spot, price)
         for machine in MACHINES.values()
         for region in regions_of(parts)
         for spot in (False, True)
         if (price := machine_price(machine, region, spot, parts)) is not None
     ]
-    return _offers(priced, _ASSEMBLED, OfferKind.LISTED, result, observed_at)
+    return _offers(machine_prices, _ASSEMBLED, OfferKind.LISTED, result, observed_at)
 
 
 def parse_weekly(weekly: WeeklyPrices, result: ParseResult, observed_at: datetime) -> list[Offer]:
     """Return the machines of a weekly file. Prices older than a month are historical."""
-    old = weekly.made_at is not None and observed_at - weekly.made_at > _OLD_AFTER
+    is_old = weekly.computed_at is not None and observed_at - weekly.computed_at > _OLD_AFTER
     # word-check: allow - a value of the JSON
-    made = "at a time that is not told" if weekly.made_at is None else f"on {weekly.made_at.date()}"
+    computed_on = "at a time that is not told" if weekly.computed_at is None else f"on {weekly.computed_at.date()}"
     # word-check: allow - a value of the JSON
-    note = f"reckoned {made} from Google's price list by a public project; disks and addresses come on top"
-    priced = [
+    note = f"reckoned {computed_on} from Google's price list by a public project; disks and addresses come on top"
+    machine_prices = [
         MachinePrice(MACHINES[name], region, spot, text)
         for (name, region, spot), text in weekly.prices.items()
         if name in MACHINES
     ]
-    return _offers(priced, note, OfferKind.HISTORY if old else OfferKind.LISTED, result, observed_at)
+    return _offers(machine_prices, note, OfferKind.HISTORY if is_old else OfferKind.LISTED, result, observed_at)
 
 
 def _offers(
-    priced: Iterable[MachinePrice], note: str, kind: OfferKind, result: ParseResult, observed_at: datetime
+    machine_prices: Iterable[MachinePrice], note: str, kind: OfferKind, result: ParseResult, observed_at: datetime
 ) -> list[Offer]:
     found = []
-    for one in priced:
+    for one in machine_prices:
         if not one.spot and not one.machine.on_demand:
             continue  # computed, but not for sale
         price, region = usd_hour(one.usd_hour), word(one.region, 40)
@@ -140,7 +146,7 @@ def _offers(
             result.skip("a price that nobody would ask")
             continue
         found.append(_offer(one._replace(region=region), price, note, kind, observed_at))
-    return _with_their_gpus(without_placeholders(found, result), result)
+    return _drop_without_gpu_price(without_placeholders(found, result), result)
 
 
 def _offer(one: MachinePrice, price: float, note: str, kind: OfferKind, observed_at: datetime) -> Offer:
@@ -174,20 +180,20 @@ def _terms(instance_type: str, fraction: float, note: str) -> OfferTerms:
     return OfferTerms(instance_type=instance_type, gpu_fraction=fraction, tax_included=False, note=note)
 
 
-def _with_their_gpus(offers: list[Offer], result: ParseResult) -> list[Offer]:
+def _drop_without_gpu_price(offers: list[Offer], result: ParseResult) -> list[Offer]:
     """Drop machines that are so cheap compared to others with the same GPU that the GPU's price must be missing."""
-    each = {id(offer): offer.quoted_usd_hour / (offer.gpu_count * offer.terms.gpu_fraction) for offer in offers}
+    usd_gpu_hour = {id(offer): offer.quoted_usd_hour / (offer.gpu_count * offer.terms.gpu_fraction) for offer in offers}
     groups: dict[tuple[str, bool], list[float]] = {}
     for offer in offers:
-        groups.setdefault((offer.gpu, offer.spot), []).append(each[id(offer)])
-    floors = {group: sorted(prices)[len(prices) // 2] * _WITHOUT_ITS_GPUS for group, prices in groups.items()}
-    kept = [offer for offer in offers if each[id(offer)] >= floors[offer.gpu, offer.spot]]
-    for _ in range(len(offers) - len(kept)):
+        groups.setdefault((offer.gpu, offer.spot), []).append(usd_gpu_hour[id(offer)])
+    floors = {group: sorted(prices)[len(prices) // 2] * _MIN_SHARE_OF_MEDIAN for group, prices in groups.items()}
+    plausible = [offer for offer in offers if usd_gpu_hour[id(offer)] >= floors[offer.gpu, offer.spot]]
+    for _ in range(len(offers) - len(plausible)):
         result.skip("a machine that is priced as if without its GPUs")
-    return kept
+    return plausible
 
 
-def _next(page: object) -> str:
+def _next_token(page: object) -> str:
     """Return the token of the next page; empty: there is none. Raises PayloadChanged: it is not a page."""
     if not isinstance(at(page, "skus"), list):
         raise PayloadChanged("gcp: the answer has no list of SKUs")
@@ -202,7 +208,7 @@ def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:
     return WEEKLY_URL if settings.base_url == info.base_url else f"{settings.base_url.rstrip('/')}/pricing.yml"
 
 
-def _reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+def _map_read_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """Map the error: an invalid key gets a 400."""
     if reply.status == 400 and body.has("api key", "api_key_invalid"):
         return KeyRejected(f"{name}: {body.summary}")

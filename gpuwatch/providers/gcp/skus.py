@@ -17,15 +17,15 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, number, objects, word
 
 HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
-_MOST_USD: Final = 1000.0  # of one part per hour
-_NOT_FOR_ALL: Final = re.compile(
+_MAX_USD: Final = 1000.0  # of one part per hour
+_RESTRICTED: Final = re.compile(
     r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|suspended|vgpu|vws|virtual workstation"
 )
 _GPU: Final = re.compile(r"(?i)(?:spot preemptible )?(?:nvidia )?(?:tesla )?(.{2,30}?)(?: gpu)? (?:running|attached)\b")
 _HOST: Final = re.compile(r"(?i)(?:spot preemptible )?([a-z]\d[a-z]{0,5}) instance (core|ram)\b")
 _SLICE: Final = re.compile(r"(?i)(?:spot preemptible )?a4 nvidia (b200) \(1 gpu slice\)")
 _SSD: Final = re.compile(r"(?i)ssd backed local storage\b")
-_SAME: Final = {"h100 80gb plus": "h100 80gb mega"}
+_GPU_ALIASES: Final = {"h100 80gb plus": "h100 80gb mega"}
 _ACCELERATORS: Final = frozenset(
     {"a100", "a100 80gb", "h100 80gb", "h100 80gb mega", "h200 141gb", "l4", "rtx 6000 96gb"}
 )
@@ -44,7 +44,7 @@ class PricedPart(NamedTuple):
 PartPrices = dict[tuple[PricedPart, str, bool], float]  # (part, region, is spot) → USD an hour for one GPU, vCPU or GiB
 
 
-def read_skus(page: object, into: PartPrices, result: ParseResult) -> None:
+def read_skus(page: object, prices: PartPrices, result: ParseResult) -> None:
     """Add the parts of machines with GPUs on one page; ignores other SKUs."""
     for sku in objects(at(page, "skus")):
         description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
@@ -59,12 +59,12 @@ def read_skus(page: object, into: PartPrices, result: ParseResult) -> None:
         for region in regions if isinstance(regions, list) else ():
             name = word(region, 40)
             if name is not None:
-                into[part, name, spot] = max(price, into.get((part, name, spot), 0.0))  # of two, the higher price
+                prices[part, name, spot] = max(price, prices.get((part, name, spot), 0.0))  # of two, the higher price
 
 
 def part_of(description: str) -> PricedPart | None:
     """Return the part of a description; None: not a part of a machine with GPUs, or not sold to everyone."""
-    if _NOT_FOR_ALL.search(description):
+    if _RESTRICTED.search(description):
         return None
     if found := _SLICE.match(description):
         return PricedPart(SLICE, found[1].lower())
@@ -73,7 +73,7 @@ def part_of(description: str) -> PricedPart | None:
     if (found := _HOST.match(description)) and found[1].lower() in _HOSTS:
         return PricedPart(found[2].lower(), found[1].lower())
     if found := _GPU.match(description):
-        name = _SAME.get(found[1].lower(), found[1].lower())
+        name = _GPU_ALIASES.get(found[1].lower(), found[1].lower())
         return PricedPart("gpu", name) if name in _ACCELERATORS else None
     return None
 
@@ -81,7 +81,7 @@ def part_of(description: str) -> PricedPart | None:
 def machine_price(machine: GcpMachine, region: str, spot: bool, parts: PartPrices) -> float | None:
     """Return US dollars an hour of the whole machine; None: a part has no price there."""
     total = 0.0
-    for part, amount in _bill(machine):
+    for part, amount in _bill_of_parts(machine):
         price = parts.get((part, region, spot))
         if price is None:
             return None
@@ -94,15 +94,15 @@ def regions_of(parts: PartPrices) -> list[str]:
     return sorted({region for part, region, _ in parts if part.kind in {"gpu", SLICE}})
 
 
-def _bill(machine: GcpMachine) -> list[tuple[PricedPart, float]]:
+def _bill_of_parts(machine: GcpMachine) -> list[tuple[PricedPart, float]]:
     if machine.host == SLICE:
         return [(PricedPart(SLICE, machine.accelerator), machine.gpus)]
-    bill = [
+    parts = [
         (PricedPart("gpu", machine.accelerator), machine.gpus),
         (PricedPart("core", machine.host), float(machine.vcpus)),
         (PricedPart("ram", machine.host), machine.ram_gib),
     ]
-    return bill + ([(PricedPart("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
+    return parts + ([(PricedPart("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
 
 
 def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult) -> float | None:
@@ -110,7 +110,7 @@ def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult) -> flo
     info = objects(sku.get("pricingInfo"))
     expression = info[0].get("pricingExpression") if info else None
     tiers = objects(at(expression, "tieredRates"))
-    price = _money(at(tiers[-1], "unitPrice")) if tiers else None
+    price = _parse_money(at(tiers[-1], "unitPrice")) if tiers else None
     if price is None:
         result.skip("a SKU without a price")
         return None
@@ -120,9 +120,9 @@ def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult) -> flo
     return price / HOURS_A_MONTH if part.kind == "ssd" else price
 
 
-def _money(value: object) -> float | None:
+def _parse_money(value: object) -> float | None:
     """Parse units (text) and billionths; None: not dollars, or not a plausible price of a part."""
-    currency, units = at(value, "currencyCode"), number(at(value, "units") or 0, 0.0, _MOST_USD)
+    currency, units = at(value, "currencyCode"), number(at(value, "units") or 0, 0.0, _MAX_USD)
     nanos = number(at(value, "nanos") or 0, 0.0, 999_999_999)
     if currency not in (None, "USD") or units is None or nanos is None:
         return None

@@ -17,20 +17,20 @@ from gpuwatch.providers.toolkit.validation import number
 
 _LINE: Final = re.compile(r"( *)([A-Za-z0-9_.-]{1,60}):(?: (.{1,100}))?$")
 _PRICES: Final = {"hour": False, "hour_spot": True}
-_LAST_SECOND: Final = 4_102_444_800.0  # 2100
+_MAX_UNIX_S: Final = 4_102_444_800.0  # 2100
 
 
 class WeeklyPrices(NamedTuple):
     """When the prices were computed, and the prices by machine type, region and spot."""
 
-    made_at: datetime | None
+    computed_at: datetime | None
     prices: dict[tuple[str, str, bool], str]
 
 
 def read_weekly(body: bytes) -> WeeklyPrices:
     """Parse the machines of a pricing.yml. Raises PayloadChanged: there are none."""
     path: list[str] = []
-    made_at, prices = None, {}
+    computed_at, prices = None, {}
     for raw in body.decode("utf-8", "replace").splitlines():
         line = _LINE.match(raw)
         if line is None:
@@ -42,14 +42,14 @@ def read_weekly(body: bytes) -> WeeklyPrices:
         if line[3] is None:
             continue
         if path == ["about", "timestamp"]:
-            made_at = _moment(line[3])
+            computed_at = _parse_timestamp(line[3])
         elif path[:2] == ["compute", "instance"] and len(path) == 6 and path[3] == "cost" and path[5] in _PRICES:
             prices[path[2], path[4], _PRICES[path[5]]] = line[3]
     if not prices:
         raise PayloadChanged("gcp: pricing.yml has no machine prices")
-    return WeeklyPrices(made_at, prices)
+    return WeeklyPrices(computed_at, prices)
 
 
-def _moment(text: str) -> datetime | None:
-    seconds = number(text, 1.0, _LAST_SECOND)
+def _parse_timestamp(text: str) -> datetime | None:
+    seconds = number(text, 1.0, _MAX_UNIX_S)
     return datetime.fromtimestamp(seconds, UTC) if seconds else None

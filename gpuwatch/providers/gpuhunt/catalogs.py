@@ -28,7 +28,7 @@ from gpuwatch.installation import install_hint
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
-from gpuwatch.providers.gpuhunt.online import TimeBox, ask
+from gpuwatch.providers.gpuhunt.online import TimeBox, query_library
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id
@@ -42,12 +42,14 @@ _OLD_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
 _ZIP_BYTES_MAX: Final = 32 * 2**20
 _CSV_BYTES_MAX: Final = 128 * 2**20
 _FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, without a server
-_ASKED: Final = "asked through gpuhunt; whether it can be had is not told"  # word-check: allow - a value of the JSON
+_ONLINE_NOTE: Final = (
+    "asked through gpuhunt; whether it can be had is not told"  # word-check: allow - a value of the JSON
+)
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
 # What these clouds are known to sell, if the catalog omits the socket. source: their own pages of machine types.
 _SOCKETS: Final = {"aws": "sxm", "gcp": "sxm", "nebius": "sxm", "oci": "sxm", "verda": "sxm"}
 _WRONG_MEMORY: Final = {("MI325X", 288.0): 256.0}  # the catalog's value → the card's
-_reading = threading.Lock()  # gpuhunt takes its folder from the environment, which all threads share
+_environment_lock = threading.Lock()  # gpuhunt takes its folder from the environment, which all threads share
 
 
 class SellerCatalog(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class SellerCatalog(msgspec.Struct, frozen=True):
 
     version: str
     items: Sequence[Any]  # machines with GPUs
-    unread: int  # rows that the library could not read
+    unreadable_rows: int  # rows that the library could not read
 
 
 class GpuhuntMarket:
@@ -68,9 +70,9 @@ class GpuhuntMarket:
         self._tools = tools
         self._sellers = _texts(settings, "sellers")
         self._online = _texts(settings, "online")
-        self._box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
+        self._time_box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
         self._catalogs: dict[str, SellerCatalog] = {}
-        self._asked: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
+        self._results: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._row_count_guard = RowCountGuard()
         self._lock = threading.Lock()  # one poll fetches; others use its result
 
@@ -82,35 +84,35 @@ class GpuhuntMarket:
         """
         started_s = self._tools.monotonic()
         need_library()
-        result, failed, down, now = ParseResult(searches=0), None, False, self._tools.now()
+        result, first_error, is_down, now = ParseResult(searches=0), None, False, self._tools.now()
         for seller in (*self._sellers, *self._online):
-            if down and seller in self._sellers:
+            if is_down and seller in self._sellers:
                 continue  # one server has all the catalogs
             try:
-                found = self._of(seller)
+                seller_result = self._result_of(seller)
             except ProviderError as error:
-                failed = failed or error
+                first_error = first_error or error
                 result.skip(f"{seller}: no answer")
                 result.note_missing(f"{seller}: {error}")
-                down = down or (isinstance(error, ProviderDown) and seller in self._sellers)
+                is_down = is_down or (isinstance(error, ProviderDown) and seller in self._sellers)
                 continue
-            result.add(found)
-        if failed is not None and not result.searches:
-            raise failed
+            result.add(seller_result)
+        if first_error is not None and not result.searches:
+            raise first_error
         elapsed_s = self._tools.monotonic() - started_s
         return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
-    def _of(self, seller: str) -> ParseResult:
+    def _result_of(self, seller: str) -> ParseResult:
         with self._lock:
-            fetch = self._refreshed if seller in self._sellers else self._live
-            return self._asked.get(lambda: fetch(seller), seller)
+            fetch = self._refresh if seller in self._sellers else self._query_library
+            return self._results.get(lambda: fetch(seller), seller)
 
-    def _live(self, seller: str) -> ParseResult:
+    def _query_library(self, seller: str) -> ParseResult:
         """Return a cloud's prices, queried by the library. An empty list is an answer here. Raises ProviderError."""
-        items = self._box.run(seller, partial(ask, seller), self._timeout_s)
-        return parse_items(items, seller, _ASKED, OfferKind.LISTED, self._tools.now())
+        items = self._time_box.run(seller, partial(query_library, seller), self._timeout_s)
+        return parse_items(items, seller, _ONLINE_NOTE, OfferKind.LISTED, self._tools.now())
 
-    def _refreshed(self, seller: str) -> ParseResult:
+    def _refresh(self, seller: str) -> ParseResult:
         """Return a seller's prices; fetches its newest catalog unless it is cached.
 
         Raises:
@@ -119,18 +121,20 @@ class GpuhuntMarket:
         version = self._client.request("GET", f"/{seller}/version", max_bytes=200).body.strip()
         if not _VERSION.fullmatch(version):
             raise PayloadChanged(f"{self.name}: the catalog version of {seller} is invalid")
-        named, now = version.decode("ascii"), self._tools.now()
-        kept = self._catalogs.get(seller)
-        if kept is None or kept.version != named:
-            archive = self._client.request("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
-            kept = self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
-        found = parse_items(kept.items, seller, *stamp(kept.version, now), now)
-        found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
-        if not found.offers:
+        version_text, now = version.decode("ascii"), self._tools.now()
+        seller_catalog = self._catalogs.get(seller)
+        if seller_catalog is None or seller_catalog.version != version_text:
+            archive = self._client.request("GET", f"/{seller}/{version_text}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
+            seller_catalog = self._catalogs[seller] = _read(unpack_csv(archive.body, seller), seller, version_text)
+        result = parse_items(seller_catalog.items, seller, *note_and_kind(seller_catalog.version, now), now)
+        result.skipped |= (
+            {"a row that gpuhunt cannot read": seller_catalog.unreadable_rows} if seller_catalog.unreadable_rows else {}
+        )
+        if not result.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} lists no GPU")
-        if self._row_count_guard.is_too_few(seller, found.rows):
-            found.note_missing(f"{seller}: {TOO_FEW_ROWS}")
-        return found
+        if self._row_count_guard.is_too_few(seller, result.rows):
+            result.note_missing(f"{seller}: {TOO_FEW_ROWS}")
+        return result
 
 
 def need_library() -> None:
@@ -141,10 +145,10 @@ def need_library() -> None:
         raise ProviderDown(f"gpuhunt is not installed: {install_hint('gpuhunt')}") from error
 
 
-def unpacked(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> bytes:
+def unpack_csv(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> bytes:
     """Return the CSV of a catalog's archive, within limits. Raises PayloadChanged."""
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as opened, opened.open(f"{seller}.csv") as table:
+        with zipfile.ZipFile(io.BytesIO(archive)) as archive_file, archive_file.open(f"{seller}.csv") as table:
             text = table.read(max_bytes + 1)
     except (zipfile.BadZipFile, KeyError, OSError, EOFError, ValueError, zlib.error, NotImplementedError) as error:
         raise PayloadChanged(f"gpuhunt: the catalog of {seller} is not an archive with {seller}.csv") from error
@@ -160,9 +164,9 @@ def read_items(table: bytes, seller: str) -> Sequence[Any]:
     from gpuhunt import Catalog as Library  # noqa: PLC0415
 
     logging.getLogger("gpuhunt").setLevel(logging.ERROR)  # it warns about each row
-    with _reading, tempfile.TemporaryDirectory(prefix="gpuwatch-gpuhunt-") as folder:
+    with _environment_lock, tempfile.TemporaryDirectory(prefix="gpuwatch-gpuhunt-") as folder:
         (Path(folder) / f"{seller}.csv").write_bytes(table)
-        before = os.environ.get(_FOLDER)
+        previous_folder = os.environ.get(_FOLDER)
         os.environ[_FOLDER] = folder
         try:
             return list(Library(balance_resources=False, auto_reload=False).query(provider=seller))
@@ -170,7 +174,7 @@ def read_items(table: bytes, seller: str) -> Sequence[Any]:
             raise PayloadChanged(f"gpuhunt: the catalog of {seller} cannot be read: {type(error).__name__}") from error
         finally:
             del os.environ[_FOLDER]
-            os.environ |= {} if before is None else {_FOLDER: before}
+            os.environ |= {} if previous_folder is None else {_FOLDER: previous_folder}
 
 
 def _read(table: bytes, seller: str, version: str) -> SellerCatalog:
@@ -180,12 +184,12 @@ def _read(table: bytes, seller: str, version: str) -> SellerCatalog:
     return SellerCatalog(version, with_gpus, max(rows - len(items), 0))
 
 
-def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
+def note_and_kind(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
     """Return the note for a catalog's rows, and their kind: rows that were collected days ago are historical."""
-    collected = _collected(version)
-    old = collected is not None and observed_at - collected > _OLD_AFTER
+    collected_at = _collected_at(version)
+    is_old = collected_at is not None and observed_at - collected_at > _OLD_AFTER
     note = f"gpuhunt's catalog {version}; the age of its prices is not told"  # word-check: allow - a value of the JSON
-    return note, OfferKind.HISTORY if old else OfferKind.LISTED
+    return note, OfferKind.HISTORY if is_old else OfferKind.LISTED
 
 
 def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, observed_at: datetime) -> ParseResult:
@@ -220,7 +224,7 @@ def _offer(item: Any, seller: str, note: str, observed_at: datetime) -> Offer:
         raise RowSkipped("a name is missing")
     memory = number(item.gpu_memory, 0.5, 2000)
     memory = memory if memory is None else _WRONG_MEMORY.get((wire, memory), memory)
-    gpu = named(seller, instance, wire, memory)
+    gpu = resolve_gpu(seller, instance, wire, memory)
     identity = short_id(f"{SELLERS.get(seller, seller)}/{instance}/{region}/{wire}")
     return Offer(
         provider=INFO.name,
@@ -254,7 +258,7 @@ def _terms(seller: str, instance: str, fraction: float, gpu: GpuName, note: str)
     )
 
 
-def named(seller: str, instance: str, wire: str, memory_gib: float | None) -> GpuName:
+def resolve_gpu(seller: str, instance: str, wire: str, memory_gib: float | None) -> GpuName:
     """Return the card: by its name, by its machine type, by what this cloud is known to sell; else undetermined."""
     found = catalog().resolve(wire, memory_gib)
     if found.certain:
@@ -265,7 +269,7 @@ def named(seller: str, instance: str, wire: str, memory_gib: float | None) -> Gp
     return catalog().resolve(wire, memory_gib, socket_of(instance) or _SOCKETS.get(seller))
 
 
-def _collected(version: str) -> datetime | None:
+def _collected_at(version: str) -> datetime | None:
     """Return the end of the day in a version ("20260818-42"); None: there is none."""
     found = _VERSION_DAY.match(version)
     if found is None:
@@ -277,5 +281,5 @@ def _collected(version: str) -> datetime | None:
 
 
 def _texts(settings: ProviderSettings, option: str) -> tuple[str, ...]:
-    stated = settings.options.get(option)
-    return tuple(map(str, stated)) if isinstance(stated, tuple) else ()
+    values = settings.options.get(option)
+    return tuple(map(str, values)) if isinstance(values, tuple) else ()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError
 
-_LOOK_S: Final = 0.05  # how often to check whether gpuwatch is stopping
+_POLL_S: Final = 0.05  # how often to check whether gpuwatch is stopping
 _CLASSES: Final = {  # the library's modules and classes that may be used
     "daytona": "DaytonaProvider",
     "digitalocean": "DigitalOceanProvider",
@@ -33,38 +33,38 @@ class TimeBox:
         self._stop = stop
         self._running: dict[str, threading.Thread] = {}
 
-    def run(self, name: str, work: Callable[[], Sequence[Any]], deadline_s: float) -> Sequence[Any]:
-        """Return the result of `work`; passes on its errors.
+    def run(self, name: str, call: Callable[[], Sequence[Any]], deadline_s: float) -> Sequence[Any]:
+        """Return the result of `call`; passes on its errors.
 
         Raises:
             ProviderDown: it takes too long, an earlier call has not returned yet, or gpuwatch is stopping.
         """
-        before = self._running.get(name)
-        if before is not None and before.is_alive():
+        previous = self._running.get(name)
+        if previous is not None and previous.is_alive():
             raise ProviderDown(f"gpuhunt: {name} has not answered an earlier request yet")
-        done: list[Sequence[Any]] = []
-        failed: list[Exception] = []
+        results: list[Sequence[Any]] = []
+        errors: list[Exception] = []
 
-        def carry_out() -> None:
+        def run_call() -> None:
             try:
-                done.append(work())
+                results.append(call())
             except Exception as error:  # raised again by the waiting thread
-                failed.append(error)
+                errors.append(error)
 
-        thread = self._running[name] = threading.Thread(target=carry_out, name=f"gpuhunt {name}", daemon=True)
+        thread = self._running[name] = threading.Thread(target=run_call, name=f"gpuhunt {name}", daemon=True)
         thread.start()
-        for _ in range(max(round(deadline_s / _LOOK_S), 1)):
-            thread.join(_LOOK_S)
+        for _ in range(max(round(deadline_s / _POLL_S), 1)):
+            thread.join(_POLL_S)
             if not thread.is_alive() or self._stop.is_set():
                 break
-        if failed:
-            raise failed[0]
-        if not done:
+        if errors:
+            raise errors[0]
+        if not results:
             raise ProviderDown(f"gpuhunt: {name}: no complete answer in time")
-        return done[0]
+        return results[0]
 
 
-def ask(seller: str) -> Sequence[Any]:
+def query_library(seller: str) -> Sequence[Any]:
     """Query the library's items of one cloud now. May hang.
 
     Raises:
@@ -73,8 +73,8 @@ def ask(seller: str) -> Sequence[Any]:
     """
     logging.getLogger("gpuhunt").setLevel(logging.CRITICAL)  # it logs complete errors, with their URLs
     try:
-        home = getattr(import_module(f"gpuhunt.providers.{seller}"), _CLASSES[seller])
-        return [item for item in home.from_env().get(balance_resources=False) if item.gpu_count != 0]
+        provider_class = getattr(import_module(f"gpuhunt.providers.{seller}"), _CLASSES[seller])
+        return [item for item in provider_class.from_env().get(balance_resources=False) if item.gpu_count != 0]
     except ImportError as error:
         raise ProviderDown(f"gpuhunt: this version of the library cannot query {seller}") from error
     except Exception as error:

@@ -17,7 +17,7 @@ PROVIDER: Final = "hyperstack"
 _PAGE_ROWS: Final = 100
 _PAGES_MAX: Final = 50
 _NOT_FOUND: Final = "not_found"
-_ABOUT_A_VM: Final = "vm "  # "VM 123 does not exists."; a missing flavor or key is named differently
+_VM_PREFIX: Final = "vm "  # "VM 123 does not exists."; a missing flavor or key is named differently
 
 
 class HyperstackClient(ApiClient):
@@ -51,7 +51,7 @@ def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
 
 def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
     reason = at(body.value, "error_reason")
-    return reply.status == 404 and reason == _NOT_FOUND and body.sentence.lower().startswith(_ABOUT_A_VM)
+    return reply.status == 404 and reason == _NOT_FOUND and body.sentence.lower().startswith(_VM_PREFIX)
 
 
 list_error = reading_errors(_is_not_found)

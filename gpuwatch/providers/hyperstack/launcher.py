@@ -50,8 +50,8 @@ class HyperstackLauncher(ApiLauncher):
         """Rent one machine, once. Raises OrderError."""
         body = create_body(order, self._options)
         reply = self.send_create(_MACHINES, body)
-        made = objects(at(decoded_order(reply, PROVIDER), "instances"))
-        return created_instance(str(made[0].get("id")) if len(made) == 1 else None, _ID, PROVIDER)
+        instances = objects(at(decoded_order(reply, PROVIDER), "instances"))
+        return created_instance(str(instances[0].get("id")) if len(instances) == 1 else None, _ID, PROVIDER)
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
@@ -82,8 +82,8 @@ class HyperstackLauncher(ApiLauncher):
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check that the key pair exists in the environment of each region. Only reads; raises nothing."""
-        name, wanted = PrerequisiteName.KEY_PAIR, self._options.get("ssh_key")
-        if not wanted:
+        name, key_name = PrerequisiteName.KEY_PAIR, self._options.get("ssh_key")
+        if not key_name:
             mend = f'add ssh_key = "NAME", a key pair at Hyperstack, to [providers.{PROVIDER}.options]'
             return [Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)]
         try:
@@ -91,22 +91,25 @@ class HyperstackLauncher(ApiLauncher):
             pairs = objects(all_rows(self._account, "/core/keypairs", "keypairs"))
         except ProviderError as error:
             return [Prerequisite(name=name, met=None, text=str(error))]
-        has = {at(pair, "environment", "name") for pair in pairs if pair.get("name") == wanted}
+        environments = {at(pair, "environment", "name") for pair in pairs if pair.get("name") == key_name}
         regions: dict[str, list[str]] = {}
         for order in orders:
             if found := _OFFER.fullmatch(order.offer_id):
                 regions.setdefault(found[2], []).append(order.offer_id)
         if not regions:
-            return [_about_pair(str(wanted), "", bool(has), ())]
+            return [_key_pair_prerequisite(str(key_name), "", bool(environments), ())]
         return [
-            _about_pair(
-                str(wanted), _environment(self._options, region), _environment(self._options, region) in has, ids
+            _key_pair_prerequisite(
+                str(key_name),
+                _environment(self._options, region),
+                _environment(self._options, region) in environments,
+                ids,
             )
             for region, ids in regions.items()
         ]
 
 
-def _about_pair(pair: str, place: str, met: bool, offer_ids: Sequence[str]) -> Prerequisite:
+def _key_pair_prerequisite(pair: str, place: str, met: bool, offer_ids: Sequence[str]) -> Prerequisite:
     where = f" in the environment {place}" if place else ""
     text = f"the key pair {pair[:40]!r} exists{where}" if met else f"there is no key pair {pair[:40]!r}{where}"
     mend = "" if met else "import it there, or fix options.ssh_key and options.environment"
@@ -124,15 +127,15 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Hyperstack does not support it.
     """
-    found = match_offer_id(order, _OFFER, PROVIDER)
+    match = match_offer_id(order, _OFFER, PROVIDER)
     ssh_key = require_ssh_key(options, PROVIDER, "a key pair", "NAME")
     refuse_beyond_machine(order, PROVIDER, "Hyperstack", label_length=_NAME_LENGTH, ports="only SSH is open")
     script = first_boot_script(order.onstart, order.env)
     return {
         "name": order.label,
-        "environment_name": _environment(options, found[2]),
+        "environment_name": _environment(options, match[2]),
         "image_name": options.get("image"),
-        "flavor_name": found[1],
+        "flavor_name": match[1],
         "key_name": ssh_key,
         "count": 1,
         "assign_floating_ip": True,

@@ -70,23 +70,23 @@ def _rows(group: object) -> list[Any]:
 
 
 def _read(row: object, result: ParseResult, prices: Mapping[str, float], observed_at: datetime) -> None:
-    found = parse_flavor(row)
-    if found is None or not isinstance(row, dict):
+    flavor = parse_flavor(row)
+    if flavor is None or not isinstance(row, dict):
         return
-    in_stock, price = row.get("stock_available"), prices.get(found.gpu_wire)
-    if not isinstance(in_stock, bool):
+    is_in_stock, price = row.get("stock_available"), prices.get(flavor.gpu_wire)
+    if not isinstance(is_in_stock, bool):
         raise RowSkipped("nothing about its stock")
     if price is None:
         raise RowSkipped("a GPU without a price")
-    if in_stock:
-        result.offers.append(_offer(found, price * found.gpu_count, observed_at))
+    if is_in_stock:
+        result.offers.append(_offer(flavor, price * flavor.gpu_count, observed_at))
 
 
-def parse_flavor(stated: object) -> HyperstackFlavor | None:
+def parse_flavor(row: object) -> HyperstackFlavor | None:
     """Parse one flavor; None: it has no GPU, or is spot. Raises RowSkipped: not a flavor, or malformed numbers."""
-    if not isinstance(stated, dict):
+    if not isinstance(row, dict):
         raise RowSkipped("no flavor")
-    count, wire = whole(stated.get("gpu_count"), 0, 1_000), word(stated.get("gpu"), 60)
+    count, wire = whole(row.get("gpu_count"), 0, 1_000), word(row.get("gpu"), 60)
     if count is None:
         raise RowSkipped("no number of GPUs")
     if not count:
@@ -95,13 +95,13 @@ def parse_flavor(stated: object) -> HyperstackFlavor | None:
         raise RowSkipped("no name of its GPU")
     if wire.endswith(_SPOT):
         return None
-    name, region = stated.get("name"), stated.get("region_name")
+    name, region = row.get("name"), row.get("region_name")
     if not isinstance(name, str) or not _FLAVOR.fullmatch(name):
         raise RowSkipped("no name")
     if not isinstance(region, str) or not _REGION.fullmatch(region):
         raise RowSkipped("no name of its region")
     gpu, memory_gib = gpu_of(wire)
-    disks = [number(stated.get(key), 0, 1e7) or 0.0 for key in ("disk", "ephemeral")]
+    disks = [number(row.get(key), 0, 1e7) or 0.0 for key in ("disk", "ephemeral")]
     return HyperstackFlavor(
         name=name,
         region=region,
@@ -109,18 +109,18 @@ def parse_flavor(stated: object) -> HyperstackFlavor | None:
         gpu_wire=wire,
         gpu_count=count,
         gpu_memory_gib=memory_gib,
-        vcpu=number(stated.get("cpu"), 1, 10_000),
-        ram_gib=number(stated.get("ram"), 1, 100_000),
+        vcpu=number(row.get("cpu"), 1, 10_000),
+        ram_gib=number(row.get("ram"), 1, 100_000),
         disk_gb=sum(disks),
     )
 
 
 def gpu_of(wire: str) -> tuple[GpuName, float | None]:
     """Return the GPU of a spelling, and the memory of one: from the spelling, else from the catalogue."""
-    stated = _MEMORY.search(wire)
-    gpu = catalog().resolve(wire, number(stated[1]) if stated else None)
+    memory = _MEMORY.search(wire)
+    gpu = catalog().resolve(wire, number(memory[1]) if memory else None)
     card = catalog().get(gpu.name)
-    return gpu, float(stated[1]) if stated else (card.memory_gib if card else None)
+    return gpu, float(memory[1]) if memory else (card.memory_gib if card else None)
 
 
 def _offer(kind: HyperstackFlavor, price: float, observed_at: datetime) -> Offer:

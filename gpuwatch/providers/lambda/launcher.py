@@ -94,7 +94,7 @@ class LambdaLauncher(ApiLauncher):
     def create(self, order: Order) -> Created:
         """Launch once, at least 12 s after the previous launch. Raises OrderError."""
         body = launch_body(order, self._options)
-        return created(self.send_create("/instance-operations/launch", body, "launch"))
+        return parse_created(self.send_create("/instance-operations/launch", body, "launch"))
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
@@ -152,15 +152,17 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Lambda does not support it.
     """
-    found = match_offer_id(order, _OFFER, PROVIDER)
+    match = match_offer_id(order, _OFFER, PROVIDER)
     ssh_key, image = require_ssh_key(options, PROVIDER, "an SSH key", "NAME"), options.get("image")
     script = first_boot_script(order.onstart, order.env)
-    too_long = {"onstart and env exceed the 1 MB that Lambda accepts": len((script or "").encode()) > _USER_DATA_BYTES}
+    extra_reasons = {
+        "onstart and env exceed the 1 MB that Lambda accepts": len((script or "").encode()) > _USER_DATA_BYTES
+    }
     firewall = "set them in the firewall of the account"
-    refuse_beyond_machine(order, PROVIDER, "Lambda", too_long, label_length=_NAME_LENGTH, ports=firewall)
+    refuse_beyond_machine(order, PROVIDER, "Lambda", extra_reasons, label_length=_NAME_LENGTH, ports=firewall)
     body: dict[str, Any] = {
-        "region_name": found[2],
-        "instance_type_name": found[1],
+        "region_name": match[2],
+        "instance_type_name": match[1],
         "ssh_key_names": [ssh_key],
         "name": order.label,
         "tags": [{"key": _TAG, "value": order.label}],
@@ -197,7 +199,7 @@ def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> P
     return reading_error(name, body, reply, now)
 
 
-def created(reply: HttpReply) -> Created:
+def parse_created(reply: HttpReply) -> Created:
     """Return the instance of a launch's 2xx answer: exactly one. Raises OutcomeUnknown for anything else."""
     ids = at(decoded_order(reply, PROVIDER), "data", "instance_ids")
     found = [one for one in ids if isinstance(one, str) and _ID.fullmatch(one)] if isinstance(ids, list) else []
@@ -251,5 +253,5 @@ def _label(row: Mapping[str, Any]) -> str | None:
     """Return the tag if it is gpuwatch's, because it survives a rename; else the name."""
     tags = [word(tag.get("value")) for tag in objects(row.get("tags")) if tag.get("key") == _TAG]
     name = word(row.get("name"))
-    ours = next((one for one in (*tags, name) if one is not None and one.startswith(LABEL_PREFIX)), None)
-    return ours or name or next(iter(tags), None)
+    own_label = next((one for one in (*tags, name) if one is not None and one.startswith(LABEL_PREFIX)), None)
+    return own_label or name or next(iter(tags), None)

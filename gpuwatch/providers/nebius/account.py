@@ -48,13 +48,13 @@ class NebiusAccount:
                     found.setdefault(one.spec.region, []).append((_id(one.metadata.id), str(one.metadata.name)))
             return found
 
-        kept = self._cache.get(fetch, "projects")
-        assert isinstance(kept, dict)
-        return kept
+        cached = self._cache.get(fetch, "projects")
+        assert isinstance(cached, dict)
+        return cached
 
     def project(self, region: str) -> str | None:
         """Return the project to rent in: from the settings, the only one, or the default one. Raises ProviderError."""
-        return self._projects.get(region) or _only(self.projects().get(region, ()), "default-")
+        return self._projects.get(region) or _single_or_default(self.projects().get(region, ()), "default-")
 
     def subnet(self, region: str, project: str) -> str | None:
         """Return the subnet of a project, found in the same way. Raises ProviderError."""
@@ -67,15 +67,15 @@ class NebiusAccount:
                 for one in self._client.pages(LIST_SUBNETS, parent_id=project)
             ]
 
-        kept = self._cache.get(fetch, project)
-        assert isinstance(kept, list)
-        return _only(kept, "default-subnet")
+        cached = self._cache.get(fetch, project)
+        assert isinstance(cached, list)
+        return _single_or_default(cached, "default-subnet")
 
 
-def _only(found: Sequence[tuple[str, str]], default: str) -> str | None:
-    named = [one for one, name in found if name.startswith(default)]
-    ids = [one for one, _ in found]
-    return ids[0] if len(ids) == 1 else named[0] if len(named) == 1 else None
+def _single_or_default(candidates: Sequence[tuple[str, str]], default: str) -> str | None:
+    default_ids = [one for one, name in candidates if name.startswith(default)]
+    ids = [one for one, _ in candidates]
+    return ids[0] if len(ids) == 1 else default_ids[0] if len(default_ids) == 1 else None
 
 
 def _by_region(value: Option) -> dict[str, str]:

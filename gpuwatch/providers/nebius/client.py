@@ -72,7 +72,7 @@ class NebiusClient(PacedClient):
         self._lock = Lock()
         self._sdk: Any = None
 
-    def ask(self, rpc: Rpc, *, kind: str = "account", **values: Any) -> Any:
+    def call(self, rpc: Rpc, *, kind: str = "account", **values: Any) -> Any:
         """Return the answer to a request that only reads, sent up to three times. `id`: its object.
 
         Raises:
@@ -94,7 +94,7 @@ class NebiusClient(PacedClient):
         found: list[Any] = []
         tokens: set[str] = set()
         for _ in range(_PAGES_MAX):
-            answer = self.ask(rpc, kind=kind, page_size=_PAGE_ROWS, **values)
+            answer = self.call(rpc, kind=kind, page_size=_PAGE_ROWS, **values)
             found += answer.items
             token = answer.next_page_token
             if not token:
@@ -116,7 +116,7 @@ class NebiusClient(PacedClient):
         """
         try:
             self.acquire(kind, urgent=True)
-            self._opened()
+            self._open_sdk()
         except WaitStopped as stopped:
             raise OrderRefused(f"{PROVIDER}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
         except KeyRejected as error:
@@ -140,7 +140,7 @@ class NebiusClient(PacedClient):
     def _send(
         self, rpc: Rpc, values: Mapping[str, Any], deadline_s: float, metadata: tuple[tuple[str, str], ...] = ()
     ) -> Any:
-        module, sdk = api(rpc.area), self._opened()
+        module, sdk = api(rpc.area), self._open_sdk()
         service = getattr(module, f"{rpc.service}Client")(sdk)
         request = getattr(service, rpc.method)(
             getattr(module, rpc.request)(**values),
@@ -157,15 +157,15 @@ class NebiusClient(PacedClient):
             raise UnreadableAnswer
         return answer
 
-    def _opened(self) -> Any:
+    def _open_sdk(self) -> Any:
         """Return the SDK, with its thread and its connections. Raises ProviderError."""
         with self._lock:
             if self._sdk is None:
                 self.require_key()
-                self._sdk = self._made()
+                self._sdk = self._create_sdk()
             return self._sdk
 
-    def _made(self) -> Any:
+    def _create_sdk(self) -> Any:
         try:
             from nebius.aio.token.renewable import (  # noqa: PLC0415 - half a second
                 OPTION_RENEW_REQUEST_TIMEOUT,

@@ -40,7 +40,7 @@ def parse_offer_id(offer_id: str) -> OfferParts | None:
 
 
 def create_request(
-    order: Order, wanted: OfferParts, project: str, subnet: str, options: Mapping[str, Option], now: datetime
+    order: Order, parts: OfferParts, project: str, subnet: str, options: Mapping[str, Option], now: datetime
 ) -> dict[str, Any]:
     """Return the values of a CreateInstanceRequest; the label is the instance's name.
 
@@ -52,19 +52,19 @@ def create_request(
         raise not_sent(
             PROVIDER, f'a public SSH key is required: add ssh_key = "ssh-ed25519 …" to [providers.{PROVIDER}.options]'
         )
-    wrong = {
-        "a spot offer requires a bid, and other offers accept none": wanted.spot is not (order.bid_usd_hour is not None)
+    extra_reasons = {
+        "a spot offer requires a bid, and other offers accept none": parts.spot is not (order.bid_usd_hour is not None)
     }
     refuse_beyond_machine(
-        order, PROVIDER, INFO.title, wrong, label_length=INFO.label_length, takes_bids=True, ends_itself=True
+        order, PROVIDER, INFO.title, extra_reasons, label_length=INFO.label_length, takes_bids=True, ends_itself=True
     )
     labels = {"managed-by": "gpuwatch"}
     metadata = api("common.v1").ResourceMetadata(parent_id=project, name=order.label, labels=labels)
     cloud_init = user_data(order, ssh_key.strip(), now)
-    return {"metadata": metadata, "spec": _instance_spec(order, wanted, subnet, str(options.get("image")), cloud_init)}
+    return {"metadata": metadata, "spec": _instance_spec(order, parts, subnet, str(options.get("image")), cloud_init)}
 
 
-def _instance_spec(order: Order, wanted: OfferParts, subnet: str, image: str, cloud_init: str) -> Any:
+def _instance_spec(order: Order, parts: OfferParts, subnet: str, image: str, cloud_init: str) -> Any:
     compute = api("compute.v1")
     disk = compute.DiskSpec(
         size_gibibytes=math.ceil(max(order.disk_gb, LEAST_DISK_GB)),
@@ -76,7 +76,7 @@ def _instance_spec(order: Order, wanted: OfferParts, subnet: str, image: str, cl
         "follows_spot_price": compute.FollowsSpotPriceSpec(),
     }
     return compute.InstanceSpec(
-        resources=compute.ResourcesSpec(platform=wanted.platform, preset=wanted.preset),
+        resources=compute.ResourcesSpec(platform=parts.platform, preset=parts.preset),
         boot_disk=compute.AttachedDiskSpec(
             attach_mode=compute.AttachedDiskSpec.AttachMode.READ_WRITE,
             managed_disk=compute.ManagedDisk(name=f"{order.label[:58]}-disk", spec=disk),
@@ -91,7 +91,7 @@ def _instance_spec(order: Order, wanted: OfferParts, subnet: str, image: str, cl
         ],
         cloud_init_user_data=cloud_init,
         recovery_policy=compute.InstanceRecoveryPolicy.FAIL,  # a machine that has shut itself down must not restart
-        **(spot if wanted.spot else {}),
+        **(spot if parts.spot else {}),
     )
 
 
@@ -101,8 +101,8 @@ def user_data(order: Order, ssh_key: str, now: datetime) -> str:
     timer = "" if order.self_destruct_at is None else shutdown_timer(order.self_destruct_at, now)
     script = first_boot_script(order.onstart, order.env)
     if timer or script:
-        whole = f"{timer}{script}" if not timer else f"#!/bin/bash\n{timer}{script or ''}"
-        text = b64encode(whole.encode()).decode()
+        combined = f"{timer}{script}" if not timer else f"#!/bin/bash\n{timer}{script or ''}"
+        text = b64encode(combined.encode()).decode()
         config["write_files"] = [{"path": _SCRIPT, "permissions": "0700", "encoding": "b64", "content": text}]
         config["runcmd"] = [["/bin/bash", _SCRIPT]]
     return f"#cloud-config\n{json.dumps(config)}\n"

@@ -22,66 +22,74 @@ from gpuwatch.errors import (
 from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
 from gpuwatch.providers.toolkit.error_mapping import display_sentence
 
-_SHOWN: Final = 160
-_READ: Final = 4_000
-_UNCONNECTED: Final = ("failed to connect to all addresses", "errors resolving")  # gRPC's own words: nothing was sent
-_DOWN: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"})
-_KEY: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-_BAD: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "UNIMPLEMENTED"})
+_MAX_TEXT_LENGTH: Final = 160
+_MAX_MESSAGE_LENGTH: Final = 4_000
+_CONNECT_ERRORS: Final = (
+    "failed to connect to all addresses",
+    "errors resolving",
+)  # gRPC's own words: nothing was sent
+_DOWN_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"})
+_KEY_CODES: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+_BAD_ORDER_CODES: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "UNIMPLEMENTED"})
 # The fields of the vendor's ServiceError that say why resources were missing.
-_STOCK, _QUOTA, _PACE, _MISSING = "not_enough_resources", "quota_failure", "too_many_requests", "resource_not_found"
+_STOCK, _QUOTA, _RATE_LIMIT, _MISSING = (
+    "not_enough_resources",
+    "quota_failure",
+    "too_many_requests",
+    "resource_not_found",
+)
 
 
-def reading_error(error: Exception, about: str = "") -> ProviderError:
+def reading_error(error: Exception, instance_id: str = "") -> ProviderError:
     """Map the error of a request that only reads.
 
     Args:
-        about: the id of the requested instance.
+        instance_id: the id of the requested instance.
     """
     code, line = code_of(error), _line(error)
-    if code in _KEY:
+    if code in _KEY_CODES:
         return KeyRejected(line)
     if code == "RESOURCE_EXHAUSTED":
         return RateLimited(line)
-    if _is_not_found(error, about):
+    if _is_not_found(error, instance_id):
         return InstanceNotFound(line)
-    if code == "UNAVAILABLE" and any(words in line for words in _UNCONNECTED):
+    if code == "UNAVAILABLE" and any(words in line for words in _CONNECT_ERRORS):
         return ProviderUnreachable(line)
-    return ProviderDown(line) if code in _DOWN else PayloadChanged(line)
+    return ProviderDown(line) if code in _DOWN_CODES else PayloadChanged(line)
 
 
-def ordering_error(error: Exception, about: str = "") -> OrderError:
+def ordering_error(error: Exception, instance_id: str = "") -> OrderError:
     """Map the error of an order; only a status that refuses proves that nothing was created."""
     code, line, reasons = code_of(error), _line(error), _reasons(error)
-    if code in _KEY:
+    if code in _KEY_CODES:
         return OrderRefused(line, RefusalKind.KEY)
-    if code == "UNAVAILABLE" and any(words in line for words in _UNCONNECTED):
+    if code == "UNAVAILABLE" and any(words in line for words in _CONNECT_ERRORS):
         return OrderRefused(f"not sent: {line}", RefusalKind.NOT_SENT)
     if code in {"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"}:
-        return _lacking(code, line, reasons)
-    if _is_not_found(error, about):
+        return _missing_resource_error(code, line, reasons)
+    if _is_not_found(error, instance_id):
         return InstanceGone(line)
     # ALREADY_EXISTS: an instance with this label, perhaps from an earlier attempt.
-    return OrderRefused(line, RefusalKind.BAD_ORDER) if code in _BAD else OutcomeUnknown(line)
+    return OrderRefused(line, RefusalKind.BAD_ORDER) if code in _BAD_ORDER_CODES else OutcomeUnknown(line)
 
 
-def _lacking(code: str, line: str, reasons: set[str]) -> OrderError:
+def _missing_resource_error(code: str, line: str, reasons: set[str]) -> OrderError:
     """Map a refusal for lack of resources. source: the vendor's ServiceError, and dstack's interpretation."""
     if _QUOTA in reasons or "quota" in line.lower():
         text = f"{line} (a quota of the account)"
         return OrderRefused(text, RefusalKind.OTHER, RefusalScope.REGION_FAMILY)
-    if _PACE in reasons:
+    if _RATE_LIMIT in reasons:
         return OrderRateLimited(line)
     if _STOCK in reasons or code == "RESOURCE_EXHAUSTED":
         return OfferGone(line)
     return OrderRefused(line, RefusalKind.BAD_ORDER)
 
 
-def _is_not_found(error: Exception, about: str) -> bool:
+def _is_not_found(error: Exception, instance_id: str) -> bool:
     """Whether Nebius itself states that the instance is missing; a gateway's NOT_FOUND may be about a path."""
-    if code_of(error) != "NOT_FOUND" or not about:
+    if code_of(error) != "NOT_FOUND" or not instance_id:
         return False
-    return _MISSING in _reasons(error) or about in str(getattr(error.status, "message", ""))  # type: ignore[attr-defined]
+    return _MISSING in _reasons(error) or instance_id in str(getattr(error.status, "message", ""))  # type: ignore[attr-defined]
 
 
 def code_of(error: Exception) -> str:
@@ -95,7 +103,7 @@ def _line(error: Exception) -> str:
     code, status = code_of(error), getattr(error, "status", None)
     if not code:
         return f"nebius: {type(error).__name__}"
-    sentence = str(getattr(status, "message", None) or "")[:_READ]
+    sentence = str(getattr(status, "message", None) or "")[:_MAX_MESSAGE_LENGTH]
     return f"nebius: {display_sentence(f'{code} {sentence}')}"
 
 

@@ -60,33 +60,33 @@ class NebiusLauncher(BasicLauncher):
 
     def create(self, order: Order) -> Created:
         """Rent one instance, once: on demand, or preemptible at the current spot price. Raises OrderError."""
-        wanted = parse_offer_id(order.offer_id)
-        if wanted is None:
+        parts = parse_offer_id(order.offer_id)
+        if parts is None:
             raise not_sent(PROVIDER, "invalid offer id")
         try:
             self._client.require_key()
-            project = self._account.project(wanted.region)
-            subnet = None if project is None else self._account.subnet(wanted.region, project)
+            project = self._account.project(parts.region)
+            subnet = None if project is None else self._account.subnet(parts.region, project)
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         if project is None:
-            why = f"no default project in {wanted.region}; set one in options.projects"
-            raise not_sent(PROVIDER, why, RefusalScope.REGION_FAMILY)
+            reason = f"no default project in {parts.region}; set one in options.projects"
+            raise not_sent(PROVIDER, reason, RefusalScope.REGION_FAMILY)
         if subnet is None:
-            why = f"no default subnet in {wanted.region}; set one in options.subnets"
-            raise not_sent(PROVIDER, why, RefusalScope.REGION_FAMILY)
-        request = create_request(order, wanted, project, subnet, self._options, self._client.tools.now())
+            reason = f"no default subnet in {parts.region}; set one in options.subnets"
+            raise not_sent(PROVIDER, reason, RefusalScope.REGION_FAMILY)
+        request = create_request(order, parts, project, subnet, self._options, self._client.tools.now())
         # The vendor carries out requests with the same key only once.
         key = str(uuid5(NAMESPACE_URL, f"gpuwatch:{order.label}:{order.offer_id}"))
         operation = self._client.order(CREATE_INSTANCE, key=key, **request)
-        made = created_instance(str(getattr(operation, "resource_id", "")), _ID, PROVIDER)
-        is_over = operation.done() and not operation.successful()
-        return Created(instance_id=made.instance_id, starting=not is_over)
+        created = created_instance(str(getattr(operation, "resource_id", "")), _ID, PROVIDER)
+        has_failed = operation.done() and not operation.successful()
+        return Created(instance_id=created.instance_id, starting=not has_failed)
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
-        if wanted := parse_offer_id(order.offer_id):
-            create_request(order, wanted, "", "", self._options, self._client.tools.now())
+        if parts := parse_offer_id(order.offer_id):
+            create_request(order, parts, "", "", self._options, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
         """Return every instance of every project of the tenant; preemptible ones with their current price.
@@ -99,7 +99,7 @@ class NebiusLauncher(BasicLauncher):
         for region, projects in self._account.projects().items():
             for project, _ in projects:
                 rows = self._client.pages(LIST_INSTANCES, kind="instances", parent_id=project)
-                found += [self._priced(one, region, row) for row in rows if (one := instance_of(row, region))]
+                found += [self._with_price(one, region, row) for row in rows if (one := instance_of(row, region))]
         return found
 
     def get(self, instance_id: str) -> Instance | None:
@@ -108,14 +108,14 @@ class NebiusLauncher(BasicLauncher):
             raise PayloadChanged(f"{PROVIDER}: invalid instance id")
         self._client.require_key()
         try:
-            row = self._client.ask(GET_INSTANCE, kind="instances", id=instance_id)
+            row = self._client.call(GET_INSTANCE, kind="instances", id=instance_id)
         except InstanceNotFound:
             return None
         if row.metadata.id != instance_id:
             raise PayloadChanged(f"{PROVIDER}: asked for instance {instance_id}, but got another one")
         region = self._region_of(row.metadata.parent_id)
         one = instance_of(row, region)
-        return None if one is None else self._priced(one, region, row)
+        return None if one is None else self._with_price(one, region, row)
 
     def destroy(self, instance_id: str) -> None:
         """Delete an instance and its disk; does nothing if it is already gone.
@@ -144,7 +144,7 @@ class NebiusLauncher(BasicLauncher):
                 return region
         return ""
 
-    def _priced(self, one: Instance, region: str, row: Any) -> Instance:
+    def _with_price(self, one: Instance, region: str, row: Any) -> Instance:
         """Add the current price, which changes for a preemptible instance. An instance without a price stays listed."""
         if not (one.spot and one.gpu_count and (one.label or "").startswith("gpuwatch")):
             return one

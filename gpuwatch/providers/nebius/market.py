@@ -23,10 +23,10 @@ from gpuwatch.providers.toolkit.validation import whole
 
 LEAST_DISK_GB: Final = 50.0  # assumed: images need 40 GiB or less
 _NAME: Final = re.compile(r"[a-z0-9.-]{1,40}")
-_ENDING: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another machine generation
+_GENERATION_SUFFIX: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another machine generation
 _FRESH: Final = "DATA_STATE_FRESH"
-_FULL: Final = "AVAILABILITY_LEVEL_LIMIT_REACHED"
-_RISKY: Final = "AVAILABILITY_LEVEL_LOW"
+_LIMIT_REACHED: Final = "AVAILABILITY_LEVEL_LIMIT_REACHED"
+_LOW_AVAILABILITY: Final = "AVAILABILITY_LEVEL_LOW"
 _COUNTRIES: Final = {  # source: the vendor's page about regions
     "eu-north1": "FI", "eu-north2": "IS", "eu-west1": "FR", "me-west1": "IL", "uk-south1": "GB", "uk-south2": "GB",
     "us-central1": "US",
@@ -39,7 +39,7 @@ class NebiusStock(msgspec.Struct, kw_only=True):
     Attributes:
         machines: number available by rental type: False is on demand. A missing type is unknown.
         at_limit: rental types with a used-up quota.
-        risky: rental types for which the vendor warns that an order may find no machine.
+        at_risk: rental types for which the vendor warns that an order may find no machine.
     """
 
     region: str
@@ -51,7 +51,7 @@ class NebiusStock(msgspec.Struct, kw_only=True):
     ram_gib: float | None
     machines: dict[bool, int] = msgspec.field(default_factory=dict)
     at_limit: set[bool] = msgspec.field(default_factory=set)
-    risky: set[bool] = msgspec.field(default_factory=set)
+    at_risk: set[bool] = msgspec.field(default_factory=set)
 
     @property
     def offer_id(self) -> str:
@@ -81,7 +81,7 @@ class NebiusMarket:
     def _fetch(self) -> tuple[ParseResult, datetime]:
         rows = self._client.pages(LIST_ADVICE, kind="search", parent_id=self._account.tenant())
         result = ParseResult(rows=len(rows))
-        stock = read_advice(rows, result)
+        stock = parse_advice(rows, result)
         spot = self._prices.spot() if any(one.machines.get(True) for one in stock) else {}
         now = self._client.tools.now()
         for one in stock:
@@ -92,41 +92,41 @@ class NebiusMarket:
         return result, now
 
     def _offers(self, one: NebiusStock, spot: Mapping[tuple[str, str], float], now: datetime) -> Iterable[Offer]:
-        free = [kind for kind in (False, True) if one.machines.get(kind)]
-        project = self._account.project(one.region) if free else None
+        rental_types = [is_spot for is_spot in (False, True) if one.machines.get(is_spot)]
+        project = self._account.project(one.region) if rental_types else None
         if project is None:  # nothing is free, or nothing is rentable there
             return []
         disk = self._prices.disk_usd_gb_month(project)
         if disk is None:
             raise RowSkipped("no price of a disk")
         found = []
-        for kind in free:
-            if kind:
+        for is_spot in rental_types:
+            if is_spot:
                 per_gpu = spot.get((one.region, one.platform))
                 price = None if per_gpu is None else per_gpu * one.gpu_count
             else:
                 price = self._prices.on_demand(project, one.platform, one.preset)
             if price is None:
-                raise RowSkipped("no price of a preemptible GPU" if kind else "no price on demand")
-            found.append(_offer(one, kind, price, disk, now))
+                raise RowSkipped("no price of a preemptible GPU" if is_spot else "no price on demand")
+            found.append(_offer(one, is_spot, price, disk, now))
         return found
 
 
-def read_advice(rows: Iterable[Any], result: ParseResult) -> list[NebiusStock]:
+def parse_advice(rows: Iterable[Any], result: ParseResult) -> list[NebiusStock]:
     """Parse the presets with GPUs in capacity advice, one per region; joins fabrics. Pure."""
     found: dict[str, NebiusStock] = {}
     for row in rows:
         with result.counting_skips():
             one = _read(row)
             if one is not None:
-                kept = found.setdefault(one.offer_id, one)
-                _add(kept, row.status, result)
+                stock = found.setdefault(one.offer_id, one)
+                _add(stock, row.status, result)
     return list(found.values())
 
 
 def gpu_of(platform: str, memory_gib: float | None = None) -> GpuName:
     """The GPU of a platform, such as gpu-h100-sxm."""
-    return catalog().resolve(_ENDING.sub("", platform.removeprefix("gpu-")), memory_gib)
+    return catalog().resolve(_GENERATION_SUFFIX.sub("", platform.removeprefix("gpu-")), memory_gib)
 
 
 def _read(row: Any) -> NebiusStock | None:
@@ -160,7 +160,7 @@ def _add(stock: NebiusStock, status: Any, result: ParseResult) -> None:
     """Add the stock of one fabric. Stale data is unknown: the answer is then partial."""
     for spot, stated in ((False, status.on_demand), (True, status.preemptible)):
         level, state = _enum(stated.availability_level), _enum(stated.data_state)
-        if level == _FULL:
+        if level == _LIMIT_REACHED:
             stock.at_limit.add(spot)
         elif state == "DATA_STATE_UNSPECIFIED":  # the platform is not rented in this way
             continue
@@ -168,8 +168,8 @@ def _add(stock: NebiusStock, status: Any, result: ParseResult) -> None:
             result.note_missing(f"{stock.region}: what is free is not known")
         else:
             stock.machines[spot] = max(stock.machines.get(spot, 0), whole(stated.available, 0, 10**9) or 0)
-            if level == _RISKY:
-                stock.risky.add(spot)
+            if level == _LOW_AVAILABILITY:
+                stock.at_risk.add(spot)
 
 
 def _enum(value: Any) -> str:
@@ -178,7 +178,7 @@ def _enum(value: Any) -> str:
 
 def _offer(one: NebiusStock, spot: bool, usd_hour: float, disk_usd: float, now: datetime) -> Offer:
     gpu = gpu_of(one.platform, one.gpu_memory_gib)
-    risk = "Nebius: an order may find no machine" if spot in one.risky else None
+    risk = "Nebius: an order may find no machine" if spot in one.at_risk else None
     return Offer(
         provider=PROVIDER,
         offer_id=f"{one.offer_id}/spot" if spot else one.offer_id,

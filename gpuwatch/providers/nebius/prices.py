@@ -11,7 +11,7 @@ from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import TTL_S
 from gpuwatch.providers.toolkit.validation import number, usd_hour
 
-_LISTED_S: Final = 3600.0  # list prices; preemptible prices are requested each time
+_LIST_PRICE_TTL_S: Final = 3600.0  # list prices; preemptible prices are requested each time
 _HOURS: Final = 720.0  # per month, as in `Offer.disk_usd_gb_month`
 _DISK_GIB: Final = 1024
 
@@ -21,8 +21,8 @@ class NebiusPrices:
 
     def __init__(self, client: NebiusClient) -> None:
         self._client = client
-        self._listed: TtlCache[float | None] = TtlCache(_LISTED_S, client.tools.monotonic)
-        self._spot: TtlCache[dict[tuple[str, str], float]] = TtlCache(TTL_S, client.tools.monotonic)
+        self._list_prices: TtlCache[float | None] = TtlCache(_LIST_PRICE_TTL_S, client.tools.monotonic)
+        self._spot_prices: TtlCache[dict[tuple[str, str], float]] = TtlCache(TTL_S, client.tools.monotonic)
 
     def on_demand(self, project: str, platform: str, preset: str) -> float | None:
         """Return the price of a machine without its disk; None: not in the calculator. Raises ProviderError."""
@@ -30,10 +30,10 @@ class NebiusPrices:
         def fetch() -> float | None:
             compute = api("compute.v1")
             spec = compute.InstanceSpec(resources=compute.ResourcesSpec(platform=platform, preset=preset))
-            request = compute.CreateInstanceRequest(metadata=_in(project), spec=spec)
-            return usd_hour(self._estimated(compute_instance_spec=request))
+            request = compute.CreateInstanceRequest(metadata=_metadata_in(project), spec=spec)
+            return usd_hour(self._estimate(compute_instance_spec=request))
 
-        return self._listed.get(fetch, (project, platform, preset))
+        return self._list_prices.get(fetch, (project, platform, preset))
 
     def disk_usd_gb_month(self, project: str) -> float | None:
         """Return the price of a GB of system disk for 720 hours; None: not in the calculator. Raises ProviderError."""
@@ -42,11 +42,11 @@ class NebiusPrices:
             compute = api("compute.v1")
             spec = compute.DiskSpec(size_gibibytes=_DISK_GIB, type=compute.DiskSpec.DiskType.NETWORK_SSD)
             hourly = number(
-                self._estimated(compute_disk_spec=compute.CreateDiskRequest(metadata=_in(project), spec=spec))
+                self._estimate(compute_disk_spec=compute.CreateDiskRequest(metadata=_metadata_in(project), spec=spec))
             )
             return None if hourly is None or not 0 <= hourly < _DISK_GIB else hourly * _HOURS / _DISK_GIB
 
-        return self._listed.get(fetch, project)
+        return self._list_prices.get(fetch, project)
 
     def spot(self) -> Mapping[tuple[str, str], float]:
         """Return (region, platform) → the current price of one preemptible GPU. Raises ProviderError."""
@@ -60,12 +60,12 @@ class NebiusPrices:
                     found[row.region, row.compute_instance.platform] = price
             return found
 
-        return self._spot.get(fetch)
+        return self._spot_prices.get(fetch)
 
-    def _estimated(self, **spec: Any) -> object:
+    def _estimate(self, **spec: Any) -> object:
         """Return the calculator's hourly price. Raises ProviderError."""
         try:
-            answer = self._client.ask(ESTIMATE, resource_spec=api("billing.v1alpha1").ResourceSpec(**spec))
+            answer = self._client.call(ESTIMATE, resource_spec=api("billing.v1alpha1").ResourceSpec(**spec))
         except PayloadChanged:  # it refuses what is not sold in that region
             return None
         general = answer.hourly_cost.general
@@ -74,5 +74,5 @@ class NebiusPrices:
         return general.total.cost
 
 
-def _in(project: str) -> Any:
+def _metadata_in(project: str) -> Any:
     return api("common.v1").ResourceMetadata(parent_id=project)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS: Final = 100  # the maximum page size
 _PAGES_MAX: Final = 50
-_LIVE: Final = frozenset({"available", "low", "medium", "high"})
+_IN_STOCK: Final = frozenset({"available", "low", "medium", "high"})
 _SOLD_OUT: Final = "unavailable"
 _KNOWN: Final = frozenset(
     {
@@ -37,7 +37,7 @@ _KNOWN: Final = frozenset(
     }
 )  # fmt: skip
 _NEEDED: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
-_PARTS: Final = ("disk", "vcpu", "memory")  # of a machine, which may have a price of their own
+_PRICED_PARTS: Final = ("disk", "vcpu", "memory")  # of a machine, which may have a price of their own
 Rates = Callable[[str], "ExchangeRate | None"]
 
 
@@ -45,27 +45,27 @@ ListedRows = dict[str, tuple[Mapping[str, Any], Offer]]
 
 
 def fetcher(
-    settings: ProviderSettings, tools: Tools, shown: ListedRows | None = None
+    settings: ProviderSettings, tools: Tools, listed_rows: ListedRows | None = None
 ) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
     """Return the function that fetches the list; if a later page fails, the result is partial. It raises ProviderError.
 
     Args:
-        shown: receives the offers of each list: id → row and offer; for a duplicate id, the cheaper one.
+        listed_rows: receives the offers of each list: id → row and offer; for a duplicate id, the cheaper one.
     """
     from gpuwatch.providers.toolkit.currency import ExchangeRates  # noqa: PLC0415 - not for start-up
 
     exchange = ExchangeRates(tools, _rate_url(settings))
 
     def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
-        rows, is_whole, pages = _all_rows(client)
+        rows, is_complete, pages = _all_rows(client)
         now = tools.now()
         listed: ListedRows = {}
         result = parse_rows(rows, exchange.rate, now, listed)
-        if shown is not None:
-            shown.clear()
-            shown.update(listed)
+        if listed_rows is not None:
+            listed_rows.clear()
+            listed_rows.update(listed)
         result.searches = pages
-        if not is_whole:
+        if not is_complete:
             result.note_missing(f"its list ends early, after page {pages}")
         return result, now
 
@@ -75,7 +75,7 @@ def fetcher(
 def _all_rows(client: ApiClient) -> tuple[list[Any], bool, int]:
     """Return all rows, whether they are as many as the list itself states, and the number of pages."""
     rows: list[Any] = []
-    before: list[Any] | None = None
+    previous: list[Any] | None = None
     for page in range(1, _PAGES_MAX + 1):
         params = {"page": str(page), "page_size": str(_PAGE_ROWS)}
         try:
@@ -84,10 +84,10 @@ def _all_rows(client: ApiClient) -> tuple[list[Any], bool, int]:
             if page == 1:
                 raise
             return rows, False, page
-        if not found or found == before:  # the list ended early, or has no pages
+        if not found or found == previous:  # the list ended early, or has no pages
             return rows, not found and len(rows) >= (total or 0), page
         rows += found
-        before = found
+        previous = found
         if len(rows) >= total if total is not None else len(found) < _PAGE_ROWS:
             return rows, True, page
     return rows, False, _PAGES_MAX
@@ -146,7 +146,7 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
     spot, security = row.get("isSpot") is True, word(row.get("security"), 40) or "secure_cloud"
     place = word(row.get("dataCenter"), 80)
     stays = (seller, cloud_id, place or "", security)
-    kind = OfferKind.LIVE if stock in _LIVE else OfferKind.LISTED
+    kind = OfferKind.LIVE if stock in _IN_STOCK else OfferKind.LISTED
     yield Offer(
         provider=INFO.name,
         offer_id=short_id(*stays, str(count), "spot" if spot else "on-demand"),
@@ -199,7 +199,7 @@ def _price(row: Mapping[str, Any], rates: Rates) -> _ConfigurationPrice:
     hour = number(stated, 0.0)
     if not hour:
         raise RowSkipped("a row without its price")
-    total = usd_hour((hour + sum(_surcharge(row, part) for part in _PARTS)) * rate.usd)
+    total = usd_hour((hour + sum(_surcharge(row, part) for part in _PRICED_PARTS)) * rate.usd)
     if total is None:
         raise RowSkipped("a price that nobody would ask")
     unit = number(at(row, "disk", "pricePerUnit"), 0.0, 100.0)
@@ -268,7 +268,7 @@ def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[st
         ("the price may change", at(row, "prices", "isVariable") is True),
         ("little stock", stock == "low"),
         # word-check: allow - a value of the JSON
-        ("its stock is told in a word that is not known", stock not in _LIVE),
+        ("its stock is told in a word that is not known", stock not in _IN_STOCK),
         (gpu.reason or "", not gpu.certain),
         (money.rate.note or "", bool(money.rate.note)),
     )

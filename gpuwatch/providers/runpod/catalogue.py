@@ -25,11 +25,11 @@ from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, who
 
 PROVIDER: Final = "runpod"
 # 0.10 $ a month per GB of container disk while it runs; RunPod's month is taken as 730 h, gpuwatch's has 720.
-_THEIR_MONTH_H: Final = 730
-DISK_USD_GB_HOUR: Final = 0.10 / _THEIR_MONTH_H
-STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _THEIR_MONTH_H  # of a volume disk; the container disk is wiped
+_RUNPOD_MONTH_H: Final = 730
+DISK_USD_GB_HOUR: Final = 0.10 / _RUNPOD_MONTH_H
+STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _RUNPOD_MONTH_H  # of a volume disk; the container disk is wiped
 DISK_USD_GB_MONTH: Final = DISK_USD_GB_HOUR * HOURS_A_MONTH
-MOST_GPUS: Final = 16  # in one pod; larger numbers are implausible
+MAX_GPUS: Final = 16  # in one pod; larger numbers are implausible
 _STOCK: Final = {"LOW": True, "MEDIUM": True, "HIGH": True, "NONE": False}
 SENTINEL: Final = "unknown"  # an entry of their database that is not a GPU type
 _TYPE_FIELDS: Final = frozenset({
@@ -56,41 +56,41 @@ def gpu_types(value: Any) -> list[Mapping[str, Any]]:
     return objects(rows) or [{}]
 
 
-def most_gpus(types: list[Mapping[str, Any]], cloud: str, gpus: Collection[str] = ()) -> int:
+def max_gpus_per_pod(types: list[Mapping[str, Any]], cloud: str, gpus: Collection[str] = ()) -> int:
     """Return the largest plausible pod in a cloud with the wanted GPUs (empty: any)."""
     counts = [_max_count(one, cloud) for one in types if not gpus or _name(one) in gpus]
     return max((count for count in counts if count is not None), default=1)
 
 
-def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
+def parse_catalogue(value: Any, request: CatalogueRequest) -> ParseResult:
     """Parse the offers of one cloud and one GPU count.
 
     Raises:
         PayloadChanged: it is not a catalogue, or none of its rows is usable.
     """
-    result, known = ParseResult(), 0
+    result, usable_rows = ParseResult(), 0
     for one in gpu_types(value):
         result.rows += 1
-        if one.get("id") == SENTINEL or one.get(asked.cloud.lower()) is False:
+        if one.get("id") == SENTINEL or one.get(request.cloud.lower()) is False:
             continue  # not sold in this cloud: ignore its leftover price
         result.check_drift(one, _TYPE_FIELDS, _NEEDED)
-        reason = _odd(one, asked.cloud)
+        reason = _skip_reason(one, request.cloud)
         if reason is not None:
             result.skip(reason)
             continue
-        known += 1
-        result.offers += _offers(one, asked, result)
-    need_one(known, result)
+        usable_rows += 1
+        result.offers += _offers(one, request, result)
+    require_usable_row(usable_rows, result)
     return result
 
 
-def need_one(known: int, result: ParseResult) -> None:
+def require_usable_row(usable_rows: int, result: ParseResult) -> None:
     """Reject a catalogue without a usable row: it is not a market without offers. Raises PayloadChanged."""
-    if result.skipped and not known:
+    if result.skipped and not usable_rows:
         raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(result.skipped))}")
 
 
-def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
+def _skip_reason(one: Mapping[str, Any], cloud: str) -> str | None:
     """Return why a row is skipped; None: it is usable."""
     gpu_id, stock = word(one.get("id"), 80), one.get("availability")
     if gpu_id is None or one.get("id") != gpu_id:
@@ -99,19 +99,19 @@ def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
         return f"{cloud.lower()} is not true or false"
     if not isinstance(stock, str) or stock not in _STOCK:
         return "availability is not understood"
-    if _STOCK[stock] and usd_hour(_of_cloud(one.get("price"), cloud)) is None:
+    if _STOCK[stock] and usd_hour(_value_for_cloud(one.get("price"), cloud)) is None:
         return "no price"
     return None
 
 
-def _offers(one: Mapping[str, Any], asked: CatalogueRequest, result: ParseResult) -> Iterator[Offer]:
+def _offers(one: Mapping[str, Any], request: CatalogueRequest, result: ParseResult) -> Iterator[Offer]:
     """Yield the offers of a usable row: one per place."""
-    price, most = usd_hour(_of_cloud(one.get("price"), asked.cloud)), _max_count(one, asked.cloud)
-    if not _STOCK[one["availability"]] or price is None or (most is not None and asked.count > most):
+    price, max_count = usd_hour(_value_for_cloud(one.get("price"), request.cloud)), _max_count(one, request.cloud)
+    if not _STOCK[one["availability"]] or price is None or (max_count is not None and request.count > max_count):
         return
     for place in _places(one, result):
-        wanted = PodPlacement(one["id"], asked.cloud, asked.count, place)
-        offer = offer_of(wanted, price, whole(one.get("memory"), 1, 4096), asked, _least_cuda(one))
+        placement = PodPlacement(one["id"], request.cloud, request.count, place)
+        offer = offer_of(placement, price, whole(one.get("memory"), 1, 4096), request, _min_cuda(one))
         if offer is None:
             result.skip("its id is not one that can be kept")
             return
@@ -119,7 +119,11 @@ def _offers(one: Mapping[str, Any], asked: CatalogueRequest, result: ParseResult
 
 
 def offer_of(
-    wanted: PodPlacement, gpu_usd_hour: float, memory_gb: int | None, asked: CatalogueRequest, cuda: float | None = None
+    placement: PodPlacement,
+    gpu_usd_hour: float,
+    memory_gb: int | None,
+    request: CatalogueRequest,
+    cuda: float | None = None,
 ) -> Offer | None:
     """Build one offer; None: its id does not fit the store.
 
@@ -128,41 +132,41 @@ def offer_of(
         memory_gb: per GPU.
         cuda: minimum version of all hosts.
     """
-    identity, machine = offer_id(wanted), machine_id(wanted)
+    identity, machine = offer_id(placement), machine_id(placement)
     if identity is None or machine is None:
         return None
-    gpu = catalog().resolve(wanted.gpu_id, memory_gb)
+    gpu = catalog().resolve(placement.gpu_id, memory_gb)
     return Offer(
         provider=PROVIDER,
         offer_id=identity,
         machine_id=machine,
         gpu=gpu.name,
         gpu_family=gpu.family,
-        gpu_wire=wanted.gpu_id,
+        gpu_wire=placement.gpu_id,
         gpu_known=gpu.known,
-        gpu_count=wanted.count,
+        gpu_count=placement.count,
         gpu_memory_gib=memory_gb,
         spot=False,
-        quoted_usd_hour=gpu_usd_hour * wanted.count + asked.disk_gb * DISK_USD_GB_HOUR,
-        quoted_disk_gb=asked.disk_gb,
+        quoted_usd_hour=gpu_usd_hour * placement.count + request.disk_gb * DISK_USD_GB_HOUR,
+        quoted_disk_gb=request.disk_gb,
         disk_usd_gb_month=DISK_USD_GB_MONTH,
-        observed_at=asked.observed_at,
-        region=wanted.place,
-        country=country_of(wanted.place),
-        datacenter=True if wanted.cloud == SECURE else None,
+        observed_at=request.observed_at,
+        region=placement.place,
+        country=country_of(placement.place),
+        datacenter=True if placement.cloud == SECURE else None,
         download_usd_gb=0.0,
         upload_usd_gb=0.0,
         cuda_max=cuda,
-        terms=_terms(wanted.gpu_id),
+        terms=_terms(placement.gpu_id),
     )
 
 
 def _places(one: Mapping[str, Any], result: ParseResult) -> list[str | None]:
     """Return the data centres with stock now. Without a list of them: "somewhere"."""
-    listed = one.get("dataCenters")
-    if listed is None:
+    data_centres = one.get("dataCenters")
+    if data_centres is None:
         return [None]
-    rows = objects(listed)
+    rows = objects(data_centres)
     if not rows:
         return [None]
     places: dict[str | None, None] = {}
@@ -175,11 +179,11 @@ def _places(one: Mapping[str, Any], result: ParseResult) -> list[str | None]:
     return list(places)
 
 
-def _least_cuda(one: Mapping[str, Any]) -> float | None:
+def _min_cuda(one: Mapping[str, Any]) -> float | None:
     """Return the lowest of the hosts' CUDA versions: every host has at least that. None: unknown for some hosts."""
     rows = objects(one.get("cudaVersions"))
-    known = [number(row.get("version"), 1.0, 1000.0) for row in rows if row.get("available") is True]
-    return min((one for one in known if one is not None), default=None) if None not in known else None
+    usable_rows = [number(row.get("version"), 1.0, 1000.0) for row in rows if row.get("available") is True]
+    return min((one for one in usable_rows if one is not None), default=None) if None not in usable_rows else None
 
 
 @lru_cache(maxsize=512)
@@ -193,9 +197,9 @@ def _name(one: Mapping[str, Any]) -> str:
 
 
 def _max_count(one: Mapping[str, Any], cloud: str) -> int | None:
-    found = whole(_of_cloud(one.get("maxCount"), cloud), 1)
-    return None if found is None else min(found, MOST_GPUS)
+    found = whole(_value_for_cloud(one.get("maxCount"), cloud), 1)
+    return None if found is None else min(found, MAX_GPUS)
 
 
-def _of_cloud(value: Any, cloud: str) -> Any:
+def _value_for_cloud(value: Any, cloud: str) -> Any:
     return value.get(cloud.lower()) if isinstance(value, dict) else None

@@ -17,8 +17,8 @@ from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.create import POD_ID
 from gpuwatch.providers.toolkit.validation import at, number, whole
 
-_MOST_USD: Final = 1e6
-_ROUNDED_USD: Final = 0.0005
+_MAX_USD: Final = 1e6
+_ROUNDING_USD: Final = 0.0005
 _DAY: Final = timedelta(days=1)
 _KINDS: Final = {"gpuAmount": "gpu", "diskAmount": "disk", "cpuAmount": "other"}
 
@@ -46,7 +46,7 @@ def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Prov
         raise ProviderError(f"{PROVIDER}: the list of charges is incomplete")
     sums: dict[tuple[str, date, str], float] = {}
     for record in records:
-        for pod_id, day, kind, usd in _parts(record):
+        for pod_id, day, kind, usd in _amounts(record):
             if since <= day <= until:  # RunPod extends the range to whole buckets
                 sums[pod_id, day, kind] = sums.get((pod_id, day, kind), 0.0) + usd
     today = now.astimezone(UTC).date()
@@ -56,19 +56,19 @@ def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Prov
     ]
 
 
-def _parts(record: Any) -> Iterator[tuple[str, date, str, float]]:
+def _amounts(record: Any) -> Iterator[tuple[str, date, str, float]]:
     pod_id, day = at(record, "podId"), _day(record)
     if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id):
         raise PayloadChanged(f"{PROVIDER}: a charge has no pod id")
     total = _amount(record, "totalAmount")
-    rest = total
+    unexplained_usd = total
     for field, kind in _KINDS.items():
         usd = _amount(record, field) if record.get(field) is not None else 0.0
-        rest -= usd
+        unexplained_usd -= usd
         if usd:
             yield pod_id, day, kind, usd
-    if abs(rest) > _ROUNDED_USD:
-        yield pod_id, day, "other", rest
+    if abs(unexplained_usd) > _ROUNDING_USD:
+        yield pod_id, day, "other", unexplained_usd
 
 
 def _day(record: Any) -> date:
@@ -84,7 +84,7 @@ def _day(record: Any) -> date:
 
 
 def _amount(record: Mapping[str, Any], field: str) -> float:
-    usd = number(record.get(field), 0.0, _MOST_USD)
+    usd = number(record.get(field), 0.0, _MAX_USD)
     if usd is None:
         raise PayloadChanged(f"{PROVIDER}: an impossible amount was charged")
     return usd

@@ -14,8 +14,8 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.rate_limiter import WaitStopped
 
 GRAPHQL: Final = "graphql"  # a class of requests that has no quota
-_LONGEST_WAIT_S: Final = 60.0  # maximum wait for a quota window; a longer wait is reported as an error
-_URGENT: Final = frozenset({"list", "order"})
+_MAX_WAIT_S: Final = 60.0  # maximum wait for a quota window; a longer wait is reported as an error
+_URGENT_KINDS: Final = frozenset({"list", "order"})
 
 
 class RunpodClient(ApiClient):
@@ -34,8 +34,8 @@ class RunpodClient(ApiClient):
         """
         super().acquire(kind, urgent)
         waited_s = 0.0
-        while kind != GRAPHQL and (remaining_s := self._quota.take(kind in _URGENT)) > 0:
-            if waited_s + remaining_s > _LONGEST_WAIT_S:
+        while kind != GRAPHQL and (remaining_s := self._quota.take(kind in _URGENT_KINDS)) > 0:
+            if waited_s + remaining_s > _MAX_WAIT_S:
                 raise RateLimited(f"{self.name}: its quota of requests is used up for {remaining_s:.0f} s", remaining_s)
             self.tools.sleep(remaining_s)
             waited_s += remaining_s

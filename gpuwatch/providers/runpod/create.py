@@ -26,8 +26,8 @@ from gpuwatch.providers.toolkit.validation import at
 
 POD_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 LABEL_LENGTH: Final = 190
-_DEAD: Final = frozenset({"EXITED", "ERROR", "TERMINATED"})
-_LEAST_VOLUME_GB: Final = 10
+_ENDED_STATES: Final = frozenset({"EXITED", "ERROR", "TERMINATED"})
+_MIN_VOLUME_GB: Final = 10
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _SSH: Final = ("22/tcp",)
 _JUPYTER: Final = ("8888/http", "22/tcp")
@@ -38,11 +38,11 @@ _RUNTYPES: Final = {
 # A command replaces the image's own command, and a container that exits is restarted again and again. So the image's
 # usual start (it starts sshd and Jupyter in images that follow the provider's convention) runs beside the script, and
 # the pod idles when the script ends.
-_HOST_NEEDS: Final = {
+_HOST_REQUIREMENTS: Final = {
     "min_cuda": "minCudaVersion", "min_ram_gb_per_gpu": "minRamPerGpu", "min_vcpus_per_gpu": "minVcpuCountPerGpu",
 }  # fmt: skip
 EMPTY: Final[Mapping[str, Option]] = {}
-_BESIDE: Final = "if [ -x /start.sh ]; then /start.sh & fi\n"
+_START_IMAGE: Final = "if [ -x /start.sh ]; then /start.sh & fi\n"
 # images that do not follow that convention (pytorch/pytorch, nvidia/cuda) have no SSH server
 _SSH_SERVER: Final = """\
 if [ ! -x /start.sh ]; then
@@ -50,7 +50,7 @@ if [ ! -x /start.sh ]; then
   mkdir -p /run/sshd; ssh-keygen -A; /usr/sbin/sshd
 fi
 """
-_AFTER: Final = "\nexec sleep infinity"
+_IDLE: Final = "\nexec sleep infinity"
 
 
 def create_body(
@@ -66,53 +66,53 @@ def create_body(
     Raises:
         OrderRefused: BAD_ORDER, RunPod does not support it.
     """
-    wanted = parse_offer_id(order.offer_id)
-    if wanted is None:
+    placement = parse_offer_id(order.offer_id)
+    if placement is None:
         raise not_sent(PROVIDER, "invalid offer id")
     _check(order, registry_id)
     body: dict[str, Any] = {
         "name": order.label,
-        "gpu": {"id": wanted.gpu_id, "count": wanted.count} | _host_needs(options),
-        "cloud": wanted.cloud,
+        "gpu": {"id": placement.gpu_id, "count": placement.count} | _host_requirements(options),
+        "cloud": placement.cloud,
         "disk": max(math.ceil(order.disk_gb), 1),
         "env": dict(order.env),
     }
     optional = {
         "image": order.image or None,
         "templateId": order.template or None,
-        "dataCenterIds": [wanted.place] if wanted.place is not None else None,
+        "dataCenterIds": [placement.place] if placement.place is not None else None,
         "ports": _ports(order) or None,
         "cmd": _command(order, now),
         "registry": registry_id,
-        "mounts": None if order.volume is None else _mounts(order.volume, wanted),
+        "mounts": None if order.volume is None else _mounts(order.volume, placement),
         "startSsh": True if "ssh" in order.runtype or "jupyter" in order.runtype else None,
         "startJupyter": True if "jupyter" in order.runtype else None,
     }
     return body | {key: value for key, value in optional.items() if value is not None}
 
 
-def created(reply: HttpReply) -> Created:
+def parse_created(reply: HttpReply) -> Created:
     """Return the receipt in a 2xx to a create. Raises OutcomeUnknown: it does not name the pod."""
     value = decoded_order(reply, PROVIDER)
-    made = created_instance(at(value, "id"), POD_ID, PROVIDER)
-    return msgspec.structs.replace(made, starting=str(at(value, "status")) not in _DEAD)
+    created = created_instance(at(value, "id"), POD_ID, PROVIDER)
+    return msgspec.structs.replace(created, starting=str(at(value, "status")) not in _ENDED_STATES)
 
 
 def _check(order: Order, registry_id: str | None) -> None:
-    unsaved = order.registry is not None and registry_id is None
+    is_not_stored = order.registry is not None and registry_id is None
     reasons = {
         "RunPod no longer accepts bids": order.bid_usd_hour is not None,
-        'self_destruct requires an onstart and a runtype other than "args"': _cannot_end_itself(order),
+        'self_destruct requires an onstart and a runtype other than "args"': _lacks_self_destruct(order),
         "neither an image nor a template is set": not order.image and not order.template,
         f"the label must have 1 to {LABEL_LENGTH} characters": not 1 <= len(order.label) <= LABEL_LENGTH,
-        "it accepts only the id of stored credentials: set options.registry_id": unsaved,
+        "it accepts only the id of stored credentials: set options.registry_id": is_not_stored,
         f"unknown runtype; expected one of {', '.join(filter(None, _RUNTYPES))}": order.runtype not in _RUNTYPES,
         "invalid disk size": not math.isfinite(order.disk_gb) or order.disk_gb > 1e6,
     }
     refuse(PROVIDER, reasons)
 
 
-def _cannot_end_itself(order: Order) -> bool:
+def _lacks_self_destruct(order: Order) -> bool:
     """Whether gpuwatch's command would replace the image's own command, and with it the service of the image."""
     return order.self_destruct_at is not None and (not order.onstart or order.runtype == "args")
 
@@ -135,30 +135,30 @@ def _command(order: Order, now: datetime) -> list[str] | None:
         return None
     if order.runtype != "args":
         server = _SSH_SERVER if order.needs_ssh else ""
-        ends = "" if order.self_destruct_at is None else self_destruct_lines(order.self_destruct_at, now)
-        return ["bash", "-c", ends + _BESIDE + server + order.onstart + _AFTER]
+        self_destruct = "" if order.self_destruct_at is None else self_destruct_lines(order.self_destruct_at, now)
+        return ["bash", "-c", self_destruct + _START_IMAGE + server + order.onstart + _IDLE]
     try:
         return shlex.split(order.onstart)
     except ValueError:
         raise not_sent(PROVIDER, 'onstart has an unclosed quote; with runtype "args" it is a command') from None
 
 
-def _host_needs(options: Mapping[str, Option]) -> dict[str, Any]:
+def _host_requirements(options: Mapping[str, Option]) -> dict[str, Any]:
     """Return placement filters, per GPU."""
-    needs = {wire: options.get(name) for name, wire in _HOST_NEEDS.items()}
-    return {wire: value for wire, value in needs.items() if value is not None}
+    requirements = {field: options.get(name) for name, field in _HOST_REQUIREMENTS.items()}
+    return {field: value for field, value in requirements.items() if value is not None}
 
 
-def _mounts(volume: Volume, wanted: PodPlacement) -> dict[str, Any]:
+def _mounts(volume: Volume, placement: PodPlacement) -> dict[str, Any]:
     """Return a network volume by its id, or a new volume disk on the host."""
     if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
         raise not_sent(PROVIDER, "a volume's mount must be an absolute path without spaces")
     if volume.volume_id is not None and volume.size_gb is None:
-        if wanted.place is None:
+        if placement.place is None:
             raise not_sent(PROVIDER, "a network volume requires an offer with a data centre")
         if not POD_ID.fullmatch(volume.volume_id):
             raise not_sent(PROVIDER, "invalid network volume id")
         return {"network": [{"volumeId": volume.volume_id, "path": volume.mount}]}
-    if volume.volume_id is None and volume.size_gb is not None and volume.size_gb >= _LEAST_VOLUME_GB:
+    if volume.volume_id is None and volume.size_gb is not None and volume.size_gb >= _MIN_VOLUME_GB:
         return {"persistent": {"size": math.ceil(volume.size_gb), "path": volume.mount}}
-    raise not_sent(PROVIDER, f"a volume requires volume_id or a size_gb of at least {_LEAST_VOLUME_GB}, not both")
+    raise not_sent(PROVIDER, f"a volume requires volume_id or a size_gb of at least {_MIN_VOLUME_GB}, not both")

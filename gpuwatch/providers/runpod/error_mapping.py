@@ -24,7 +24,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.runpod.quota import windows_of
+from gpuwatch.providers.runpod.quota import parse_windows
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.error_mapping import ordering_error as plain_ordering_error
 from gpuwatch.providers.toolkit.error_mapping import reading_error as plain_reading_error
@@ -102,7 +102,9 @@ def wait_s(reply: HttpReply, now: datetime) -> float | None:
     body = stated_wait_s(reply, now)
     if body is not None:
         return body
-    return max((float(t) for left, t in windows_of(reply.headers.get("ratelimit")).values() if left <= 0), default=None)
+    return max(
+        (float(t) for left, t in parse_windows(reply.headers.get("ratelimit")).values() if left <= 0), default=None
+    )
 
 
 def graphql_data(value: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, CatalogueRequest, need_one, offer_of
+from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, CatalogueRequest, offer_of, require_usable_row
 from gpuwatch.providers.runpod.error_mapping import graphql_data
 from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, is_place
 from gpuwatch.providers.toolkit.post_processing import ParseResult
@@ -44,7 +44,7 @@ def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
     )
 
 
-def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
+def parse_keyless(value: Any, request: CatalogueRequest) -> ParseResult:
     """Parse the offers of one cloud and one GPU count.
 
     Raises:
@@ -52,78 +52,78 @@ def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
         KeyRejected: the API requires a key now.
     """
     data = graphql_data(value, PROVIDER)
-    rows, known, result = data.get("gpuTypes"), 0, ParseResult()
+    rows, usable_rows, result = data.get("gpuTypes"), 0, ParseResult()
     if not isinstance(rows, list) or not objects(rows):
         raise PayloadChanged(f"{PROVIDER}: the catalogue contains no list of GPUs")
-    places = _places(data.get("dataCenters"), asked) if asked.cloud == SECURE else {}
+    places = _places(data.get("dataCenters"), request) if request.cloud == SECURE else {}
     for one in objects(rows):
         result.rows += 1
-        if one.get("id") == SENTINEL or one.get(f"{asked.cloud.lower()}Cloud") is False:
+        if one.get("id") == SENTINEL or one.get(f"{request.cloud.lower()}Cloud") is False:
             continue
-        reason = _odd(one, asked)
+        reason = _skip_reason(one, request)
         if reason is not None:
             result.skip(reason)
             continue
-        known += 1
-        result.offers += _offers(one, asked, places, result)
-    need_one(known, result)
+        usable_rows += 1
+        result.offers += _offers(one, request, places, result)
+    require_usable_row(usable_rows, result)
     return result
 
 
-def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
+def _skip_reason(one: Mapping[str, Any], request: CatalogueRequest) -> str | None:
     """Return why a row is skipped; None: it is usable."""
-    kind, gpu_id = asked.cloud.lower(), word(one.get("id"), 80)
+    kind, gpu_id = request.cloud.lower(), word(one.get("id"), 80)
     if gpu_id is None or one.get("id") != gpu_id:
         return "no id of a GPU type"
     if one.get(f"{kind}Cloud") is not True:
         return f"{kind}Cloud is not true or false"
-    if f"{kind}{asked.count}" not in one:
+    if f"{kind}{request.count}" not in one:
         return "stock is missing"
-    if _is_in_stock(one[f"{kind}{asked.count}"]) and usd_hour(one.get(f"{kind}Price")) is None:
+    if _is_in_stock(one[f"{kind}{request.count}"]) and usd_hour(one.get(f"{kind}Price")) is None:
         return "no price"
     return None
 
 
 def _offers(
-    one: Mapping[str, Any], asked: CatalogueRequest, places: Mapping[str, list[str]], result: ParseResult
+    one: Mapping[str, Any], request: CatalogueRequest, places: Mapping[str, list[str]], result: ParseResult
 ) -> Iterator[Offer]:
     """Yield the offers of a usable row: one per place."""
-    kind = asked.cloud.lower()
-    price, most = usd_hour(one.get(f"{kind}Price")), whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
-    in_stock = _is_in_stock(one[f"{kind}{asked.count}"])
-    if not in_stock or price is None or (most is not None and asked.count > most):
+    kind = request.cloud.lower()
+    price, max_count = usd_hour(one.get(f"{kind}Price")), whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
+    is_in_stock = _is_in_stock(one[f"{kind}{request.count}"])
+    if not is_in_stock or price is None or (max_count is not None and request.count > max_count):
         return
     for place in places.get(one["id"]) or (None,):
-        wanted = PodPlacement(one["id"], asked.cloud, asked.count, place)
-        offer = offer_of(wanted, price, whole(one.get("memoryInGb"), 1, 4096), asked)
+        placement = PodPlacement(one["id"], request.cloud, request.count, place)
+        offer = offer_of(placement, price, whole(one.get("memoryInGb"), 1, 4096), request)
         if offer is None:
             result.skip("its id is not one that can be kept")
             return
         yield offer
 
 
-def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
+def _places(rows: Any, request: CatalogueRequest) -> dict[str, list[str]]:
     """Return GPU type → data centres that have this many at once; empty for a list that cannot be read."""
     found: dict[str, list[str]] = {}
     for row in objects(rows):
         place = word(row.get("id"), 40)
-        for one in objects(row.get(f"n{asked.count}")) if is_place(place) else []:
+        for one in objects(row.get(f"n{request.count}")) if is_place(place) else []:
             gpu_id = one.get("gpuTypeId")
             if isinstance(gpu_id, str) and place is not None and one.get("available") is True and _is_in_stock(one):
                 found.setdefault(gpu_id, []).append(place)
     return found
 
 
-def _is_in_stock(stated: Any) -> bool:
+def _is_in_stock(value: Any) -> bool:
     """Parse the stock: title case here, upper case in REST; null and unknown words do not prove stock."""
-    status = stated.get("stockStatus") if isinstance(stated, dict) else None
+    status = value.get("stockStatus") if isinstance(value, dict) else None
     return isinstance(status, str) and _IN_STOCK.get(status.lower(), False)
 
 
 def parse_balance(value: Any) -> float:
     """Return the account's balance in US dollars. Raises ProviderError."""
-    myself = graphql_data(value, PROVIDER).get("myself")
-    balance = number(myself.get("clientBalance"), -1e9, 1e9) if isinstance(myself, dict) else None
+    account = graphql_data(value, PROVIDER).get("myself")
+    balance = number(account.get("clientBalance"), -1e9, 1e9) if isinstance(account, dict) else None
     if balance is None:
         raise PayloadChanged(f"{PROVIDER}: GraphQL: the account answer has no balance")
     return balance
@@ -131,16 +131,16 @@ def parse_balance(value: Any) -> float:
 
 def parse_ssh_keys(value: Any) -> bool:
     """Return whether the account has an SSH key. Raises PayloadChanged, KeyRejected."""
-    found = at(graphql_data(value, PROVIDER), "myself", "pubKey")
-    if not isinstance(found, str):
+    public_keys = at(graphql_data(value, PROVIDER), "myself", "pubKey")
+    if not isinstance(public_keys, str):
         raise PayloadChanged(f"{PROVIDER}: the answer has no SSH keys of the account")
-    return bool(found.strip())
+    return bool(public_keys.strip())
 
 
 def parse_account(value: Any) -> str:
     """Return the account's id. Raises ProviderError."""
-    myself = graphql_data(value, PROVIDER).get("myself")
-    named = word(myself.get("id"), 100) if isinstance(myself, dict) else None
-    if not named:
+    account = graphql_data(value, PROVIDER).get("myself")
+    account_id = word(account.get("id"), 100) if isinstance(account, dict) else None
+    if not account_id:
         raise PayloadChanged(f"{PROVIDER}: GraphQL: the account answer has no id")
-    return named
+    return account_id

@@ -12,11 +12,11 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient
-from gpuwatch.providers.runpod.create import POD_ID, create_body, created
+from gpuwatch.providers.runpod.create import POD_ID, create_body, parse_created
 from gpuwatch.providers.runpod.error_mapping import NoSuchPod, PodGone
 from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, parse_balance
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
-from gpuwatch.providers.runpod.prerequisites import has_no_other_way_in, look
+from gpuwatch.providers.runpod.prerequisites import check_prerequisites, has_no_other_login
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decoded
 
@@ -45,13 +45,13 @@ class RunpodLauncher(BasicLauncher):
         """
         body = create_body(order, self._account.tools.now(), self._registry_id, self._options)
         self._account.require_key_to_order()
-        if self._key is not None and self._key.met is False and has_no_other_way_in(order):
+        if self._key is not None and self._key.met is False and has_no_other_login(order):
             raise not_sent(PROVIDER, f"{self._key.text}: {self._key.mend}")
-        return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
+        return parse_created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check what the account has and lacks for these orders. Only reads; raises nothing."""
-        found = look(self._account, self._registry_id, orders)
+        found = check_prerequisites(self._account, self._registry_id, orders)
         self._key = next((one for one in found if one.name is PrerequisiteName.KEY_PAIR), self._key)
         return found
 
@@ -66,7 +66,7 @@ class RunpodLauncher(BasicLauncher):
         reply = self._account.request(
             "GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"}
         )
-        return self._restarts.looked(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
+        return self._restarts.update(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
 
     def get(self, instance_id: str) -> Instance | None:
         """Return one pod; None: the API itself states that there is none. Raises ProviderError."""

@@ -10,9 +10,9 @@ import msgspec
 SECURE: Final = "SECURE"
 COMMUNITY: Final = "COMMUNITY"
 ANYWHERE: Final = "*"
-_LONGEST: Final = 64  # characters of an id in the store
-_MAKER: Final = "NVIDIA "
-_SHORT_MAKER: Final = "~"  # replaces the maker if the whole id is too long
+_MAX_LENGTH: Final = 64  # characters of an id in the store
+_VENDOR: Final = "NVIDIA "
+_SHORT_VENDOR: Final = "~"  # replaces the maker if the whole id is too long
 _PLACE: Final = re.compile(r"[A-Z0-9][A-Z0-9-]{0,30}")
 _GPU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]{0,79}")
 _CLOUDS: Final = {SECURE: SECURE, COMMUNITY: COMMUNITY, "S": SECURE, "C": COMMUNITY}
@@ -62,14 +62,14 @@ def is_place(text: str | None) -> bool:
     return text is not None and _PLACE.fullmatch(text) is not None
 
 
-def offer_id(wanted: PodPlacement) -> str | None:
+def offer_id(placement: PodPlacement) -> str | None:
     """Return `NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a short form that `parse_offer_id` parses; None: too long."""
-    return _fitting(wanted, (str(wanted.count), wanted.place or ANYWHERE))
+    return _shortened(placement, (str(placement.count), placement.place or ANYWHERE))
 
 
-def machine_id(wanted: PodPlacement) -> str | None:
+def machine_id(placement: PodPlacement) -> str | None:
     """Return the id of a price series: GPU type, cloud and place. RunPod does not name hosts."""
-    return _fitting(wanted, (wanted.place or ANYWHERE,))
+    return _shortened(placement, (placement.place or ANYWHERE,))
 
 
 def parse_offer_id(text: str) -> PodPlacement | None:
@@ -78,22 +78,22 @@ def parse_offer_id(text: str) -> PodPlacement | None:
     if len(parts) != 4:
         return None
     gpu_id, cloud, count, place = parts
-    if gpu_id.startswith(_SHORT_MAKER):
-        gpu_id = _MAKER + gpu_id.removeprefix(_SHORT_MAKER)
-    fits = _GPU.fullmatch(gpu_id) and cloud in _CLOUDS and _COUNT.fullmatch(count)
-    if not fits or not (place == ANYWHERE or is_place(place)):
+    if gpu_id.startswith(_SHORT_VENDOR):
+        gpu_id = _VENDOR + gpu_id.removeprefix(_SHORT_VENDOR)
+    is_valid = _GPU.fullmatch(gpu_id) and cloud in _CLOUDS and _COUNT.fullmatch(count)
+    if not is_valid or not (place == ANYWHERE or is_place(place)):
         return None
     return PodPlacement(gpu_id, _CLOUDS[cloud], int(count), None if place == ANYWHERE else place)
 
 
-def _fitting(wanted: PodPlacement, rest: tuple[str, ...]) -> str | None:
-    if not _GPU.fullmatch(wanted.gpu_id):
+def _shortened(placement: PodPlacement, suffix: tuple[str, ...]) -> str | None:
+    if not _GPU.fullmatch(placement.gpu_id):
         return None
-    whole = "/".join((wanted.gpu_id, wanted.cloud, *rest))
-    if len(whole) <= _LONGEST:
-        return whole
-    gpu_id = wanted.gpu_id
-    if gpu_id.startswith(_MAKER):
-        gpu_id = _SHORT_MAKER + gpu_id.removeprefix(_MAKER)
-    short = "/".join((gpu_id, wanted.cloud[0], *rest))
-    return short if len(short) <= _LONGEST else None
+    full_id = "/".join((placement.gpu_id, placement.cloud, *suffix))
+    if len(full_id) <= _MAX_LENGTH:
+        return full_id
+    gpu_id = placement.gpu_id
+    if gpu_id.startswith(_VENDOR):
+        gpu_id = _SHORT_VENDOR + gpu_id.removeprefix(_VENDOR)
+    short_id = "/".join((gpu_id, placement.cloud[0], *suffix))
+    return short_id if len(short_id) <= _MAX_LENGTH else None

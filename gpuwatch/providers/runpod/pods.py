@@ -37,17 +37,17 @@ YOUNG_S: Final = 90.0  # a container with a shorter uptime at every poll …
 LOOP_S: Final = 180.0  # … for this long, and whose uptime fell this often, is in a restart loop; without a fall, after
 FALLS: Final = 2
 STUCK_S: Final = 600.0
-_MOST_DISK_GB: Final = 1e6
+_MAX_DISK_GB: Final = 1e6
 
 
 class PodRow(msgspec.Struct, frozen=True):
     """One row: the instance from the row alone, and its container's uptime (None: there is none).
 
-    `runs`: its desired state is running.
+    `is_running`: its desired state is running.
     """
 
     instance: Instance
-    runs: bool
+    is_running: bool
     uptime_s: float | None
 
 
@@ -79,34 +79,36 @@ class RestartDetector:
     """Detects pods whose container never runs for long."""
 
     def __init__(self) -> None:
-        self._young: dict[str, _YoungContainer] = {}
+        self._young_containers: dict[str, _YoungContainer] = {}
 
-    def looked(self, pods: Iterable[PodRow], now_s: float) -> list[Instance]:
+    def update(self, pods: Iterable[PodRow], now_s: float) -> list[Instance]:
         """Return the instances, with those in a restart loop as failed.
 
         Args:
             now_s: monotonic; the interval between polls may vary.
         """
         pods = list(pods)
-        young = {one.instance.instance_id: self._seen(one, now_s) for one in pods}
-        self._young = {instance_id: container for instance_id, container in young.items() if container is not None}
-        return [self._judged(one, now_s) for one in pods]
+        young = {one.instance.instance_id: self._track(one, now_s) for one in pods}
+        self._young_containers = {
+            instance_id: container for instance_id, container in young.items() if container is not None
+        }
+        return [self._with_restart_state(one, now_s) for one in pods]
 
-    def _seen(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
+    def _track(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
         """Update a young container; None: it is no longer young, or there is none."""
-        young = self._young.get(pod.instance.instance_id)
+        young = self._young_containers.get(pod.instance.instance_id)
         if pod.uptime_s is None:
-            return young if pod.runs else None  # between two starts there is briefly no container
+            return young if pod.is_running else None  # between two starts there is briefly no container
         if pod.uptime_s >= YOUNG_S:
             return None
         if young is None:
             return _YoungContainer(now_s, pod.uptime_s)
-        fell = pod.uptime_s < young.uptime_s or pod.uptime_s < 0
-        return _YoungContainer(young.since_s, pod.uptime_s, young.falls + fell)
+        has_fallen = pod.uptime_s < young.uptime_s or pod.uptime_s < 0
+        return _YoungContainer(young.since_s, pod.uptime_s, young.falls + has_fallen)
 
-    def _judged(self, pod: PodRow, now_s: float) -> Instance:
+    def _with_restart_state(self, pod: PodRow, now_s: float) -> Instance:
         """Return the instance, failed if in a restart loop. RunPod's uptime lags: only a fall proves a restart."""
-        young = self._young.get(pod.instance.instance_id)
+        young = self._young_containers.get(pod.instance.instance_id)
         age_s = 0.0 if young is None else now_s - young.since_s
         if young is None or age_s < LOOP_S or (young.falls < FALLS and age_s < STUCK_S):
             return pod.instance
@@ -124,61 +126,61 @@ def _pod(row: Any) -> PodRow:
 
 def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float | None) -> Instance:
     gpu_id, state = word(at(row, "gpu", "id"), 80), _STATES.get(status, InstanceState.UNKNOWN)
-    words = word(redact(status), 60) or "unknown"
-    if state is InstanceState.RUNNING and not _is_up(row, uptime_s):
-        state, words = InstanceState.STARTING, f"{words}: its container is not up yet"
+    status_text = word(redact(status), 60) or "unknown"
+    if state is InstanceState.RUNNING and not _is_running(row, uptime_s):
+        state, status_text = InstanceState.STARTING, f"{status_text}: its container is not up yet"
     host, port = _ssh(row)
     return Instance(
         instance_id=pod_id,
         label=word(row.get("name")),
         state=state,
-        status=words,
+        status=status_text,
         machine_id=_machine_id(gpu_id, row),
         gpu=None if gpu_id is None else catalog().resolve(gpu_id).name,
         gpu_wire=gpu_id,
         gpu_count=whole(at(row, "gpu", "count"), 1),
-        disk_gb=number(row.get("disk"), 0.0, _MOST_DISK_GB),
+        disk_gb=number(row.get("disk"), 0.0, _MAX_DISK_GB),
         cuda=number(row.get("cudaVersion"), 1.0, 1000.0),
         spot=False,
-        listed_usd_hour=_listed(row),
+        listed_usd_hour=_listed_usd_hour(row),
         stopped_usd_hour=_volume_gb(row) * STOPPED_DISK_USD_GB_HOUR,
         gpu_utilisation=_utilisation(row),
         ssh_host=host,
         ssh_port=port,
-        started_at=_moment(row.get("startedAt")),
+        started_at=_parse_time(row.get("startedAt")),
     )
 
 
-def _is_up(row: Mapping[str, Any], uptime_s: float | None) -> bool:
+def _is_running(row: Mapping[str, Any], uptime_s: float | None) -> bool:
     """Return the uptime. `runtime` may be empty; in a restart loop the uptime is mostly 0 or negative."""
     if uptime_s is None or uptime_s <= 0:
         return False
-    wanted = {port.removesuffix("/tcp") for port in _texts(row.get("ports")) if port.endswith("/tcp")}
-    shown = {str(one.get("private")) for one in objects(at(row, "runtime", "ports")) if _port(one.get("public"))}
-    return wanted <= shown or uptime_s > _PORTS_LAG_S
+    requested_ports = {port.removesuffix("/tcp") for port in _texts(row.get("ports")) if port.endswith("/tcp")}
+    mapped_ports = {str(one.get("private")) for one in objects(at(row, "runtime", "ports")) if _port(one.get("public"))}
+    return requested_ports <= mapped_ports or uptime_s > _PORTS_LAG_S
 
 
-def _listed(row: Mapping[str, Any]) -> float | None:
+def _listed_usd_hour(row: Mapping[str, Any]) -> float | None:
     """Return the cost while it runs. `cost` excludes the disks, and is 0 when nothing runs."""
     cost = usd_hour(row.get("cost"))
     if cost is None:
         return None
-    return cost + ((number(row.get("disk"), 0.0, _MOST_DISK_GB) or 0.0) + _volume_gb(row)) * DISK_USD_GB_HOUR
+    return cost + ((number(row.get("disk"), 0.0, _MAX_DISK_GB) or 0.0) + _volume_gb(row)) * DISK_USD_GB_HOUR
 
 
 def _volume_gb(row: Mapping[str, Any]) -> float:
-    return number(at(row, "mounts", "persistent", "size"), 0.0, _MOST_DISK_GB) or 0.0
+    return number(at(row, "mounts", "persistent", "size"), 0.0, _MAX_DISK_GB) or 0.0
 
 
 def _utilisation(row: Mapping[str, Any]) -> float | None:
     """Return the percentage of the busiest GPU: a pod with one busy GPU is not idle. None: unknown for one of them."""
     gpus = objects(at(row, "runtime", "gpus"))
-    used = [number(one.get("util"), 0.0, 100.0) for one in gpus]
+    utilisation = [number(one.get("util"), 0.0, 100.0) for one in gpus]
     count = whole(at(row, "gpu", "count"), 1)
-    if not used or (count is not None and len(used) < count):
+    if not utilisation or (count is not None and len(utilisation) < count):
         return None
-    known = [one for one in used if one is not None]
-    return max(known) if len(known) == len(used) else None
+    known = [one for one in utilisation if one is not None]
+    return max(known) if len(known) == len(utilisation) else None
 
 
 def _ssh(row: Mapping[str, Any]) -> tuple[str | None, int | None]:
@@ -208,7 +210,7 @@ def _texts(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _moment(value: object) -> datetime | None:
+def _parse_time(value: object) -> datetime | None:
     try:
         return msgspec.convert(value, datetime) if isinstance(value, str) and value.endswith("Z") else None
     except msgspec.ValidationError:

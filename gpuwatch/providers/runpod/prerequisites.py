@@ -19,18 +19,18 @@ from gpuwatch.providers.toolkit.validation import at, objects
 _KEY_VARIABLES: Final = frozenset({"PUBLIC_KEY", "SSH_PUBLIC_KEY"})  # the convention of RunPod's own images
 
 
-def look(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]) -> list[Prerequisite]:
+def check_prerequisites(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]) -> list[Prerequisite]:
     """Return what is met and missing for these orders. Raises nothing: without a usable answer `met` is None."""
     found = []
     if not orders or any(_by_account_key(order, "ssh", "jupyter") for order in orders):
         # blocks only if all orders need the key; otherwise individual orders are refused
-        found.append(_ssh_key(account, is_blocking=bool(orders) and all(map(has_no_other_way_in, orders))))
+        found.append(_ssh_key(account, is_blocking=bool(orders) and all(map(has_no_other_login, orders))))
     if registry_id is not None:
         found.append(_registry(account, registry_id))
     return found
 
 
-def has_no_other_way_in(order: Order) -> bool:
+def has_no_other_login(order: Order) -> bool:
     """Whether the account's SSH key is the only way to use such a pod.
 
     A job puts the key of its launch into its start script, and needs no key of the account.

@@ -22,11 +22,11 @@ _WAIT_MAX_S: Final = 86_400.0
 
 
 class _Window(msgspec.Struct):
-    left: float
-    whole_at_s: float  # monotonic
+    remaining: float
+    resets_at_s: float  # monotonic
 
 
-def windows_of(header: str | None) -> dict[str, tuple[int, int]]:
+def parse_windows(header: str | None) -> dict[str, tuple[int, int]]:
     """Parse name → (remaining, seconds until the reset); skips unreadable members."""
     found = {}
     for name, parameters in _MEMBER.findall((header or "")[:_HEADER_MAX]):
@@ -46,24 +46,24 @@ class Quota:
 
     def on_reply(self, status: int, headers: Mapping[str, str]) -> None:
         """Record the quota in an answer. A 429 without an empty window closes all of them for `Retry-After`."""
-        stated = windows_of(headers.get("ratelimit"))
+        windows = parse_windows(headers.get("ratelimit"))
         with self._lock:
             now = self._monotonic()
-            for name, (left, seconds) in stated.items():
-                self._windows[name] = _Window(left, now + min(seconds, _WAIT_MAX_S))
-            if status == 429 and all(left > 0 for left, _ in stated.values()):
+            for name, (remaining, seconds) in windows.items():
+                self._windows[name] = _Window(remaining, now + min(seconds, _WAIT_MAX_S))
+            if status == 429 and all(remaining > 0 for remaining, _ in windows.values()):
                 wait_s = number(headers.get("retry-after"), 0.0, _WAIT_MAX_S) or 1.0
                 self._windows["asked to wait"] = _Window(0, now + wait_s)
 
     def take(self, urgent: bool) -> float:
         """Take one request out of every window, or return the seconds to wait before the next try."""
-        least = 0 if urgent else RESERVED
+        reserved = 0 if urgent else RESERVED
         with self._lock:
             now = self._monotonic()
-            for name in [name for name, window in self._windows.items() if window.whole_at_s <= now]:
+            for name in [name for name, window in self._windows.items() if window.resets_at_s <= now]:
                 del self._windows[name]  # reset; the next answer states the new number
-            waits_s = [window.whole_at_s - now for window in self._windows.values() if window.left <= least]
+            waits_s = [window.resets_at_s - now for window in self._windows.values() if window.remaining <= reserved]
             if not waits_s:
                 for window in self._windows.values():
-                    window.left -= 1
+                    window.remaining -= 1
             return max(waits_s, default=0.0)

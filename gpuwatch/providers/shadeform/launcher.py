@@ -36,15 +36,15 @@ from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, moment, number, usd_hour, whole, word
 
-_BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own deadline is later than gpuwatch's
+_DEADLINE_MARGIN: Final = timedelta(minutes=30)  # Shadeform's own deadline is later than gpuwatch's
 _SPENDING_SLACK: Final = Decimal("1.1")
-_LEAST_LIMIT_USD: Final = Decimal("0.50")
+_MIN_LIMIT_USD: Final = Decimal("0.50")
 _OFFER: Final = re.compile(
     r"([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_. -]{1,40})/(\d{1,8}(?:\.\d{1,8})?)"
 )
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_IMAGE_ITSELF: Final = "args"  # the runtype of an image with its own entrypoint
-_RUNTYPES: Final = ("", "ssh", "ssh_direct", _IMAGE_ITSELF)
+_OWN_ENTRYPOINT: Final = "args"  # the runtype of an image with its own entrypoint
+_RUNTYPES: Final = ("", "ssh", "ssh_direct", _OWN_ENTRYPOINT)
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
 _LAST_PORT: Final = 65_535
 _NAME_LENGTH: Final = 64
@@ -60,7 +60,7 @@ _ENDING: Final = "deleting"
 _GONE: Final = "deleted"
 _NOT_FOUND: Final = ("not found", "does not exist")
 _NO_STOCK: Final = ("out_of_stock", "out of stock", "not available in the region")
-_NO_MONEY: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
+_NO_CREDIT: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
 
 
 class ShadeformClient(ApiClient):
@@ -96,9 +96,9 @@ class ShadeformLauncher(ApiLauncher):
     def list_instances(self) -> Sequence[Instance]:
         """Return every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.require_key()
-        found = parse_instances(self._account.get("/instances", kind="instances"))
-        self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
-        return found
+        match = parse_instances(self._account.get("/instances", kind="instances"))
+        self._ending = frozenset(one.instance_id for one in match if one.status.partition(":")[0] == _ENDING)
+        return match
 
     def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Return the instance; None: it is deleted. A 404 is not documented, and proves nothing."""
@@ -126,16 +126,16 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     Raises:
         OrderRefused: BAD_ORDER, Shadeform does not support it.
     """
-    found = match_offer_id(order, _OFFER, PROVIDER)
+    match = match_offer_id(order, _OFFER, PROVIDER)
     _check(order)
     body: dict[str, Any] = {
-        "cloud": found[1],
-        "shade_instance_type": found[2],
-        "region": found[3],
+        "cloud": match[1],
+        "shade_instance_type": match[2],
+        "region": match[3],
         "shade_cloud": options.get("shade_cloud") is not False,
         "name": order.label,
         "tags": [order.label],
-        "auto_delete": auto_delete(order, Decimal(found[4]) / 100, options, now),
+        "auto_delete": auto_delete(order, Decimal(match[4]) / 100, options, now),
     }
     optional = {
         "ssh_key_id": options.get("ssh_key"),
@@ -147,14 +147,14 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     return body | {key: value for key, value in optional.items() if value}
 
 
-def auto_delete(order: Order, usd_an_hour: Decimal, options: Mapping[str, Option], now: datetime) -> dict[str, str]:
+def auto_delete(order: Order, usd_hour: Decimal, options: Mapping[str, Option], now: datetime) -> dict[str, str]:
     """Return Shadeform's limits: its deadline, and the cost until then plus ten per cent."""
     hours = number(options.get("longest_hours"), 0.1, 100_000) or 24.0
     ends = (
-        order.self_destruct_at or (order.deadline and order.deadline + _BEHIND_DEADLINE) or now + timedelta(hours=hours)
+        order.self_destruct_at or (order.deadline and order.deadline + _DEADLINE_MARGIN) or now + timedelta(hours=hours)
     )
     seconds = Decimal(max((ends - now).total_seconds(), 0.0))
-    limit = max(usd_an_hour * seconds / 3600 * _SPENDING_SLACK, _LEAST_LIMIT_USD)
+    limit = max(usd_hour * seconds / 3600 * _SPENDING_SLACK, _MIN_LIMIT_USD)
     return {
         "date_threshold": ends.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "spend_threshold": str(limit.quantize(Decimal("0.01"), ROUND_UP)),
@@ -163,7 +163,7 @@ def auto_delete(order: Order, usd_an_hour: Decimal, options: Mapping[str, Option
 
 def _launch_configuration(order: Order) -> dict[str, Any] | None:
     """Return what runs once the machine is active: an image with its arguments, or a script on the machine."""
-    if order.runtype == _IMAGE_ITSELF:
+    if order.runtype == _OWN_ENTRYPOINT:
         login = order.registry and {"username": order.registry.username, "password": order.registry.password}
         optional = {
             "args": order.onstart,
@@ -184,23 +184,23 @@ def _variables(order: Order) -> list[dict[str, str]]:
 
 
 def _port_mapping(port: str) -> dict[str, int]:
-    found = _PORT.fullmatch(port)
-    if found is None or not all(0 < int(one) <= _LAST_PORT for one in found.groups() if one):
+    match = _PORT.fullmatch(port)
+    if match is None or not all(0 < int(one) <= _LAST_PORT for one in match.groups() if one):
         raise not_sent(PROVIDER, f"port {port[:20]!r}: Shadeform maps TCP ports only, such as 8000 or 8080:8000")
-    return {"host_port": int(found[1] or found[2]), "container_port": int(found[2])}
+    return {"host_port": int(match[1] or match[2]), "container_port": int(match[2])}
 
 
 def _check(order: Order) -> None:
-    is_image, lacks = order.runtype == _IMAGE_ITSELF, "Shadeform does not support "
+    is_image, unsupported = order.runtype == _OWN_ENTRYPOINT, "Shadeform does not support "
     wrong = {
-        f"{lacks}bids": order.bid_usd_hour is not None,
-        f"{lacks}volumes": order.volume is not None,
-        f'registry and ports require an image: set runtype = "{_IMAGE_ITSELF}"': not is_image
+        f"{unsupported}bids": order.bid_usd_hour is not None,
+        f"{unsupported}volumes": order.volume is not None,
+        f'registry and ports require an image: set runtype = "{_OWN_ENTRYPOINT}"': not is_image
         and bool(order.registry or order.ports),
-        f'runtype = "{_IMAGE_ITSELF}" runs an image: set image, and no template': is_image
+        f'runtype = "{_OWN_ENTRYPOINT}" runs an image: set image, and no template': is_image
         and (not order.image or order.template is not None),
-        f"{lacks}onstart with a template": order.template is not None and order.onstart is not None,
-        f'{lacks}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
+        f"{unsupported}onstart with a template": order.template is not None and order.onstart is not None,
+        f'{unsupported}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
         f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
     }
     refuse(PROVIDER, wrong)
@@ -215,7 +215,7 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     if 400 <= reply.status < 500 and reply.status not in (401, 403, 408, 429):
         if reply.status in (404, 410) or code.casefold() in _NO_STOCK or body.has(*_NO_STOCK):
             return OfferGone(line)
-        if body.has(*_NO_MONEY):
+        if body.has(*_NO_CREDIT):
             return OrderRefused(line, RefusalKind.NO_CREDIT)
     return ordering_error(name, body, reply, now)
 
@@ -272,5 +272,5 @@ def _place(row: Mapping[str, Any]) -> str | None:
 
 def _moment(text: object) -> datetime | None:
     """Parse a time: before the instance runs, the answer has the year 1."""
-    found = moment(text)
-    return found if found is not None and found.year >= _FIRST_YEAR else None
+    match = moment(text)
+    return match if match is not None and match.year >= _FIRST_YEAR else None

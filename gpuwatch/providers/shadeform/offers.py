@@ -23,7 +23,7 @@ from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, w
 
 PROVIDER: Final = "shadeform"
 ID_LENGTH: Final = 64
-_MOST: Final = 1_000_000.0  # GB
+_MAX_GB: Final = 1_000_000.0  # GB
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _REGION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,39}")
 _COUNT: Final = re.compile(r"x(\d{1,3})$")
@@ -93,16 +93,16 @@ def hardware_of(configuration: object) -> Hardware:
         raise RowSkipped("no number of GPUs")
     memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
     socket = word(at(configuration, "interconnect"), 20)
-    stated = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept, even beside "pcie"
+    socket_in_name = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept, even beside "pcie"
     return Hardware(
-        gpu=catalog().resolve(wire, memory_gib, None if stated else socket),
+        gpu=catalog().resolve(wire, memory_gib, None if socket_in_name else socket),
         gpu_wire=wire,
         gpu_count=count,
         gpu_memory_gib=memory_gib,
         interconnect="NVLink" if at(configuration, "nvlink") is True else _INTERCONNECTS.get(socket_of(socket) or ""),
-        vcpu=number(at(configuration, "vcpus"), 1, _MOST),
-        ram_gib=number(at(configuration, "memory_in_gb"), 1, _MOST),
-        disk_gb=number(at(configuration, "storage_in_gb"), 1, _MOST),
+        vcpu=number(at(configuration, "vcpus"), 1, _MAX_GB),
+        ram_gib=number(at(configuration, "memory_in_gb"), 1, _MAX_GB),
+        disk_gb=number(at(configuration, "storage_in_gb"), 1, _MAX_GB),
     )
 
 
@@ -133,8 +133,8 @@ def _kind(row: object) -> ShadeformInstanceType:
     if cents is None or price is None:
         raise RowSkipped("no usable price")
     hardware = hardware_of(at(row, "configuration"))
-    behind = _COUNT.search(name)
-    if behind is not None and int(behind[1]) != hardware.gpu_count:
+    count_in_name = _COUNT.search(name)
+    if count_in_name is not None and int(count_in_name[1]) != hardware.gpu_count:
         raise RowSkipped("its name and its configuration tell different numbers of GPUs")
     return ShadeformInstanceType(
         cloud=cloud,

@@ -15,7 +15,7 @@ from gpuwatch.ports import Created, Order
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.error_mapping import NAME, ordering, status_of
-from gpuwatch.providers.tensordock.names import PLACE, OfferKey, read_offer_key
+from gpuwatch.providers.tensordock.names import PLACE, OfferKey, parse_offer_key
 from gpuwatch.providers.tensordock.offers import LEAST_DISK_GB
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, not_sent, refuse
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
@@ -44,8 +44,8 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     Raises:
         OrderRefused: the order does not fit into a request.
     """
-    ware, key = read_offer_key(order.offer_id), options.get("ssh_key")
-    if ware is None:
+    offer_key, key = parse_offer_key(order.offer_id), options.get("ssh_key")
+    if offer_key is None:
         raise not_sent(NAME, "invalid offer id")
     _check(order)
     if not isinstance(key, str) or not PUBLIC_KEY.fullmatch(key):
@@ -54,8 +54,8 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
         "name": order.label,
         "type": "virtualmachine",
         "image": options.get("image"),
-        "resources": _resources(ware, order.disk_gb),
-        ("hostnode_id" if ware.is_host else "location_id"): ware.place,
+        "resources": _resources(offer_key, order.disk_gb),
+        ("hostnode_id" if offer_key.is_host else "location_id"): offer_key.place,
         "useDedicatedIp": False,
         "port_forwards": _forwards(order.ports),
         "ssh_key": key,
@@ -64,30 +64,30 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     return {"data": {"type": "virtualmachine", "attributes": attributes}}
 
 
-def created(reply: HttpReply, now: datetime) -> Created:
+def parse_created(reply: HttpReply, now: datetime) -> Created:
     """Return the receipt in a create's 2xx answer, which may also contain an error.
 
     Raises:
         OrderError: the answer's error; OutcomeUnknown: it names no machine.
     """
-    stated = read_error_body(reply)
-    if not 200 <= status_of(reply, stated.value) < 300:
-        raise ordering(NAME, stated, reply, now)
-    return created_instance(at(stated.value, "data", "id") or at(stated.value, "id"), PLACE, NAME)
+    body = read_error_body(reply)
+    if not 200 <= status_of(reply, body.value) < 300:
+        raise ordering(NAME, body, reply, now)
+    return created_instance(at(body.value, "data", "id") or at(body.value, "id"), PLACE, NAME)
 
 
-def ended(reply: HttpReply, now: datetime) -> None:
+def check_destroyed(reply: HttpReply, now: datetime) -> None:
     """Check a destroy's 2xx answer. Raises OrderError: the answer's error; NoSuchMachine: it is already gone."""
-    stated = read_error_body(reply)
-    if not 200 <= status_of(reply, stated.value) < 300:
-        raise ordering(NAME, stated, reply, now)
-    if reply.status != 204 and not isinstance(stated.value, dict):
-        raise OutcomeUnknown(f"{NAME}: {stated.status} an unexpected answer")
+    body = read_error_body(reply)
+    if not 200 <= status_of(reply, body.value) < 300:
+        raise ordering(NAME, body, reply, now)
+    if reply.status != 204 and not isinstance(body.value, dict):
+        raise OutcomeUnknown(f"{NAME}: {body.status} an unexpected answer")
 
 
 def _check(order: Order) -> None:
     """Refuse what TensorDock's machines do not support."""
-    lacking = {
+    unsupported = {
         "a bid": order.bid_usd_hour is not None,
         "a template": order.template is not None,
         "a registry": order.registry is not None,
@@ -100,43 +100,49 @@ def _check(order: Order) -> None:
             map(_VARIABLE.fullmatch, order.env)
         ),
     }
-    refuse(NAME, {f"TensorDock does not support {what}": is_wanted for what, is_wanted in lacking.items()} | names)
+    refuse(
+        NAME,
+        {f"TensorDock does not support {what}": is_requested for what, is_requested in unsupported.items()} | names,
+    )
 
 
-def _resources(ware: OfferKey, disk_gb: float) -> dict[str, Any]:
+def _resources(offer_key: OfferKey, disk_gb: float) -> dict[str, Any]:
     return {
-        "vcpu_count": ware.vcpu,
-        "ram_gb": ware.ram_gb,
+        "vcpu_count": offer_key.vcpu,
+        "ram_gb": offer_key.ram_gb,
         "storage_gb": ceil(max(disk_gb, LEAST_DISK_GB)),
-        "gpus": {ware.gpu: {"count": ware.count}},
+        "gpus": {offer_key.gpu: {"count": offer_key.count}},
     }
 
 
 def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
     """Return port 22, and those of the settings. TensorDock may choose another external port."""
-    wished = {_SSH_PORT: _SSH_PORT}
+    forwards = {_SSH_PORT: _SSH_PORT}
     for port in ports:
         found = _PORT.fullmatch(port)
         if found is None:
             raise not_sent(NAME, f'port {port[:20]!r}: expected "8000" or "8080:8000"; only TCP is forwarded')
-        inside, outside = int(found[2]), int(found[1] or found[2])
-        if not (0 < inside <= _LAST_PORT and 0 < outside <= _LAST_PORT):
+        internal_port, external_port = int(found[2]), int(found[1] or found[2])
+        if not (0 < internal_port <= _LAST_PORT and 0 < external_port <= _LAST_PORT):
             raise not_sent(NAME, f"port {port[:20]!r} is outside 1 to {_LAST_PORT}")
-        wished[inside] = outside
-    return [{"internal_port": inside, "external_port": outside} for inside, outside in wished.items()]
+        forwards[internal_port] = external_port
+    return [
+        {"internal_port": internal_port, "external_port": external_port}
+        for internal_port, external_port in forwards.items()
+    ]
 
 
 def _commands(order: Order, key: str, now: datetime) -> list[str]:
     """Return what the machine runs once, as root, in one line each: longer fields of cloud-init did not work."""
     commands = [_LOGIN.replace("@KEY@", shlex.quote(key))]
     if order.self_destruct_at is not None:
-        commands.append(_packed(shutdown_timer(order.self_destruct_at, now), "gpuwatch-end"))
+        commands.append(_encoded_command(shutdown_timer(order.self_destruct_at, now), "gpuwatch-end"))
     script = first_boot_script(order.onstart, order.env)
     if script is not None:
-        commands.append(_packed(script, "gpuwatch-boot"))
+        commands.append(_encoded_command(script, "gpuwatch-boot"))
     return commands
 
 
-def _packed(script: str, name: str) -> str:
-    packed = b64encode(script.encode()).decode()
-    return f"umask 077; echo {packed} | base64 -d >/root/{name}; bash /root/{name}"
+def _encoded_command(script: str, name: str) -> str:
+    encoded = b64encode(script.encode()).decode()
+    return f"umask 077; echo {encoded} | base64 -d >/root/{name}; bash /root/{name}"

@@ -24,13 +24,13 @@ from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.validation import decoded, whole
 
 NAME: Final = "tensordock"
-_UNSAID: Final = 0  # an error with HTTP 200 and without a status
+_NO_STATUS: Final = 0  # an error with HTTP 200 and without a status
 # source: the log of one team's launches in 2026-02, and the tests of two public clients
 _CAPACITY: Final = (
     "no available nodes found", "no available public ips", "hostnode unavailable", "insufficient capacity",
     "out of stock", "resource unavailable",
 )  # fmt: skip
-_LOST: Final = ("unexpected error during deployment",)
+_UNKNOWN_OUTCOME: Final = ("unexpected error during deployment",)
 # An error of a "load balancer" is not about the balance.
 _BALANCE: Final = (
     "of balance", "your balance", "account balance", "insufficient balance", "insufficient funds", "balance too low",
@@ -64,10 +64,10 @@ def status_of(reply: HttpReply, value: Any) -> int:
     status = None if isinstance(body, str) else whole(body, 400, 599)  # an instance's own status is a word
     if status is not None:
         return status
-    return _UNSAID if "data" not in value and "id" not in value and _says_error(value) else reply.status
+    return _NO_STATUS if "data" not in value and "id" not in value and _has_error(value) else reply.status
 
 
-def accepted(reply: HttpReply, now: datetime) -> Any:
+def accepted_value(reply: HttpReply, now: datetime) -> Any:
     """Return the decoded JSON of a read's 2xx answer. Raises ProviderError: the answer contains an error."""
     value = decoded(reply.body, NAME)
     if not 200 <= status_of(reply, value) < 300:
@@ -77,45 +77,45 @@ def accepted(reply: HttpReply, now: datetime) -> Any:
 
 def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """Map the error of a read."""
-    status, body = _meant(reply, body)
+    status, body = _actual_status(reply, body)
     line = f"{name}: {body.summary}"
-    if status == _UNSAID:
+    if status == _NO_STATUS:
         return KeyRejected(line) if body.has(*_KEY) else ProviderDown(line)
     if status == 400 and isinstance(body.value, list) and reply.status < 300:
         return PayloadChanged(f"{name}: a list where an object was expected")
     if status == 404:
-        return MachineNotFound(line) if _says_error(body.value) and body.has(*_GONE) else NotFound(line)
+        return MachineNotFound(line) if _has_error(body.value) and body.has(*_GONE) else NotFound(line)
     return error_mapping.reading_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 
 def ordering(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """Map the error of an order. Only known messages prove that nothing was created."""
-    status, body = _meant(reply, body)
+    status, body = _actual_status(reply, body)
     line = f"{name}: {body.summary}"
-    if body.has(*_LOST):
+    if body.has(*_UNKNOWN_OUTCOME):
         return OutcomeUnknown(line)
-    if _is_gone(body, status):
+    if _is_deleted(body, status):
         return NoSuchMachine(line)
     if status == 410 or (status < 500 and body.has(*_CAPACITY)):
         return OfferGone(line)
     if status < 500 and status != 429 and body.has(*_BALANCE):
         return OrderRefused(line, RefusalKind.NO_CREDIT)
-    if status == _UNSAID:
+    if status == _NO_STATUS:
         return OrderRefused(line, RefusalKind.KEY) if body.has(*_KEY) else OutcomeUnknown(line)
     return error_mapping.ordering_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 
-def _is_gone(body: ErrorBody, status: int) -> bool:
-    if not _says_error(body.value):
+def _is_deleted(body: ErrorBody, status: int) -> bool:
+    if not _has_error(body.value):
         return False
-    return status == 404 or (status in (_UNSAID, 400, 409, 410) and body.has(*_GONE))
+    return status == 404 or (status in (_NO_STATUS, 400, 409, 410) and body.has(*_GONE))
 
 
-def _says_error(value: Any) -> bool:
+def _has_error(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.get("error") or value.get("errors"))
 
 
-def _meant(reply: HttpReply, body: ErrorBody) -> tuple[int, ErrorBody]:
+def _actual_status(reply: HttpReply, body: ErrorBody) -> tuple[int, ErrorBody]:
     """Return the status that an answer means, and its message prefixed with that status."""
     status = status_of(reply, body.value)
     return status, msgspec.structs.replace(body, status=status or reply.status)

@@ -12,13 +12,13 @@ from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
 from gpuwatch.ports import Created, Instance, Order
 from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.tensordock.create import PUBLIC_KEY, create_body, created, ended
-from gpuwatch.providers.tensordock.error_mapping import NAME, MachineNotFound, NoSuchMachine, NotFound, accepted
+from gpuwatch.providers.tensordock.create import PUBLIC_KEY, check_destroyed, create_body, parse_created
+from gpuwatch.providers.tensordock.error_mapping import NAME, MachineNotFound, NoSuchMachine, NotFound, accepted_value
 from gpuwatch.providers.tensordock.machines import (
     GONE,
     MachineRow,
     instance_of,
-    is_settled,
+    is_complete,
     machine_of,
     row_of,
     rows_of,
@@ -31,15 +31,15 @@ from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
 _PATH: Final = "/api/v2/instances"
 _CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
 _YOUNG_S: Final = 600.0  # a machine that stops at this age never started properly
-_COMING_S: Final = 12.0  # how long an answer is reused while the address or the price is missing
-_SETTLED_S: Final = 60.0
+_INCOMPLETE_TTL_S: Final = 12.0  # how long an answer is reused while the address or the price is missing
+_COMPLETE_TTL_S: Final = 60.0
 
 
 class _CachedMachine(msgspec.Struct, frozen=True):
     """The answer about one machine, and its time (monotonic seconds)."""
 
     at_s: float
-    word: str
+    normalized_status: str
     machine: Mapping[str, Any]
 
 
@@ -48,24 +48,26 @@ class TensorDockLauncher(BasicLauncher):
 
     name = NAME
 
-    def __init__(self, rest: ApiClient, options: Mapping[str, Option]) -> None:
-        self._client = rest
+    def __init__(self, client: ApiClient, options: Mapping[str, Option]) -> None:
+        self._client = client
         self._options = options
         self._lock = threading.Lock()
-        self._born_s: dict[str, float] = {}  # of machines that this process created
-        self._looks: dict[str, _CachedMachine] = {}
+        self._created_at_s: dict[str, float] = {}  # of machines that this process created
+        self._answers: dict[str, _CachedMachine] = {}
 
     def create(self, order: Order) -> Created:
         """Rent once. After a lost answer, the label finds the machine: it is its name. Raises OrderError."""
         body = create_body(order, self._options, self._client.tools.now())
         self._client.require_key_to_order()
         reply = self._client.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
-        made = created(reply, self._client.tools.now())
+        created = parse_created(reply, self._client.tools.now())
         now_s = self._client.tools.monotonic()
         with self._lock:
-            young = {key: born_s for key, born_s in self._born_s.items() if now_s - born_s < _YOUNG_S}
-            self._born_s = young | {made.instance_id: now_s}
-        return made
+            recent = {
+                key: created_at_s for key, created_at_s in self._created_at_s.items() if now_s - created_at_s < _YOUNG_S
+            }
+            self._created_at_s = recent | {created.instance_id: now_s}
+        return created
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
@@ -79,10 +81,10 @@ class TensorDockLauncher(BasicLauncher):
         """
         self._client.require_key()
         reply = self._client.request("GET", _PATH, kind="list")
-        rows = {row.machine_id: row for row in rows_of(accepted(reply, self._client.tools.now()))}
-        found = [self._instance(row) for row in rows.values() if row.word not in GONE]
+        rows = {row.machine_id: row for row in rows_of(accepted_value(reply, self._client.tools.now()))}
+        found = [self._instance(row) for row in rows.values() if row.normalized_status not in GONE]
         with self._lock:
-            self._looks = {key: look for key, look in self._looks.items() if key in rows}
+            self._answers = {key: answer for key, answer in self._answers.items() if key in rows}
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
@@ -104,7 +106,7 @@ class TensorDockLauncher(BasicLauncher):
             raise PayloadChanged(
                 f"{NAME}: asked for machine {instance_id}, but got another one, or one without a status"
             )
-        return None if row.word in GONE else self._instance_of(row, machine)
+        return None if row.normalized_status in GONE else self._instance_of(row, machine)
 
     def destroy(self, instance_id: str) -> None:
         """End a machine and delete its disk, unless it is gone. Raises OrderError: not done, or outcome unknown."""
@@ -112,44 +114,48 @@ class TensorDockLauncher(BasicLauncher):
             raise not_sent(NAME, "invalid machine id")
         self._client.require_key_to_order()
         try:
-            ended(self._client.order("DELETE", f"{_PATH}/{instance_id}"), self._client.tools.now())
+            check_destroyed(self._client.order("DELETE", f"{_PATH}/{instance_id}"), self._client.tools.now())
         except NoSuchMachine:
             return
 
     def _instance(self, row: MachineRow) -> Instance:
-        return self._instance_of(row, self._looked_at(row).machine)
+        return self._instance_of(row, self._newest_answer(row).machine)
 
     def _instance_of(self, row: MachineRow, machine: Mapping[str, Any]) -> Instance:
-        born_s = self._born_s.get(row.machine_id)
-        is_young = born_s is not None and self._client.tools.monotonic() - born_s < _YOUNG_S
-        return instance_of(row, machine, died_young=is_young)
+        created_at_s = self._created_at_s.get(row.machine_id)
+        is_young = created_at_s is not None and self._client.tools.monotonic() - created_at_s < _YOUNG_S
+        return instance_of(row, machine, is_young=is_young)
 
     def _machine(self, machine_id: str) -> Mapping[str, Any]:
         reply = self._client.request("GET", f"{_PATH}/{machine_id}", kind="detail")
-        return machine_of(accepted(reply, self._client.tools.now()))
+        return machine_of(accepted_value(reply, self._client.tools.now()))
 
-    def _looked_at(self, row: MachineRow) -> _CachedMachine:
+    def _newest_answer(self, row: MachineRow) -> _CachedMachine:
         """Return the newest answer about a machine, or an older one if it cannot be read.
 
         If there is neither, the list is unavailable, because it would be incomplete.
         """
-        known, now_s = self._looks.get(row.machine_id), self._client.tools.monotonic()
-        if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
-            return known
+        previous, now_s = self._answers.get(row.machine_id), self._client.tools.monotonic()
+        if (
+            previous is not None
+            and previous.normalized_status == row.normalized_status
+            and now_s - previous.at_s < _ttl_s(previous)
+        ):
+            return previous
         try:
-            look = _CachedMachine(now_s, row.word, self._machine(row.machine_id))
+            answer = _CachedMachine(now_s, row.normalized_status, self._machine(row.machine_id))
         except NotFound:
-            look = _CachedMachine(now_s, row.word, {})  # it is listed, so show it as the list has it
+            answer = _CachedMachine(now_s, row.normalized_status, {})  # it is listed, so show it as the list has it
         except KeyRejected:
             raise
         except ProviderError:
-            if known is None:
+            if previous is None:
                 raise
-            return known
+            return previous
         with self._lock:
-            self._looks[row.machine_id] = look
-        return look
+            self._answers[row.machine_id] = answer
+        return answer
 
 
-def _good_for_s(look: _CachedMachine) -> float:
-    return _SETTLED_S if is_settled(look.machine) else _COMING_S
+def _ttl_s(answer: _CachedMachine) -> float:
+    return _COMPLETE_TTL_S if is_complete(answer.machine) else _INCOMPLETE_TTL_S

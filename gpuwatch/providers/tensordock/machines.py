@@ -43,9 +43,9 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None
 
     @property
-    def word(self) -> str:
+    def normalized_status(self) -> str:
         """The status in a comparable form."""
-        return _comparable(self.status or "")
+        return _normalize(self.status or "")
 
 
 def rows_of(value: Any) -> list[MachineRow]:
@@ -56,47 +56,47 @@ def rows_of(value: Any) -> list[MachineRow]:
     """
     rows = at(value, "data", "instances") if isinstance(at(value, "data"), dict) else at(value, "data")
     found = instance_rows(value, rows, NAME)
-    for around in (at(value, "data"), at(value, "meta"), at(value, "links")):
-        require_complete_list(around, len(found), NAME)
+    for container in (at(value, "data"), at(value, "meta"), at(value, "links")):
+        require_complete_list(container, len(found), NAME)
     return [row_of(row) for row in found]
 
 
 def machine_of(value: Any) -> Mapping[str, Any]:
     """Return the object of `GET /instances/{id}`: flat, in `data`, or in `attributes`. Raises PayloadChanged."""
-    inner = at(value, "data") if isinstance(at(value, "data"), dict) else value
-    if not isinstance(inner, dict) or not inner.get("id"):
+    machine = at(value, "data") if isinstance(at(value, "data"), dict) else value
+    if not isinstance(machine, dict) or not machine.get("id"):
         raise PayloadChanged(f"{NAME}: a machine cannot be parsed")
-    return _flat(inner)
+    return _flatten(machine)
 
 
 def row_of(row: Mapping[str, Any]) -> MachineRow:
     """Return id, name and status of a machine, from the list or its own answer. Raises PayloadChanged: it has no id."""
-    flat = _flat(row)
-    machine_id = flat.get("id")
+    fields = _flatten(row)
+    machine_id = fields.get("id")
     if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
         raise PayloadChanged(f"{NAME}: a machine has no id")
-    return MachineRow(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
+    return MachineRow(machine_id=machine_id, name=word(fields.get("name")), status=word(fields.get("status"), 40))
 
 
-def is_settled(machine: Mapping[str, Any]) -> bool:
+def is_complete(machine: Mapping[str, Any]) -> bool:
     """Whether address and price are known: little else can still appear."""
     return _address(machine) is not None and _rate(machine) is not None
 
 
-def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool) -> Instance:
+def instance_of(row: MachineRow, machine: Mapping[str, Any], *, is_young: bool) -> Instance:
     """Build one instance; `machine` may be empty, then only the list's row is known.
 
     Args:
-        died_young: "stopped" means that it never started.
+        is_young: "stopped" means that it never started.
     """
     wire, count = _gpus(at(machine, "resources", "gpus"))
     status = row.status or word(machine.get("status"), 40) or "unknown"
     name, memory_gb = gpu_of(wire, None) if wire else (None, None)
-    state = _STATES.get(_comparable(status), InstanceState.UNKNOWN)
+    state = _STATES.get(_normalize(status), InstanceState.UNKNOWN)
     host = _address(machine)
     if state is InstanceState.RUNNING and host is None:
         state = InstanceState.STARTING  # "running" appears before its address does
-    if state is InstanceState.STOPPED and died_young:
+    if state is InstanceState.STOPPED and is_young:
         state = InstanceState.FAILED
     label = row.name or word(machine.get("name"))
     if label is None:
@@ -119,11 +119,11 @@ def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool
     )
 
 
-def _comparable(status: str) -> str:
+def _normalize(status: str) -> str:
     return _BLANKS.sub("", status).lower()
 
 
-def _flat(machine: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flatten(machine: Mapping[str, Any]) -> Mapping[str, Any]:
     attributes = machine.get("attributes")
     return {**attributes, **machine} if isinstance(attributes, dict) else machine
 

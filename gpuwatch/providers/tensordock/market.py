@@ -8,7 +8,7 @@ from datetime import datetime
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.tensordock.error_mapping import accepted, ordering, reading
+from gpuwatch.providers.tensordock.error_mapping import accepted_value, ordering, reading
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
@@ -19,7 +19,7 @@ def new_client(settings: ProviderSettings, tools: Tools) -> ApiClient:
     return ApiClient(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
 
 
-def recipe_of(options: Mapping[str, Option]) -> ResourcesPerGpu:
+def resources_per_gpu(options: Mapping[str, Option]) -> ResourcesPerGpu:
     """Return the vCPUs and memory per GPU of the settings."""
     vcpu, ram = options.get("vcpu_per_gpu"), options.get("ram_gb_per_gpu")
     plain = ResourcesPerGpu()
@@ -31,7 +31,7 @@ def recipe_of(options: Mapping[str, Option]) -> ResourcesPerGpu:
 
 def fetcher(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
     """Return the function that fetches locations (without a key), or hosts if `source = "hostnodes"`."""
-    recipe, hosts = recipe_of(options), options.get("source") == "hostnodes"
+    per_gpu, hosts = resources_per_gpu(options), options.get("source") == "hostnodes"
     parse = parse_hostnodes if hosts else parse_locations
 
     def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
@@ -39,6 +39,6 @@ def fetcher(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseR
             client.require_key()
         reply = client.request("GET", f"/api/v2/{'hostnodes' if hosts else 'locations'}")
         now = client.tools.now()
-        return parse(accepted(reply, now), recipe, now), now
+        return parse(accepted_value(reply, now), per_gpu, now), now
 
     return fetch

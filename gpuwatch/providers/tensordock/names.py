@@ -18,18 +18,18 @@ _MEMORY: Final = re.compile(r"-(\d{1,3})gb$")
 _OFFER: Final = re.compile(r"([a-z])([A-Za-z0-9_-]{1,40})/([A-Za-z0-9._-]{2,40})/(\d{1,2})/(\d{1,4})/(\d{1,5})")
 
 
-def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
+def gpu_of(v0_name: str, display_name: str | None) -> tuple[GpuName, float | None]:
     """Return the GPU of an id such as `h100-sxm5-80gb`, and the memory of one in GB, if the id contains it.
 
     Args:
-        shown: the display name; used if the id is unknown.
+        display_name: the display name; used if the id is unknown.
     """
     found = _MEMORY.search(v0_name)
     memory_gb = float(found[1]) if found else None
     name = catalog().resolve(v0_name, memory_gb)
-    if not name.known and shown:
-        stated = catalog().resolve(shown, memory_gb)
-        name = stated if stated.known else name
+    if not name.known and display_name:
+        by_display_name = catalog().resolve(display_name, memory_gb)
+        name = by_display_name if by_display_name.known else name
     return name, memory_gb
 
 
@@ -46,21 +46,21 @@ class OfferKey(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def offer_id(self) -> str:
         """The id, such as `ljdlf8N_5SJyJArNmpqsbEA/geforcertx4090-pcie-24gb/2/16/64`; 22 characters encode a UUID."""
-        letter, place = _short(self.place)
-        return f"{letter.upper() if self.is_host else letter}{place}/{self.gpu}/{self.count}/{self.vcpu}/{self.ram_gb}"
+        prefix, place = _encode_place(self.place)
+        return f"{prefix.upper() if self.is_host else prefix}{place}/{self.gpu}/{self.count}/{self.vcpu}/{self.ram_gb}"
 
     @property
     def machine_id(self) -> str:
         """The stable id: one GPU model at one place, whatever the other resources."""
-        return f"{_short(self.place)[1]}/{self.gpu}"
+        return f"{_encode_place(self.place)[1]}/{self.gpu}"
 
 
-def read_offer_key(offer_id: str) -> OfferKey | None:
+def parse_offer_key(offer_id: str) -> OfferKey | None:
     """Parse an offer id; None: it is not an id of TensorDock."""
     found = _OFFER.fullmatch(offer_id[:1].lower() + offer_id[1:])
-    if found is None or found[1] not in _LONG:
+    if found is None or found[1] not in _DECODERS:
         return None
-    place = _LONG[found[1]](found[2])
+    place = _DECODERS[found[1]](found[2])
     if place is None or not PLACE.fullmatch(place):
         return None
     return OfferKey(
@@ -73,7 +73,7 @@ def read_offer_key(offer_id: str) -> OfferKey | None:
     )
 
 
-def _short(place: str) -> tuple[str, str]:
+def _encode_place(place: str) -> tuple[str, str]:
     """Encode a UUID in 22 characters ("u"), any other id unchanged ("p")."""
     try:
         number = UUID(place)
@@ -84,18 +84,18 @@ def _short(place: str) -> tuple[str, str]:
     return "u", base64.urlsafe_b64encode(number.bytes).decode().rstrip("=")
 
 
-def _uuid(text: str) -> str | None:
+def _decode_uuid(text: str) -> str | None:
     try:
         return str(UUID(bytes=base64.urlsafe_b64decode(f"{text}==")))
     except ValueError:
         return None
 
 
-def _as_it_is(text: str) -> str | None:
+def _unchanged(text: str) -> str | None:
     return text
 
 
-_LONG: Final = {"u": _uuid, "p": _as_it_is}
+_DECODERS: Final = {"u": _decode_uuid, "p": _unchanged}
 
 _COUNTRIES: Final = {
     "argentina": "AR", "australia": "AU", "austria": "AT", "belgium": "BE", "brazil": "BR", "bulgaria": "BG",

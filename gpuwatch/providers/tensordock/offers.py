@@ -60,8 +60,8 @@ class _Capacity(msgspec.Struct, frozen=True, kw_only=True):
     vcpu: float
     ram_gb: float
     disk_gb: float
-    vcpu_a_gpu: float = float("inf")
-    ram_gb_a_gpu: float = float("inf")
+    vcpu_per_gpu_max: float = float("inf")
+    ram_gb_per_gpu_max: float = float("inf")
 
 
 class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +69,13 @@ class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
 
     is_host: bool
     gpu: str
-    shown: str | None
+    display_name: str | None
     count: int
     rates: _UnitPrices
-    room: _Capacity
+    capacity: _Capacity
 
 
-def parse_locations(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
+def parse_locations(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
     """Parse `GET /locations`: for each GPU model of each location one offer for 1, 2, … GPUs.
 
     Raises:
@@ -88,23 +88,27 @@ def parse_locations(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) 
             place = _place(row, row.get("id"), row, observed_at)
             result.check_drift(row, _LOCATION, frozenset({"id", "gpus"}))
             for gpu in _gpus(row.get("gpus")):
-                _take(result, gpu, place, recipe)
+                _add_offers(result, gpu, place, per_gpu)
     return result
 
 
-def parse_hostnodes(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
+def parse_hostnodes(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
     """Parse `GET /hostnodes`: each offer is one known machine. Raises PayloadChanged: no list of hosts."""
     result = ParseResult()
     for row in _rows(value, "hostnodes"):
         result.rows += 1
         with result.counting_skips():
             result.check_drift(row, _HOST, frozenset({"id", "available_resources"}))
-            there = _resources(row)
-            place = _place(row, row.get("id"), at(row, "location") or {}, observed_at) | _host(row, there)
-            reachable = {"port_forwarding_available": bool(place["ports"]) if "available_ports" in there else None}
-            shared = {"resources": there, "pricing": row.get("pricing"), "network_features": reachable}
-            for gpu in _gpus(there.get("gpus")):
-                _take(result, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, recipe, is_host=True)
+            resources = _resources(row)
+            place = _place(row, row.get("id"), at(row, "location") or {}, observed_at) | _host(row, resources)
+            is_reachable = {
+                "port_forwarding_available": bool(place["ports"]) if "available_ports" in resources else None
+            }
+            shared = {"resources": resources, "pricing": row.get("pricing"), "network_features": is_reachable}
+            for gpu in _gpus(resources.get("gpus")):
+                _add_offers(
+                    result, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, per_gpu, is_host=True
+                )
     return result
 
 
@@ -117,12 +121,12 @@ def _rows(value: Any, name: str) -> list[Any]:
     return [row if isinstance(row, dict) else {} for row in rows]
 
 
-def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datetime) -> dict[str, Any]:
+def _place(row: Mapping[str, Any], place_id: Any, location: Any, observed_at: datetime) -> dict[str, Any]:
     """What all offers of one place have in common."""
     if not isinstance(place_id, str) or not PLACE.fullmatch(place_id):
         raise RowSkipped("a place without a usable id")
-    country, tier = word(at(where, "country"), 60), whole(at(where, "tier"), 0, 99)
-    names = [word(at(where, key), 60) for key in ("city", "stateprovince")]
+    country, tier = word(at(location, "country"), 60), whole(at(location, "tier"), 0, 99)
+    names = [word(at(location, key), 60) for key in ("city", "stateprovince")]
     return {
         "host_id": place_id,
         "region": ", ".join(name for name in names if name) or None,
@@ -133,19 +137,19 @@ def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datet
 
 
 def _resources(host: Mapping[str, Any]) -> dict[str, Any]:
-    there = host.get("available_resources")
-    if not isinstance(there, dict):
+    resources = host.get("available_resources")
+    if not isinstance(resources, dict):
         raise RowSkipped("a host without its resources")
-    return there
+    return resources
 
 
-def _host(row: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+def _host(row: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:
     """Return more facts of a host: its uptime, its network, its free ports."""
     uptime = number(row.get("uptime_percentage"), 0, 100)
     down, up = (
         number(at(row, "location", key), 0, 10_000) for key in ("network_speed_gbps", "network_speed_upload_gbps")
     )
-    ports = there.get("available_ports")
+    ports = resources.get("available_ports")
     return {
         "reliability": None if uptime is None else round(uptime / 100, 6),
         "download_mbps": None if not down else down * 1000,
@@ -163,16 +167,16 @@ def _gpus(value: Any) -> list[Mapping[str, Any]]:
     return [one if isinstance(one, dict) else {} for one in value]
 
 
-def _take(
-    result: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: ResourcesPerGpu, is_host: bool = False
+def _add_offers(
+    result: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], per_gpu: ResourcesPerGpu, is_host: bool = False
 ) -> None:
     with result.counting_skips():
         if not is_host:
             result.check_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
-        result.offers += _offers(_lot(gpu, is_host), place, recipe, _is_reachable(gpu))
+        result.offers += _offers(_gpu_stock(gpu, is_host), place, per_gpu, _is_reachable(gpu))
 
 
-def _lot(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:
+def _gpu_stock(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:
     name, count = gpu.get("v0Name"), whole(gpu.get("max_count"), -1, GPUS_MAX)
     if not isinstance(name, str) or not GPU.fullmatch(name):
         raise RowSkipped("a GPU without a usable id")
@@ -181,10 +185,10 @@ def _lot(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:
     return _GpuStock(
         is_host=is_host,
         gpu=name,
-        shown=word(gpu.get("displayName"), 80),
+        display_name=word(gpu.get("displayName"), 80),
         count=count,
         rates=_rates(gpu) if count > 0 else _UnitPrices(0.0, 0.0, 0.0, 0.0),
-        room=_room(gpu.get("resources")),
+        capacity=_capacity(gpu.get("resources")),
     )
 
 
@@ -201,23 +205,23 @@ def _rates(gpu: Mapping[str, Any]) -> _UnitPrices:
     return _UnitPrices(price, *parts)
 
 
-def _room(stated: Any) -> _Capacity:
-    if stated is None:
-        stated = {}
+def _capacity(limits: Any) -> _Capacity:
+    if limits is None:
+        limits = {}
 
-    def most(*keys: str) -> float:
-        values = [at(stated, key) for key in keys]
+    def bound_of(*keys: str) -> float:
+        values = [at(limits, key) for key in keys]
         bounds = [number(value, 0.0) for value in values if value is not None]
-        if not isinstance(stated, dict) or None in bounds:
+        if not isinstance(limits, dict) or None in bounds:
             raise RowSkipped("resources that are no numbers")
         return min((bound for bound in bounds if bound is not None), default=float("inf"))
 
     return _Capacity(
-        vcpu=most("max_vcpus", "vcpu_count"),
-        ram_gb=most("max_ram_gb", "ram_gb"),
-        disk_gb=most("max_storage_gb", "storage_gb"),
-        vcpu_a_gpu=most("max_vcpus_per_gpu"),
-        ram_gb_a_gpu=most("max_ram_per_gpu"),
+        vcpu=bound_of("max_vcpus", "vcpu_count"),
+        ram_gb=bound_of("max_ram_gb", "ram_gb"),
+        disk_gb=bound_of("max_storage_gb", "storage_gb"),
+        vcpu_per_gpu_max=bound_of("max_vcpus_per_gpu"),
+        ram_gb_per_gpu_max=bound_of("max_ram_per_gpu"),
     )
 
 
@@ -226,51 +230,56 @@ def _is_reachable(gpu: Mapping[str, Any]) -> bool:
     return at(gpu, "network_features", "port_forwarding_available") is not False
 
 
-def _offers(lot: _GpuStock, place: dict[str, Any], recipe: ResourcesPerGpu, reachable: bool) -> Iterator[Offer]:
-    name, memory_gb = gpu_of(lot.gpu, lot.shown)
-    terms = _HOST_TERMS if lot.is_host else _TERMS
+def _offers(stock: _GpuStock, place: dict[str, Any], per_gpu: ResourcesPerGpu, is_reachable: bool) -> Iterator[Offer]:
+    name, memory_gb = gpu_of(stock.gpu, stock.display_name)
+    terms = _HOST_TERMS if stock.is_host else _TERMS
     if not name.certain:
         terms = msgspec.structs.replace(terms, note=f"{name.reason}; {terms.note}")
-    for count in range(1, lot.count + 1):
-        vcpu, ram_gb = _beside(lot.room, recipe, count)
-        if vcpu < 2 or ram_gb < _RAM_STEP_GB or lot.room.disk_gb < LEAST_DISK_GB:
+    for count in range(1, stock.count + 1):
+        vcpu, ram_gb = _host_resources(stock.capacity, per_gpu, count)
+        if vcpu < 2 or ram_gb < _RAM_STEP_GB or stock.capacity.disk_gb < LEAST_DISK_GB:
             continue  # another resource is sold out
-        ware = OfferKey(place=place["host_id"], is_host=lot.is_host, gpu=lot.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb)
-        if len(ware.offer_id) > ID_LENGTH:
+        offer_key = OfferKey(
+            place=place["host_id"], is_host=stock.is_host, gpu=stock.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb
+        )
+        if len(offer_key.offer_id) > ID_LENGTH:
             raise RowSkipped("a GPU's id that is too long")
         yield Offer(
             provider=NAME,
-            offer_id=ware.offer_id,
-            machine_id=ware.machine_id,
+            offer_id=offer_key.offer_id,
+            machine_id=offer_key.machine_id,
             gpu=name.name,
             gpu_family=name.family,
-            gpu_wire=word(lot.gpu) or name.name,
+            gpu_wire=word(stock.gpu) or name.name,
             gpu_known=name.known,
             gpu_count=count,
             gpu_memory_gib=memory_gb,
             spot=False,
-            quoted_usd_hour=_sum(lot.rates, ware),
+            quoted_usd_hour=_total_usd_hour(stock.rates, offer_key),
             quoted_disk_gb=LEAST_DISK_GB,
-            disk_usd_gb_month=lot.rates.disk_gb * HOURS_A_MONTH,
-            rentable=reachable,
+            disk_usd_gb_month=stock.rates.disk_gb * HOURS_A_MONTH,
+            rentable=is_reachable,
             vcpu=float(vcpu),
             ram_gib=float(ram_gb),
-            disk_free_gb=None if lot.room.disk_gb == float("inf") else lot.room.disk_gb,
+            disk_free_gb=None if stock.capacity.disk_gb == float("inf") else stock.capacity.disk_gb,
             terms=terms,
-            **(place if lot.is_host else place | {"host_id": None}),
+            **(place if stock.is_host else place | {"host_id": None}),
         )
 
 
-def _beside(room: _Capacity, recipe: ResourcesPerGpu, count: int) -> tuple[int, int]:
+def _host_resources(capacity: _Capacity, per_gpu: ResourcesPerGpu, count: int) -> tuple[int, int]:
     """Return vCPUs (even) and GB of memory (in steps of 8) for this number of GPUs."""
-    vcpu = min(recipe.vcpu_per_gpu * count, room.vcpu, room.vcpu_a_gpu * count, 1022)
-    ram_gb = min(recipe.ram_gb_per_gpu * count, room.ram_gb, room.ram_gb_a_gpu * count, 99_992)
+    vcpu = min(per_gpu.vcpu_per_gpu * count, capacity.vcpu, capacity.vcpu_per_gpu_max * count, 1022)
+    ram_gb = min(per_gpu.ram_gb_per_gpu * count, capacity.ram_gb, capacity.ram_gb_per_gpu_max * count, 99_992)
     return int(vcpu) // 2 * 2, int(ram_gb) // _RAM_STEP_GB * _RAM_STEP_GB
 
 
-def _sum(rates: _UnitPrices, ware: OfferKey) -> float:
+def _total_usd_hour(rates: _UnitPrices, offer_key: OfferKey) -> float:
     total = usd_hour(
-        ware.count * rates.gpu + ware.vcpu * rates.vcpu + ware.ram_gb * rates.ram_gb + LEAST_DISK_GB * rates.disk_gb
+        offer_key.count * rates.gpu
+        + offer_key.vcpu * rates.vcpu
+        + offer_key.ram_gb * rates.ram_gb
+        + LEAST_DISK_GB * rates.disk_gb
     )
     if total is None:
         raise RowSkipped("a price that nobody would ask")

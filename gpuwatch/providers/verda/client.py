@@ -18,10 +18,10 @@ from gpuwatch.redaction import register_secret
 
 PROVIDER: Final = "verda"
 _TOKEN_PATH: Final = "/oauth2/token"  # noqa: S105 a path
-_EARLY_S: Final = 60.0  # renew a token this long before it expires
+_RENEW_EARLY_S: Final = 60.0  # renew a token this long before it expires
 _TOKEN_LENGTH: Final = 8_192
 _NO_STOCK: Final = "not enough resources"
-_NO_MONEY: Final = "insufficient_funds"
+_NO_CREDIT: Final = "insufficient_funds"
 _GONE: Final = ("invalid instance id", "can't discontinue a discontinued instance")
 
 
@@ -35,18 +35,18 @@ class VerdaClient(ApiClient):
             "client_id": str(settings.options.get("client_id") or ""),
             "client_secret": settings.api_key or "",
         }
-        self._token, self._good_until_s = "", 0.0
-        self._signing = threading.Lock()  # searching and renting are two threads
+        self._token, self._valid_until_s = "", 0.0
+        self._sign_in_lock = threading.Lock()  # searching and renting are two threads
 
     def request(self, method: str, path: str, **options: Any) -> HttpReply:
         """Like `ApiClient.request`, authenticated; replaces a token that is rejected early, once."""
-        was_new = self._sign_in()
+        is_new_token = self._sign_in()
         try:
             return super().request(method, path, **options)
         except KeyRejected:
-            if was_new:
+            if is_new_token:
                 raise
-            self._good_until_s = 0.0
+            self._valid_until_s = 0.0
         self._sign_in()
         return super().request(method, path, **options)
 
@@ -60,7 +60,7 @@ class VerdaClient(ApiClient):
             raise OrderRefused(f"{PROVIDER}: not sent, no token: {error}", RefusalKind.NOT_SENT) from error
         reply = super().send(method, path, body, **options)
         if reply.status == 401:
-            self._good_until_s = 0.0
+            self._valid_until_s = 0.0
         return reply
 
     def require_key(self) -> None:
@@ -73,28 +73,28 @@ class VerdaClient(ApiClient):
 
     def _sign_in(self) -> bool:
         """Get a token unless there is a valid one; return whether it is new. Raises ProviderError."""
-        with self._signing:
+        with self._sign_in_lock:
             now_s = self.tools.monotonic()
-            if now_s < self._good_until_s:
+            if now_s < self._valid_until_s:
                 return False
             self.require_key()
             reply = super().request("POST", _TOKEN_PATH, kind="token", json=self._credentials)
             value = decoded(reply.body, PROVIDER)
-            token, lasts_s = at(value, "access_token"), number(at(value, "expires_in"), 1.0, 1e7)
-            if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
+            token, expires_in_s = at(value, "access_token"), number(at(value, "expires_in"), 1.0, 1e7)
+            if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_printable(token):
                 raise PayloadChanged(f"{PROVIDER}: the login answer has no token")
             register_secret(token)
             self._headers = {"Authorization": f"Bearer {token}"}
-            self._good_until_s = now_s + max((lasts_s or _EARLY_S) - _EARLY_S, 0.0)
+            self._valid_until_s = now_s + max((expires_in_s or _RENEW_EARLY_S) - _RENEW_EARLY_S, 0.0)
             return True
 
 
-def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def _map_order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """Map the error of an order. A 503 means "no stock" only if its sentence says so."""
     line = f"{name}: {body.summary}"
     if reply.status in (400, 409, 503) and body.has(_NO_STOCK):
         return OfferGone(line)
-    if 400 <= reply.status < 500 and body.code == _NO_MONEY:
+    if 400 <= reply.status < 500 and body.code == _NO_CREDIT:
         return OrderRefused(line, RefusalKind.NO_CREDIT)
     return ordering_error(name, body, reply, now)
 
@@ -103,8 +103,8 @@ def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
     return reply.status in (400, 404, 410) and isinstance(body.value, dict) and body.has(*_GONE)
 
 
-list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _other_error)
+list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _map_order_error)
 
 
-def _is_plain(token: str) -> bool:
+def _is_printable(token: str) -> bool:
     return token.isascii() and token.isprintable() and " " not in token

@@ -35,8 +35,8 @@ _NAME_LENGTH: Final = 60  # source: dstack's backend, for hostname and descripti
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,16})(/spot)?")
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _IMAGE: Final = "ubuntu-24.04-cuda-12.8-open-docker"  # source: the vendor's client
-_OLD_IMAGE: Final = "2088da25-bb0d-41cc-a191-dccae45d96fd"  # Ubuntu 22.04, CUDA 12.0. source: dstack's backend
-_OLD_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # newer images do not support them. source: the same
+_LEGACY_IMAGE: Final = "2088da25-bb0d-41cc-a191-dccae45d96fd"  # Ubuntu 22.04, CUDA 12.0. source: dstack's backend
+_LEGACY_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # newer images do not support them. source: the same
 _HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
 _STATES: Final = {
     "ordered": InstanceState.STARTING,
@@ -63,16 +63,16 @@ class VerdaLauncher(ApiLauncher):
         body, script = create_body(order, self._options), first_boot_script(order.onstart, order.env)
         self._account.require_key_to_order()
         if script is not None:
-            body["startup_script_id"] = self._store(order.label, script)
+            body["startup_script_id"] = self._store_script(order.label, script)
         try:
-            made = created(self.send_create("/instances", body))
+            created = parse_created(self.send_create("/instances", body))
         except OutcomeUnknown:
             raise
         except OrderError:
-            self._remove(body.get("startup_script_id"))
+            self._delete_script(body.get("startup_script_id"))
             raise
-        self._labels[made.instance_id] = order.label
-        return made
+        self._labels[created.instance_id] = order.label
+        return created
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
@@ -84,7 +84,7 @@ class VerdaLauncher(ApiLauncher):
         value = self._account.get("/instances", kind="instances")
         found = instances_of(value)
         for row in objects(value):
-            self._remember(row)
+            self._record(row)
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
@@ -98,12 +98,12 @@ class VerdaLauncher(ApiLauncher):
 
     def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Parse an instance; remembers its disk and its label."""
-        self._remember(row)
+        self._record(row)
         return None if row.get("status") in _ENDED else _instance(row)
 
     def end(self, instance_id: str) -> None:
         """Delete an instance, its system disk and its start script. Raises OrderError."""
-        if instance_id not in self._volumes and self._is_gone(instance_id):
+        if instance_id not in self._volumes and self._is_deleted(instance_id):
             return
         volume = self._volumes.get(instance_id)
         body = {
@@ -113,7 +113,7 @@ class VerdaLauncher(ApiLauncher):
             "delete_permanently": True,
         }
         self._account.order("PUT", "/instances", body, kind="delete")
-        self._forget_script(instance_id)
+        self._delete_script_of(instance_id)
 
     def credit_usd(self) -> float | None:
         """Return the balance; None: it is in another currency. Raises ProviderError."""
@@ -124,14 +124,14 @@ class VerdaLauncher(ApiLauncher):
             raise PayloadChanged(f"{PROVIDER}: the answer has no balance")
         return amount if str(at(value, "currency")).casefold() == "usd" else None
 
-    def _is_gone(self, instance_id: str) -> bool:
+    def _is_deleted(self, instance_id: str) -> bool:
         """Find the disk of an instance. A failure does not prevent the instance from being ended."""
         try:
             return self.get(instance_id) is None
         except ProviderError:
             return False
 
-    def _remember(self, row: Mapping[str, Any]) -> None:
+    def _record(self, row: Mapping[str, Any]) -> None:
         instance_id, volume, label = row["id"], row.get("os_volume_id"), word(row.get("description"))
         if isinstance(volume, str) and _ID.fullmatch(volume):
             self._volumes[instance_id] = volume
@@ -140,15 +140,15 @@ class VerdaLauncher(ApiLauncher):
 
     # --- start scripts ------------------------------------------------------------------------------------------------
 
-    def _store(self, label: str, script: str) -> str:
+    def _store_script(self, label: str, script: str) -> str:
         """Store a start script; return its id. Raises OrderRefused: not stored, so nothing is rented."""
         try:
             reply = self._account.order("POST", "/scripts", {"name": label, "script": script}, kind="scripts")
-            return created(reply).instance_id
+            return parse_created(reply).instance_id
         except OutcomeUnknown as error:
             raise OrderRefused(f"{PROVIDER}: nothing was rented: {error}", RefusalKind.OTHER) from error
 
-    def _remove(self, script_id: object) -> None:
+    def _delete_script(self, script_id: object) -> None:
         """Remove a start script, if possible: one that stays costs nothing."""
         if not isinstance(script_id, str):
             return
@@ -157,7 +157,7 @@ class VerdaLauncher(ApiLauncher):
         except OrderError:
             return
 
-    def _forget_script(self, instance_id: str) -> None:
+    def _delete_script_of(self, instance_id: str) -> None:
         """Remove the start script of an instance that was just ended: it may contain secrets."""
         label = self._labels.pop(instance_id, None)
         if label is None:
@@ -168,7 +168,7 @@ class VerdaLauncher(ApiLauncher):
             return
         for one in stored:
             if one.get("name") == label and isinstance(one.get("id"), str) and _ID.fullmatch(one["id"]):
-                self._remove(one["id"])
+                self._delete_script(one["id"])
 
 
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
@@ -177,20 +177,20 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Verda does not support it.
     """
-    found = match_offer_id(order, _OFFER, PROVIDER)
+    match = match_offer_id(order, _OFFER, PROVIDER)
     ssh_key, image = require_ssh_key(options, PROVIDER, "an SSH key", "ID"), options.get("image")
     spot = order.bid_usd_hour is not None
-    wrong = {"a spot offer requires a bid, and other offers accept none": spot is not (found[3] is not None)}
-    refuse_beyond_machine(order, PROVIDER, "Verda", wrong, label_length=_NAME_LENGTH, takes_bids=True)
+    extra_reasons = {"a spot offer requires a bid, and other offers accept none": spot is not (match[3] is not None)}
+    refuse_beyond_machine(order, PROVIDER, "Verda", extra_reasons, label_length=_NAME_LENGTH, takes_bids=True)
     hostname = _HOSTNAME.sub("-", order.label.lower()).strip("-")
     disk_gb = math.ceil(max(order.disk_gb, LEAST_DISK_GB))
     return {
-        "instance_type": found[1],
-        "image": image or (_OLD_IMAGE if _OLD_TYPES.match(found[1]) else _IMAGE),
+        "instance_type": match[1],
+        "image": image or (_LEGACY_IMAGE if _LEGACY_TYPES.match(match[1]) else _IMAGE),
         "ssh_key_ids": [ssh_key],
         "hostname": hostname or "gpuwatch",
         "description": order.label,
-        "location_code": found[2],
+        "location_code": match[2],
         "is_spot": spot,
         "contract": "SPOT" if spot else "PAY_AS_YOU_GO",
         "pricing": "FIXED_PRICE",
@@ -202,7 +202,7 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     }
 
 
-def created(reply: HttpReply) -> Created:
+def parse_created(reply: HttpReply) -> Created:
     """Return the id in a create's 2xx: its body, bare or in quotes. Raises OutcomeUnknown for anything else."""
     return created_instance(reply.body[:100].decode("ascii", "replace").strip().strip('"'), _ID, PROVIDER)
 

@@ -20,7 +20,7 @@ from gpuwatch.providers.verda.client import PROVIDER
 
 LEAST_DISK_GB: Final = 50.0  # the minimum of dstack's backend. assumed: the vendor states none
 _DISK_TYPE: Final = "NVMe"  # of a system disk
-_DISK_PRICES_KEPT_S: Final = 3600.0
+_DISK_PRICE_TTL_S: Final = 3600.0
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PLACE: Final = re.compile(r"[A-Z0-9-]{1,16}")
 _COUNT_FIRST: Final = re.compile(r"^\d{1,3}\s?x\s+")
@@ -47,20 +47,20 @@ class OfferReader:
     """Fetches types, stock and disk prices; caches disk prices for an hour."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._disk_prices: TtlCache[float] = TtlCache(_DISK_PRICES_KEPT_S, monotonic)
+        self._disk_prices: TtlCache[float] = TtlCache(_DISK_PRICE_TTL_S, monotonic)
 
     def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
         """Return Verda's types wherever they are in stock. Raises ProviderError."""
         disk_usd = self._disk_prices.get(lambda: disk_usd_gb_month(client.get("/volume-types")))
         types = client.get("/instance-types", {"currency": "usd"})
-        odd = ParseResult(searches=0)
+        skipped_rows = ParseResult(searches=0)
         stock = {
-            spot: free_types(client.get("/instance-availability", {"isSpot": asked}), odd)
+            spot: parse_stock(client.get("/instance-availability", {"isSpot": asked}), skipped_rows)
             for spot, asked in ((False, "false"), (True, "true"))
         }
         now = client.tools.now()
         result = parse_types(types, stock, disk_usd, now)
-        result.add(odd)
+        result.add(skipped_rows)
         result.searches = 1 + len(stock)
         return result, now
 
@@ -76,7 +76,7 @@ def disk_usd_gb_month(value: object) -> float:
     raise PayloadChanged(f"{PROVIDER}: no price of an {_DISK_TYPE} disk in US dollars")
 
 
-def free_types(value: object, result: ParseResult) -> dict[str, list[str]]:
+def parse_stock(value: object, result: ParseResult) -> dict[str, list[str]]:
     """Parse place → types in stock there; a malformed row makes the answer partial.
 
     Raises:
@@ -116,24 +116,24 @@ def parse_types(
     return read_types(value, PROVIDER, read)
 
 
-def parse_type(stated: object) -> VerdaInstanceType | None:
+def parse_type(row: object) -> VerdaInstanceType | None:
     """Parse one instance type; None: it has no GPU. Raises RowSkipped: not a type, or malformed numbers."""
-    if not isinstance(stated, dict):
+    if not isinstance(row, dict):
         raise RowSkipped("no instance type")
-    count, name = whole(at(stated, "gpu", "number_of_gpus"), 0, 1_000), stated.get("instance_type")
+    count, name = whole(at(row, "gpu", "number_of_gpus"), 0, 1_000), row.get("instance_type")
     if count is None:
         raise RowSkipped("no number of GPUs")
     if not count:
         return None
     if not isinstance(name, str) or not _TYPE.fullmatch(name):
         raise RowSkipped("no name")
-    if str(stated.get("currency") or "usd").casefold() != "usd":
+    if str(row.get("currency") or "usd").casefold() != "usd":
         raise RowSkipped("a price that is not in dollars")
-    prices = {False: stated.get("price_per_hour"), True: _spot_price(stated)}
+    prices = {False: row.get("price_per_hour"), True: _spot_price(row)}
     usd_hours = {spot: found for spot, price in prices.items() if (found := usd_hour(price)) is not None}
     if False not in usd_hours:
         raise RowSkipped("no usable price")
-    wire, memory = hardware_of(stated, count)
+    wire, memory = hardware_of(row, count)
     gpu = catalog().resolve(wire, memory)
     return VerdaInstanceType(
         name=name,
@@ -142,22 +142,22 @@ def parse_type(stated: object) -> VerdaInstanceType | None:
         gpu_count=count,
         gpu_memory_gib=memory,
         usd_hours=usd_hours,
-        vcpu=number(at(stated, "cpu", "number_of_cores"), 1, 10_000),
-        ram_gib=number(at(stated, "memory", "size_in_gigabytes"), 1, 100_000),
+        vcpu=number(at(row, "cpu", "number_of_cores"), 1, 10_000),
+        ram_gib=number(at(row, "memory", "size_in_gigabytes"), 1, 100_000),
     )
 
 
-def hardware_of(stated: Mapping[str, Any], count: int) -> tuple[str, float | None]:
+def hardware_of(row: Mapping[str, Any], count: int) -> tuple[str, float | None]:
     """Return the GPU's spelling without its number, and the GB of one GPU. Raises RowSkipped: there is none."""
-    described = word(at(stated, "gpu", "description"), 80) or word(stated.get("model"), 80)
-    if described is None:
+    description = word(at(row, "gpu", "description"), 80) or word(row.get("model"), 80)
+    if description is None:
         raise RowSkipped("no name of its GPU")
-    total = number(at(stated, "gpu_memory", "size_in_gigabytes"), 1, 100_000)
-    return _COUNT_FIRST.sub("", described), None if total is None else round(total / count, 1)
+    total = number(at(row, "gpu_memory", "size_in_gigabytes"), 1, 100_000)
+    return _COUNT_FIRST.sub("", description), None if total is None else round(total / count, 1)
 
 
-def _spot_price(stated: Mapping[str, Any]) -> object:
-    return stated.get("spot_price", stated.get("spot_price_per_hour"))
+def _spot_price(row: Mapping[str, Any]) -> object:
+    return row.get("spot_price", row.get("spot_price_per_hour"))
 
 
 def _offers(
@@ -175,11 +175,11 @@ def _offers(
     for spot, price in kind.usd_hours.items():
         for place, free in stock.get(spot, {}).items():
             if kind.name in free:
-                where = f"{kind.name}/{place}"
+                type_and_place = f"{kind.name}/{place}"
                 yield kind.offer(
                     provider=PROVIDER,
-                    offer_id=f"{where}/spot" if spot else where,
-                    machine_id=where,
+                    offer_id=f"{type_and_place}/spot" if spot else type_and_place,
+                    machine_id=type_and_place,
                     usd_hour=price + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH,
                     quoted_disk_gb=LEAST_DISK_GB,
                     disk_usd_gb_month=disk_usd,

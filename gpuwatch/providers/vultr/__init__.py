@@ -47,5 +47,5 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
         name=INFO.name,
         info=INFO,
         market=CatalogueMarket(INFO, account, plans.fetch),
-        launcher=VultrLauncher(account, settings.options, plans.known),
+        launcher=VultrLauncher(account, settings.options, plans.plan),
     )

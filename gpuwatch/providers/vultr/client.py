@@ -40,22 +40,22 @@ def all_rows(
         ProviderError: a page is missing.
     """
     found: list[Any] = []
-    asked = {**(params or {}), "per_page": _PAGE_ROWS}
+    query = {**(params or {}), "per_page": _PAGE_ROWS}
     for _ in range(_PAGES_MAX):
-        value = client.get(path, asked, kind=kind)
-        page, following, total = at(value, name), at(value, "meta", "links", "next"), at(value, "meta", "total")
-        if not isinstance(page, list) or not isinstance(following, str):
+        value = client.get(path, query, kind=kind)
+        page, next_cursor, total = at(value, name), at(value, "meta", "links", "next"), at(value, "meta", "total")
+        if not isinstance(page, list) or not isinstance(next_cursor, str):
             raise PayloadChanged(f"{PROVIDER}: the answer is not a list of {name}, with its next page")
         found += page
-        if not following:
+        if not next_cursor:
             if (whole(total) or 0) > len(found):
                 break
             return found
-        asked["cursor"] = following
+        query["cursor"] = next_cursor
     raise PayloadChanged(f"{PROVIDER}: the list of {name} is incomplete: it ends after {len(found)}")
 
 
-def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def _map_order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """Map the error of an order. Vultr has no codes: its sentences are quoted in public."""
     line = f"{name}: {body.summary}"
     if 400 <= reply.status < 500 and body.has(_NO_STOCK):
@@ -69,4 +69,4 @@ def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
     return reply.status in (400, 404) and isinstance(body.value, dict) and body.has(_GONE)
 
 
-list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _other_error)
+list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _map_order_error)

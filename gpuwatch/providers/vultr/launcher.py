@@ -32,11 +32,11 @@ _LABEL_LENGTH: Final = 64
 _OFFER: Final = re.compile(r"(vcg-[a-z0-9-]{1,40})/([a-z]{3,8})")
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _UBUNTU_22_04: Final = 1743  # includes docker and the card's driver on a plan with GPUs. source: dstack's backend
-_RENTS: Final = "provisioning"  # source: the tests of the vendor's Go client
+_RENT_PERMISSION: Final = "provisioning"  # source: the tests of the vendor's Go client
 _HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
 _NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - shown by a pending instance
 _STATES: Final = {"pending": InstanceState.STARTING, "suspended": InstanceState.OFFLINE}
-PlanOf = Callable[[str], VultrPlan | None]
+PlanLookup = Callable[[str], VultrPlan | None]
 
 
 class VultrLauncher(ApiLauncher):
@@ -48,7 +48,7 @@ class VultrLauncher(ApiLauncher):
 
     name, instance_id = PROVIDER, _ID
 
-    def __init__(self, account: VultrClient, options: Mapping[str, Option], plan_of: PlanOf) -> None:
+    def __init__(self, account: VultrClient, options: Mapping[str, Option], plan_of: PlanLookup) -> None:
         super().__init__(account, options)
         self._plan_of = plan_of
 
@@ -77,20 +77,23 @@ class VultrLauncher(ApiLauncher):
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check that the key may rent, and that the account has the SSH key of the settings. Raises nothing."""
-        return [self._right_to_rent(), self._ssh_key()]
+        return [self._rent_permission(), self._ssh_key()]
 
-    def _right_to_rent(self) -> Prerequisite:
+    def _rent_permission(self) -> Prerequisite:
         name = PrerequisiteName.CREDENTIALS
         try:
             self._account.require_key()
-            rights = at(self._account.get("/account", kind="instances"), "account", "acls")
+            permissions = at(self._account.get("/account", kind="instances"), "account", "acls")
         except ProviderError as error:
             return Prerequisite(name=name, met=None, text=str(error))
-        if not isinstance(rights, list) or not rights:
+        if not isinstance(permissions, list) or not permissions:
             return Prerequisite(name=name, met=None, text="Vultr does not state the permissions of the key")
-        if _RENTS in rights:
-            return Prerequisite(name=name, met=True, text=f"the key has the permission {_RENTS}")
-        text, mend = f"the key lacks the permission {_RENTS}", f"grant its user the permission {_RENTS}"
+        if _RENT_PERMISSION in permissions:
+            return Prerequisite(name=name, met=True, text=f"the key has the permission {_RENT_PERMISSION}")
+        text, mend = (
+            f"the key lacks the permission {_RENT_PERMISSION}",
+            f"grant its user the permission {_RENT_PERMISSION}",
+        )
         # not blocking: the permission comes from a vendor's example, and a refused order costs nothing
         return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=False)
 
@@ -109,15 +112,17 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Vultr does not support it.
     """
-    found = match_offer_id(order, _OFFER, PROVIDER)
+    match = match_offer_id(order, _OFFER, PROVIDER)
     ssh_key = require_ssh_key(options, PROVIDER, "an SSH key", "ID")
     image = str(options.get("image") or _UBUNTU_22_04)
-    wrong = {"options.image is not the number of an operating system": not (image.isascii() and image.isdigit())}
-    refuse_beyond_machine(order, PROVIDER, "Vultr", wrong, label_length=_LABEL_LENGTH)
+    extra_reasons = {
+        "options.image is not the number of an operating system": not (image.isascii() and image.isdigit())
+    }
+    refuse_beyond_machine(order, PROVIDER, "Vultr", extra_reasons, label_length=_LABEL_LENGTH)
     script = first_boot_script(order.onstart, order.env)
     return {
-        "region": found[2],
-        "plan": found[1],
+        "region": match[2],
+        "plan": match[1],
         "label": order.label,
         "hostname": _HOSTNAME.sub("-", order.label.lower()).strip("-") or "gpuwatch",
         "os_id": int(image),
@@ -129,12 +134,12 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     }
 
 
-def instances_of(rows: list[Any], plan_of: PlanOf) -> list[Instance]:
+def instances_of(rows: list[Any], plan_of: PlanLookup) -> list[Instance]:
     """Parse the instances of a list. Raises PayloadChanged: a row is malformed, or has no id or status."""
     return [_instance(row, plan_of) for row in instance_rows(None, rows, PROVIDER)]
 
 
-def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
+def _instance(row: Mapping[str, Any], plan_of: PlanLookup) -> Instance:
     """Parse one row. Raises PayloadChanged: it has no id or status: it might be gpuwatch's."""
     instance_id, status = id_and_status(row, PROVIDER)
     kind, place, ip = word(row.get("plan"), 44), word(row.get("region"), 8), word(row.get("main_ip"), 64)

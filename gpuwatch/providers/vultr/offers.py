@@ -20,13 +20,13 @@ from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour,
 from gpuwatch.providers.vultr.client import PROVIDER, all_rows
 
 _TYPE: Final = "vcg"  # Cloud GPU
-_PLACES_KEPT_S: Final = 3600.0
+_PLACES_TTL_S: Final = 3600.0
 _PLAN: Final = re.compile(r"vcg-[a-z0-9-]{1,40}")
 _PLACE: Final = re.compile(r"[a-z]{3,8}")
 _COUNTRY: Final = re.compile(r"[A-Z]{2}")
 _MEMORY_GB: Final = {"A100": 80.0}  # source: gpuhunt; the name alone is ambiguous
 _MIB: Final = 1024.0
-_SLACK: Final = 0.1  # of a card's memory: 80 GB may be stated as 79
+_MEMORY_TOLERANCE: Final = 0.1  # of a card's memory: 80 GB may be stated as 79
 
 
 class VultrPlan(MachineType, frozen=True, kw_only=True):
@@ -46,10 +46,10 @@ class PlanReader:
     """Fetches plans, countries and stock; caches countries for an hour, and the last plans for the launcher."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._countries: TtlCache[dict[str, str]] = TtlCache(_PLACES_KEPT_S, monotonic)
+        self._countries: TtlCache[dict[str, str]] = TtlCache(_PLACES_TTL_S, monotonic)
         self._plans: dict[str, VultrPlan] = {}
 
-    def known(self, name: str) -> VultrPlan | None:
+    def plan(self, name: str) -> VultrPlan | None:
         """Return the plan as last read; None: not read."""
         return self._plans.get(name)
 
@@ -69,10 +69,10 @@ class PlanReader:
 
     def _stock(self, client: ApiClient, places: list[str], result: ParseResult) -> dict[str, frozenset[str]]:
         """Return place → plans in stock there; a place without an answer makes the result partial."""
-        questions = {place: partial(_free_plans, client, place) for place in places}
+        queries = {place: partial(_free_plans, client, place) for place in places}
         found: dict[str, frozenset[str]] = {}
         errors: list[ProviderError] = []
-        for place, answer in zip(places, query_all(questions, client.tools.stop), strict=True):
+        for place, answer in zip(places, query_all(queries, client.tools.stop), strict=True):
             if isinstance(answer, ProviderError):
                 result.note_missing(f"the stock of {place}: {answer}")
                 errors.append(answer)
@@ -92,10 +92,10 @@ def _free_plans(client: ApiClient, place: str) -> frozenset[str]:
 
 def parse_countries(rows: list[Any]) -> dict[str, str]:
     """Return place → country, as far as it is stated."""
-    stated = [(row.get("id"), row.get("country")) for row in objects(rows)]
+    pairs = [(row.get("id"), row.get("country")) for row in objects(rows)]
     return {
         place: name
-        for place, name in stated
+        for place, name in pairs
         if isinstance(place, str) and isinstance(name, str) and _COUNTRY.fullmatch(name)
     }
 
@@ -133,7 +133,7 @@ def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
         gpu_count=count,
         gpu_memory_gib=memory_gib,
         usd_hour=price,
-        usd_hours=_own_prices(row.get("location_cost")),
+        usd_hours=_prices_by_place(row.get("location_cost")),
         places=tuple(one for one in places if isinstance(one, str) and _PLACE.fullmatch(one)),
         vcpu=number(row.get("vcpu_count"), 1, 10_000),
         ram_gib=None if ram_mib is None else round(ram_mib / _MIB, 1),
@@ -147,26 +147,26 @@ def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] |
     if total_gb is None:
         raise RowSkipped("no memory of its GPUs")
     card = catalog().get(catalog().resolve(model, _MEMORY_GB.get(model)).name)
-    stated = row.get("gpu_count")
-    if isinstance(stated, str) and "/" in stated:  # "1/4": seen in public
+    gpu_count = row.get("gpu_count")
+    if isinstance(gpu_count, str) and "/" in gpu_count:  # "1/4": seen in public
         return None
-    count = whole(stated, 1, 1_000)
+    count = whole(gpu_count, 1, 1_000)
     if count is None:
         if card is None:
             raise RowSkipped("a GPU that nobody knows, and no number of them")
-        if total_gb < card.memory_gib * (1 - _SLACK):
+        if total_gb < card.memory_gib * (1 - _MEMORY_TOLERANCE):
             return None
         count = round(total_gb / card.memory_gib)
-    if card is not None and abs(total_gb / count - card.memory_gib) > card.memory_gib * _SLACK:
+    if card is not None and abs(total_gb / count - card.memory_gib) > card.memory_gib * _MEMORY_TOLERANCE:
         raise RowSkipped("memory and number of its GPUs do not fit")
     memory_gib = round(total_gb / count, 1)
     return catalog().resolve(model, memory_gib), count, memory_gib
 
 
-def _own_prices(stated: object) -> dict[str, float]:
+def _prices_by_place(value: object) -> dict[str, float]:
     """Return place → price, for places with a special price. Raises RowSkipped: one is unreadable."""
     found: dict[str, float] = {}
-    for place, cost in stated.items() if isinstance(stated, dict) else ():
+    for place, cost in value.items() if isinstance(value, dict) else ():
         price = usd_hour(at(cost, "hourly_cost"))
         if price is None:
             raise RowSkipped("a place's own price that cannot be read")

@@ -99,9 +99,9 @@ def test_an_empty_page_is_no_data_and_never_no_offers() -> None:
 def test_far_fewer_rows_than_usual_are_a_part() -> None:
     with AzurePrices() as place, BENCH.pointed_at(place.url) as adapter:
         market: Any = adapter.market
-        assert market._walk("H100").whole
+        assert market._fetch_family("H100").is_complete
         place.rows = [ROW]
-        assert not market._walk("H100").whole
+        assert not market._fetch_family("H100").is_complete
 
 
 def test_azure_never_rents() -> None:

@@ -120,7 +120,7 @@ def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept() -> None:
         assert part.offers
         assert not any(offer.gpu == "L4" for offer in part.offers)
         assert asking.search(Query(gpus=("L4",))).completeness is Completeness.PARTIAL, "not asked again at once"
-        asking._brief.invalidate()
+        asking._partial_cache.invalidate()
         whole = asking.search(Query())
         assert whole.completeness is Completeness.COMPLETE
         assert any(offer.gpu == "L4" for offer in whole.offers)
@@ -183,7 +183,7 @@ def test_a_machine_that_was_computed_without_its_gpus_is_no_bargain() -> None:
 
 def test_the_recorded_file_is_read_as_it_was_published() -> None:
     weekly = read_weekly(RECORDED.read_bytes())
-    assert weekly.made_at == datetime(2025, 3, 6, 3, 53, 56, tzinfo=UTC)
+    assert weekly.computed_at == datetime(2025, 3, 6, 3, 53, 56, tzinfo=UTC)
     assert weekly.prices["a3-highgpu-8g", "us-central1", True] == "35.3957496986301"
     assert len(weekly.prices) == 16
     offers = parse_weekly(weekly, ParseResult(), datetime(2025, 3, 7, tzinfo=UTC))

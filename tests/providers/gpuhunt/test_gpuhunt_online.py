@@ -17,7 +17,7 @@ from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.gpuhunt import ONLINE
-from gpuwatch.providers.gpuhunt.online import _CLASSES, TimeBox, ask
+from gpuwatch.providers.gpuhunt.online import _CLASSES, TimeBox, query_library
 from gpuwatch.testing.bench import Bench
 from tests.clouds.gpuhunt import GpuhuntCatalogs
 
@@ -86,7 +86,7 @@ def test_a_cloud_that_is_silent_costs_no_more_than_its_time(droplets: Droplets) 
 def test_what_it_answers_is_reported_without_its_words(droplets: Droplets, status: int, error: type[Exception]) -> None:
     droplets.fail("GET", status, {"message": "your key demo-key"}, times=9)
     with pytest.raises(error) as caught:
-        ask("digitalocean")
+        query_library("digitalocean")
     assert "demo-key" not in str(caught.value)
     assert str(status) in str(caught.value)
     assert caught.value.__cause__ is None
@@ -95,13 +95,13 @@ def test_what_it_answers_is_reported_without_its_words(droplets: Droplets, statu
 def test_an_answer_that_the_library_does_not_understand_is_a_changed_one(droplets: Droplets) -> None:
     droplets.fail("GET", 200, {"sizes": [{"slug": 1}]}, times=9)
     with pytest.raises(PayloadChanged, match="cannot parse the answer"):
-        ask("digitalocean")
+        query_library("digitalocean")
 
 
 def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEEWEB_API_TOKEN", raising=False)
     with pytest.raises(KeyRejected, match="SEEWEB_API_TOKEN"):
-        ask("seeweb")
+        query_library("seeweb")
 
 
 def test_what_hangs_is_not_begun_a_second_time() -> None:

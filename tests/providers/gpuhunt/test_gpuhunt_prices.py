@@ -20,7 +20,7 @@ from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
-from gpuwatch.providers.gpuhunt.catalogs import named, read_items, unpacked
+from gpuwatch.providers.gpuhunt.catalogs import read_items, resolve_gpu, unpack_csv
 from gpuwatch.testing.bench import Bench
 from tests.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, market, row
 
@@ -85,7 +85,7 @@ def test_a_catalog_that_was_collected_days_ago_is_history() -> None:
 def test_a_socket_that_the_catalog_drops_is_taken_from_what_the_cloud_sells_or_stays_open(
     seller: str, instance: str, wire: str, memory: float, name: str
 ) -> None:
-    assert named(seller, instance, wire, memory).name == name
+    assert resolve_gpu(seller, instance, wire, memory).name == name
 
 
 def test_an_open_socket_is_reported_with_its_candidates() -> None:
@@ -166,11 +166,11 @@ def test_a_version_that_has_not_changed_is_not_fetched_again() -> None:
         asking.search(Query())
         asking.search(Query(spot=True))
         assert (place.count("version"), place.count("catalog.zip")) == (1, 1)
-        asking._asked._kept.clear()
+        asking._results._entries.clear()
         asking.search(Query())
         assert (place.count("version"), place.count("catalog.zip")) == (2, 1)
         place.versions["verda"] = "20261121-8"
-        asking._asked._kept.clear()
+        asking._results._entries.clear()
         assert "20261121-8" in asking.search(Query()).offers[0].terms.note
         assert place.count("catalog.zip") == 2
 
@@ -181,7 +181,7 @@ def test_a_catalog_with_far_fewer_rows_than_before_is_a_part() -> None:
         assert asking.search(Query()).completeness is Completeness.COMPLETE
         place.rows["verda"] = place.rows["verda"][:3]
         place.versions["verda"] = "20261121-8"
-        asking._asked._kept.clear()
+        asking._results._entries.clear()
         assert asking.search(Query()).completeness is Completeness.PARTIAL
 
 
@@ -192,7 +192,7 @@ def test_a_catalog_with_far_fewer_rows_than_before_is_a_part() -> None:
 )
 def test_an_archive_that_is_none_is_refused(packed: bytes) -> None:
     with pytest.raises(PayloadChanged):
-        unpacked(packed, "verda")
+        unpack_csv(packed, "verda")
 
 
 def test_a_catalog_that_swells_is_not_unpacked_whole() -> None:
@@ -200,9 +200,9 @@ def test_a_catalog_that_swells_is_not_unpacked_whole() -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as opened:
         opened.writestr("verda.csv", b"\0" * 2**20)
     assert len(packed.getvalue()) < 2**12
-    assert len(unpacked(packed.getvalue(), "verda", 2**20)) == 2**20
+    assert len(unpack_csv(packed.getvalue(), "verda", 2**20)) == 2**20
     with pytest.raises(PayloadChanged, match="too large"):
-        unpacked(packed.getvalue(), "verda", 2**19)
+        unpack_csv(packed.getvalue(), "verda", 2**19)
 
 
 def _table(cell: str) -> bytes:
@@ -226,10 +226,10 @@ def test_a_cell_that_is_none_costs_its_row(cell: str) -> None:
 
 def test_reading_a_catalog_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUHUNT_CATALOG_DIR", "/mine")
-    read_items(unpacked(archive("verda", market()["verda"]), "verda"), "verda")
+    read_items(unpack_csv(archive("verda", market()["verda"]), "verda"), "verda")
     assert os.environ["GPUHUNT_CATALOG_DIR"] == "/mine"
     monkeypatch.delenv("GPUHUNT_CATALOG_DIR")
-    read_items(unpacked(archive("verda", market()["verda"]), "verda"), "verda")
+    read_items(unpack_csv(archive("verda", market()["verda"]), "verda"), "verda")
     assert "GPUHUNT_CATALOG_DIR" not in os.environ
 
 

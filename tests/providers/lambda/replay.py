@@ -36,7 +36,7 @@ def _read(path: Path) -> Any:
     if path.name.startswith("terminate-"):
         return reported(lambda: renting.parse_instances({"data": value["data"]["terminated_instances"]}))
     if path.name.startswith("launch-"):
-        return reported(lambda: renting.created(HttpReply(200, {}, path.read_bytes())))
+        return reported(lambda: renting.parse_created(HttpReply(200, {}, path.read_bytes())))
     if path.name.startswith("errors-"):
         return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
     return _refusals(503, value)

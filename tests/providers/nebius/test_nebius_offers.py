@@ -70,7 +70,7 @@ def test_prices_on_demand_are_asked_for_once_an_hour(place: Nebius) -> None:
     clock = [0.0]
     with BENCH.pointed_at(place.url) as adapter:
         market: Any = adapter.market
-        market._kept._monotonic = market._prices._spot._monotonic = lambda: clock[0]
+        market._cache._monotonic = market._prices._spot_prices._monotonic = lambda: clock[0]
         for _ in range(3):
             found(adapter)
             clock[0] += 60.0

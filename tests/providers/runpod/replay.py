@@ -13,11 +13,11 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.charges import charges_of
-from gpuwatch.providers.runpod.create import created
+from gpuwatch.providers.runpod.create import parse_created
 from gpuwatch.providers.runpod.error_mapping import graphql_data, ordering_error, reading_error, wait_s
 from gpuwatch.providers.runpod.keyless import parse_keyless
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
-from gpuwatch.providers.runpod.quota import windows_of
+from gpuwatch.providers.runpod.quota import parse_windows
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.golden import reported, shown
@@ -72,7 +72,7 @@ def _types(value: Any) -> Any:
 
 
 def _made(row: Any) -> Any:
-    return [created(HttpReply(201, {}, json.dumps(row).encode())), *parse_pods({"pods": [row]})]
+    return [parse_created(HttpReply(201, {}, json.dumps(row).encode())), *parse_pods({"pods": [row]})]
 
 
 def _names(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _quota(headers: dict[str, str]) -> Any:
     small = {name.lower(): value for name, value in headers.items()}
     without = {name: value for name, value in small.items() if name != "retry-after"}
     waits = [wait_s(HttpReply(429, one, b"{}"), NOW) for one in (small, without)]
-    return {"windows": windows_of(small["ratelimit"]), "wait_s": waits}
+    return {"windows": parse_windows(small["ratelimit"]), "wait_s": waits}
 
 
 def _series(value: Any) -> Any:
@@ -93,7 +93,7 @@ def _series(value: Any) -> Any:
     row = json.loads((RECORDED / "v2-pod-get-200.json").read_bytes())
     for at_s, uptime, *_rest in value["rows"]:
         shown = row | {"runtime": {} if uptime is None else row["runtime"] | {"uptime": uptime}}
-        [instance] = restarts.looked(parse_pods({"pods": [shown]}), at_s)
+        [instance] = restarts.update(parse_pods({"pods": [shown]}), at_s)
         states.append([round(at_s), uptime, instance.state, instance.status])
     return states
 

@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Order, Registry, Volume
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.runpod.create import create_body, created
+from gpuwatch.providers.runpod.create import create_body, parse_created
 from tests.clouds.runpod_pods import faults_of
 
 OFFER = "NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1"
@@ -135,12 +135,12 @@ def test_what_cannot_be_done_is_refused_with_the_reason(values: dict[str, Any], 
 
 
 def test_the_recorded_answer_names_the_pod() -> None:
-    made = created(HttpReply(201, {}, (RECORDED / "v2-pods-create-201.json").read_bytes()))
+    made = parse_created(HttpReply(201, {}, (RECORDED / "v2-pods-create-201.json").read_bytes()))
     assert (made.instance_id, made.starting) == ("7h9k2m4n6p", True)
 
 
 def test_a_pod_that_is_made_and_does_not_run_is_reported_so() -> None:
-    assert created(HttpReply(201, {}, b'{"id": "a1", "status": "EXITED"}')).starting is False
+    assert parse_created(HttpReply(201, {}, b'{"id": "a1", "status": "EXITED"}')).starting is False
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_a_pod_that_is_made_and_does_not_run_is_reported_so() -> None:
 )
 def test_an_answer_that_names_no_pod_leaves_its_fate_open(answer: bytes) -> None:
     with pytest.raises(OutcomeUnknown):
-        created(HttpReply(201, {}, answer))
+        parse_created(HttpReply(201, {}, answer))
 
 
 @pytest.mark.parametrize("status", ["[]", "{}", "17", "null"])
 def test_a_pod_whose_status_is_no_word_was_made(status: str) -> None:
-    assert created(HttpReply(201, {}, b'{"id": "a1", "status": %b}' % status.encode())).instance_id == "a1"
+    assert parse_created(HttpReply(201, {}, b'{"id": "a1", "status": %b}' % status.encode())).instance_id == "a1"
 
 
 def test_a_job_gets_an_ssh_server_where_the_image_starts_none(tmp_path: Path) -> None:

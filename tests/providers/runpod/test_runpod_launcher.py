@@ -20,7 +20,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports import AccountLookup, InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.providers.runpod.client import RunpodClient
-from gpuwatch.providers.runpod.quota import RESERVED, Quota, windows_of
+from gpuwatch.providers.runpod.quota import RESERVED, Quota, parse_windows
 from gpuwatch.testing.relay import relaying
 from tests.clocks import Clock
 from tests.clouds.runpod import NO_CAPACITY, RunPod
@@ -214,7 +214,7 @@ def test_a_429_that_names_no_window_closes_all() -> None:
     "header", [None, "", "x", '"minute"', '"minute";r=x;t=1', '"minute";r=1', "\u202e" * 50, '"a";r=1;t=1' * 5000]
 )
 def test_a_header_that_is_none_is_no_quota(header: str | None) -> None:
-    assert len(windows_of(header)) <= 1
+    assert len(parse_windows(header)) <= 1
 
 
 def test_requests_wait_for_a_window_and_never_go_beyond_it() -> None:

@@ -122,7 +122,7 @@ def test_a_list_that_hints_at_more_pages_is_not_whole(more: dict[str, Any]) -> N
 
 def looked(restarts: RestartDetector, at_s: float, uptime: float | None, **changes: Any) -> InstanceState:
     runtime = {} if uptime is None else {"uptime": uptime, "ports": [{"private": 22, "public": 34446}]}
-    [instance] = restarts.looked(parse_pods({"pods": [a_pod(runtime=runtime, **changes)]}), at_s)
+    [instance] = restarts.update(parse_pods({"pods": [a_pod(runtime=runtime, **changes)]}), at_s)
     return instance.state
 
 

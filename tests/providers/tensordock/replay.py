@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.tensordock.create import created, ended
-from gpuwatch.providers.tensordock.error_mapping import NAME, accepted, ordering, reading, status_of
+from gpuwatch.providers.tensordock.create import check_destroyed, parse_created
+from gpuwatch.providers.tensordock.error_mapping import NAME, accepted_value, ordering, reading, status_of
 from gpuwatch.providers.tensordock.machines import MachineRow, instance_of, machine_of, rows_of
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
@@ -32,20 +32,20 @@ def _read(path: Path) -> Any:
     reply = HttpReply(int(status[1]) if status else 200, {}, path.read_bytes())
     readers: Mapping[str, Callable[[HttpReply], Any]] = {
         "v2-error-": _error,
-        "v2-locations-": lambda reply: parse_locations(accepted(reply, NOW), ResourcesPerGpu(), NOW),
-        "v2-hostnodes-": lambda reply: parse_hostnodes(accepted(reply, NOW), ResourcesPerGpu(), NOW),
-        "v2-instance-create-response-": lambda reply: created(reply, NOW),
-        "v2-instance-delete-": lambda reply: ended(reply, NOW),
+        "v2-locations-": lambda reply: parse_locations(accepted_value(reply, NOW), ResourcesPerGpu(), NOW),
+        "v2-hostnodes-": lambda reply: parse_hostnodes(accepted_value(reply, NOW), ResourcesPerGpu(), NOW),
+        "v2-instance-create-response-": lambda reply: parse_created(reply, NOW),
+        "v2-instance-delete-": lambda reply: check_destroyed(reply, NOW),
         "v2-instance-get-": _machine,
-        "v2-instances-list-": lambda reply: rows_of(accepted(reply, NOW)),
+        "v2-instances-list-": lambda reply: rows_of(accepted_value(reply, NOW)),
     }
     return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(reply)
 
 
 def _machine(reply: HttpReply) -> Any:
-    machine = machine_of(accepted(reply, NOW))
+    machine = machine_of(accepted_value(reply, NOW))
     row = MachineRow(machine_id=machine["id"], name=machine["name"], status=machine["status"])
-    return instance_of(row, machine, died_young=False)
+    return instance_of(row, machine, is_young=False)
 
 
 def _error(reply: HttpReply) -> Any:

@@ -222,7 +222,7 @@ def test_a_create_that_was_carried_out_unheard_is_found_by_its_name(
 def test_a_create_may_take_two_minutes() -> None:
     waited: list[float] = []
     with TensorDock() as place, BENCH.pointed_at(place.url) as adapter:
-        http = adapter.launcher._rest.tools.http  # type: ignore[union-attr]  # the only way to see a deadline
+        http = adapter.launcher._client.tools.http  # type: ignore[union-attr]  # the only way to see a deadline
         plain = http.ask
         http.ask = lambda *words, **options: (waited.append(options["deadline_s"]), plain(*words, **options))[1]
         rented(adapter)

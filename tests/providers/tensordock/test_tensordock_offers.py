@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Query
-from gpuwatch.providers.tensordock.names import OfferKey, country_of, gpu_of, read_offer_key
+from gpuwatch.providers.tensordock.names import OfferKey, country_of, gpu_of, parse_offer_key
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from tests.clouds.tensordock import TensorDock
 from tests.providers.tensordock.stand_in import BENCH, HOSTS
@@ -188,7 +188,7 @@ def test_a_name_that_leaves_the_card_open_says_so() -> None:
 @pytest.mark.parametrize("place", ["8dd95ff0-dff9-489c-9b02-b38a366b6ab1", "loc-uuid-12345"])
 def test_an_offer_id_holds_the_whole_order_and_fits_the_store(place: str, is_host: bool) -> None:
     ware = OfferKey(place=place, is_host=is_host, gpu="geforcertx3060tilhr-pcie-8gb", count=8, vcpu=64, ram_gb=256)
-    assert read_offer_key(ware.offer_id) == ware
+    assert parse_offer_key(ware.offer_id) == ware
     assert max(len(ware.offer_id), len(ware.machine_id)) <= 64
 
 
@@ -196,7 +196,7 @@ def test_an_offer_id_holds_the_whole_order_and_fits_the_store(place: str, is_hos
     "text", ["", "1", "a/b/c", "u!!/x/1/8/32", "uAAAA/h100/1/8/32", "p../x/1/8/32", "xabc/h1/1/8/32"]
 )
 def test_what_is_no_offer_id_of_theirs_is_none(text: str) -> None:
-    assert read_offer_key(text) is None
+    assert parse_offer_key(text) is None
 
 
 def test_countries_are_reported_by_their_code() -> None:
