@@ -19,10 +19,12 @@ from sqlalchemy.exc import DBAPIError
 
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
+from tests.memory_folder import use_memory
 from tests.run_order import arranged
 from tests.upgraded_store import empty_file
 from tests.worker_messages import send_less
 
+use_memory()
 _NAMES = itertools.count(1)
 SLOW_TIMEOUT_S = 900  # a busy machine may take ten times as long; a test that hangs still ends
 GARBAGE_MB = 16  # garbage that a module's tests may leave without a collection

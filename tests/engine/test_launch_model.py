@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -48,7 +47,6 @@ WATCHES = {
     )
     for name, active, total in (("one", 1, 1), ("two", 2, 8))
 }
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 CLEAR = ["ok", "ok", "gone", "refused", "made, not starting"]
 LOST = ["made, answer lost", "not made, answer lost", "late", "late", "dies before the send", "dies after the send"]
 _EVERY_S = st.sampled_from([5.0, 30.0, 300.0])
@@ -60,7 +58,7 @@ class Renting(RuleBasedStateMachine):
 
     @initialize(foreign_instance=st.booleans())
     def begin(self, foreign_instance: bool) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=_MEMORY)
+        self.folder = tempfile.TemporaryDirectory()
         self.store = open_database(f"sqlite:///{self.folder.name}/launches.db")
         metadata.create_all(self.store.engine)
         self.repository = SqlLaunchRepository(self.store)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.memory_folder import use_memory
 from tests.soak.chapter import played
 from tests.soak.judge import PROMISES
 
@@ -40,6 +41,7 @@ class Figures(msgspec.Struct):
 
 def main() -> int:
     """Run chapters with the seeds seed, seed + 1, …; print what happened."""
+    use_memory()
     options = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").splitlines()[0])
     options.add_argument("--seed", type=int, default=20261122)
     options.add_argument("--launches", type=int, default=10_000)

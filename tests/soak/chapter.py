@@ -18,7 +18,7 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from tests.soak.cloud import LABEL, NAME, Cloud, Rented, launch_id_in
-from tests.soak.installation import MEMORY, SPOTS, WATCHES, Installation, Post, Wanted, template
+from tests.soak.installation import SPOTS, WATCHES, Installation, Post, Wanted, template
 from tests.soak.judge import Judge
 from tests.soak.provider import provided
 
@@ -372,11 +372,11 @@ class Chapter:
 
 @contextmanager
 def chapter(seed: int) -> Iterator[Chapter]:
-    """A cloud and a gpuwatch of their own, with files in memory if there is room."""
+    """A cloud and a gpuwatch of their own."""
     logging.disable(logging.CRITICAL)
     random.seed(seed)  # waits of retries and of deliveries
     cloud = Cloud(seed, has_lookup=random.Random(f"{seed} cloud").random() < 0.7)
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, provided(cloud):
+    with tempfile.TemporaryDirectory() as folder, provided(cloud):
         one = Chapter(Path(folder), cloud, seed)
         try:
             yield one

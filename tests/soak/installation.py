@@ -34,7 +34,6 @@ from tests.soak.cloud import NAME, Cloud, Died, launch_id_in
 if TYPE_CHECKING:
     from gpuwatch.engine.keeper import Keeper
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 
 try:
     from gpuwatch.bootstrap.renamed_watches import apply_watch_changes
@@ -294,7 +293,7 @@ class Installation:
 @cache
 def template() -> bytes:
     """An upgraded database."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         store = open_database(f"sqlite:///{folder}/template.db")
         upgrade(store)
         store.close()

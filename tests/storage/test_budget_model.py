@@ -11,7 +11,6 @@ import tempfile
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -51,7 +50,6 @@ DUST = Fraction(1, 1000)  # dollars: each launch's cost is rounded to a micro-do
 _NAMES = st.sampled_from(sorted(WATCHES))
 _LISTED = st.sampled_from([0.5, 1.0, 2.0, 3.0, 3.5])
 _WHICH = st.integers(0, 50)
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class Reported:
@@ -88,7 +86,7 @@ class Spending(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory(dir=_MEMORY)
+        self.folder = tempfile.TemporaryDirectory()
         self.store = open_database(f"sqlite:///{self.folder.name}/gpuwatch.db")
         with self.store.write() as connection:
             metadata.create_all(connection)
