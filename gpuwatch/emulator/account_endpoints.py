@@ -18,7 +18,7 @@ from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation
 
 KEY_PREFIXES = ("ssh-", "ecdsa-", "sk-")
-MONTH_H = 720
+HOURS_A_MONTH = 720
 
 
 def attach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
@@ -115,7 +115,7 @@ def prepay(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
         raise refuse(400, "invalid_args", "Invalid args: 'amount' of an on-demand instance")
     if amount > simulation.fleet.credit(request.now):
         raise refuse(400, "insufficient_credit", "You lack credit, see the billing page.")
-    months = amount / ((instance.base_usd_hour + instance.disk_usd_hour) * MONTH_H)
+    months = amount / ((instance.base_usd_hour + instance.disk_usd_hour) * HOURS_A_MONTH)
     rate = _discount_rate(months)
     gpu, disk = instance.base_usd_hour * (1 - rate), instance.row["storage_cost"]
     simulation.fleet.change_rates(instance, gpu, disk, request.now)
@@ -147,7 +147,7 @@ def _matches(template: dict[str, Any], filters: dict[str, dict[str, Any]]) -> bo
 def _value_matches(value: Any, operations: dict[str, Any]) -> bool:
     """Whether a value passes every comparison; values that cannot be compared do not."""
     try:
-        return all(OPERATORS[op](value, wanted) for op, wanted in operations.items())
+        return all(OPERATORS[op](value, operand) for op, operand in operations.items())
     except TypeError:
         return False
 

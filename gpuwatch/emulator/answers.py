@@ -95,13 +95,13 @@ def no_key() -> RefusedRequest:
 
 def offer_gone(ask_id: int, shape: str) -> RefusedRequest:
     """The offer no longer exists, in one of the four recorded shapes."""
-    message = f"no_such_ask Instance type by id {ask_id} is not available."
+    not_available = f"no_such_ask Instance type by id {ask_id} is not available."
     match shape:
         case "400":
             msg = f"error 404/3603: no_such_ask  Instance type by id {ask_id} is not available."
             return refuse(400, "invalid_args", msg, ask_id=ask_id)
         case "404":
-            return refuse(404, "invalid_args", f"error 404/3603: {message}", ask_id=ask_id)
+            return refuse(404, "invalid_args", f"error 404/3603: {not_available}", ask_id=ask_id)
         case "404-spec":
             return refuse(404, "no_such_ask", f"No ask by id {ask_id} is available.")
         case "410":

@@ -70,7 +70,7 @@ def metered_charges(meter: BillingMeter, first: int, last: int, booked_until: fl
     spans = meter.spans_between(first, min(last + DAY_S, booked_until), booked_until)
     for span in spans:
         for day in range(int(span.since // DAY_S * DAY_S), int(span.until) + 1, DAY_S):
-            part = span.clipped(day, day + DAY_S)
+            part = span.clip(day, day + DAY_S)
             hours = part.seconds / 3600
             for kind, rate in (("gpu", span.gpu_usd_hour), ("disk", span.disk_usd_hour)):
                 if hours and rate:
@@ -79,14 +79,14 @@ def metered_charges(meter: BillingMeter, first: int, last: int, booked_until: fl
         yield MeteredCharge(int(charge.at // DAY_S * DAY_S), charge.kind, charge.gb, charge.usd_gb)
 
 
-def row_of(instance: EmulatedInstance, found: list[MeteredCharge], decimals: int) -> dict[str, Any]:
+def row_of(instance: EmulatedInstance, charges: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one contract's row, with an item for each kind at each price."""
-    start, end = min(one.day for one in found), max(one.day for one in found)
+    start, end = min(one.day for one in charges), max(one.day for one in charges)
     count = (end - start) // DAY_S + 1
     description = f"Instance {instance.id} Charges"
-    prices = sorted({(KINDS.index(one.kind), one.unit_usd) for one in found})
-    groups = [[one for one in found if (KINDS.index(one.kind), one.unit_usd) == price] for price in prices]
-    total = sum((one.quantity * one.unit_usd for one in found), Decimal(0))
+    prices = sorted({(KINDS.index(one.kind), one.unit_usd) for one in charges})
+    groups = [[one for one in charges if (KINDS.index(one.kind), one.unit_usd) == price] for price in prices]
+    total = sum((one.quantity * one.unit_usd for one in charges), Decimal(0))
     return {
         "start": start,
         "end": end,

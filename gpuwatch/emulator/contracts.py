@@ -160,7 +160,7 @@ def filter_and_sort(rows: list[dict[str, Any]], filters: Any, order: Any) -> lis
         if not isinstance(operations, dict) or any(op not in OPERATORS for op in operations):
             message = f"Error in query parameters: {column:.60}: Input should be a valid dictionary"
             raise bare_refusal(400, "invalid_request", message)
-        rows = [row for row in rows if all(matches(row[column], op, wanted) for op, wanted in operations.items())]
+        rows = [row for row in rows if all(matches(row[column], op, operand) for op, operand in operations.items())]
     for one in reversed(as_list(order) or [{"col": "id", "dir": "asc"}]):
         column = str(one.get("col"))
         check_column(column)
@@ -173,12 +173,12 @@ def as_list(order: Any) -> list[Any]:
     return order if isinstance(order, list) else [order] if order else []
 
 
-def matches(value: Any, op: str, wanted: Any) -> bool:
+def matches(value: Any, op: str, operand: Any) -> bool:
     """Compare one value; values that cannot be compared do not pass."""
-    if value is None and not (op == "eq" and wanted is None):
+    if value is None and not (op == "eq" and operand is None):
         return False
     try:
-        return OPERATORS[op](value, wanted)
+        return OPERATORS[op](value, operand)
     except TypeError:
         return False
 

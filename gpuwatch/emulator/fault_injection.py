@@ -144,7 +144,7 @@ def cut(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> Emu
 
 def gzipped(_: Simulation, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
     """Compress the body, if the client accepts it."""
-    return compressed(answer()) if request.gzip else answer()
+    return compress(answer()) if request.gzip else answer()
 
 
 def bomb(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
@@ -163,7 +163,7 @@ def gzip_bomb_body(size_mb: int) -> bytes:
     return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * size_mb + b"\x03\0" + tail
 
 
-def compressed(answer: EmulatorReply) -> EmulatorReply:
+def compress(answer: EmulatorReply) -> EmulatorReply:
     """Compress an answer."""
     return replace(answer, body=gzip.compress(answer.body, 1), headers=(*answer.headers, ("Content-Encoding", "gzip")))
 

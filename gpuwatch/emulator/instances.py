@@ -22,7 +22,7 @@ from gpuwatch.emulator.machines import EmulatedListing, PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields
 
-EXPIRED_KEPT_S = 48 * 3600.0  # an expired instance may be deleted this long after its end
+DELETED_AFTER_S = 48 * 3600.0  # an expired instance may be deleted this long after its end
 
 
 class Fleet:
@@ -260,7 +260,7 @@ class Fleet:
         """Return when its contract changes by itself: new rates, the end, the deletion after the end."""
         if instance.cutover is not None:
             return min(instance.cutover.at, instance.end_date)
-        return instance.end_date if instance.expired_at is None else instance.expired_at + EXPIRED_KEPT_S
+        return instance.end_date if instance.expired_at is None else instance.expired_at + DELETED_AFTER_S
 
     def _apply_contract_change(self, instance: EmulatedInstance, at: float) -> None:
         cutover, instance.cutover = instance.cutover, None

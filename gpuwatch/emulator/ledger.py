@@ -47,7 +47,7 @@ class MeteredSpan(NamedTuple):
         """Its cost, unrounded."""
         return (self.gpu_usd_hour + self.disk_usd_hour) * self.seconds / 3600
 
-    def clipped(self, start: float, end: float) -> MeteredSpan:
+    def clip(self, start: float, end: float) -> MeteredSpan:
         """Return the part of it in [start, end)."""
         return self._replace(since=max(self.since, start), until=min(self.until, end))
 
@@ -98,7 +98,7 @@ class BillingMeter:
 
     def spans_between(self, start: float, end: float, now: float) -> list[MeteredSpan]:
         """Return what was metered in [start, end) and before now, oldest first."""
-        parts = [span.clipped(start, end) for span in [*self.spans, self._open_span(now)]]
+        parts = [span.clip(start, end) for span in [*self.spans, self._open_span(now)]]
         return [part for part in parts if part.usd]
 
     def traffic(self, start: float, end: float) -> list[TrafficCharge]:

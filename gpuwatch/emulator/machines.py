@@ -92,7 +92,7 @@ class EmulatedListing:
         """Return the whole offer as a search shows it."""
         return {**self._row_without_duration(view), "duration": self.slice.row["end_date"] - now}
 
-    def encoded(self, view: PriceView, now: float) -> bytes:
+    def encode(self, view: PriceView, now: float) -> bytes:
         """Return the whole offer as JSON; all but the remaining time is cached."""
         prefix = self._encoded_prefixes.get(view)
         if prefix is None:

@@ -22,7 +22,7 @@ def search_get(simulation: Simulation, request: EmulatorRequest) -> EmulatorRepl
 
 def search_post(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """POST bundles/: the query is the body; a query inside `q` finds nothing, without an error."""
-    query = request.decoded()
+    query = request.decode_body()
     if isinstance(query, dict) and "q" in query:
         return reply({"offers": []})
     return search(simulation, request, query)

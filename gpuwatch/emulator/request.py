@@ -45,12 +45,12 @@ class EmulatorRequest:
 
     def body(self) -> dict[str, Any]:
         """Decode the body as an object; an empty body is an empty object."""
-        decoded = self.decoded()
-        if not isinstance(decoded, dict):
+        value = self.decode_body()
+        if not isinstance(value, dict):
             raise refuse(400, "invalid_args", "Invalid args: body must be an object")
-        return decoded
+        return value
 
-    def decoded(self) -> Any:
+    def decode_body(self) -> Any:
         """Decode the body, whatever its type."""
         return decode(self.raw) if self.raw else {}
 
@@ -101,7 +101,7 @@ def logged_request(request: EmulatorRequest) -> LoggedRequest:
     """Log a request without its secrets."""
     sent: dict[str, Any] = {name: request.param(name) for name in request.params}
     try:
-        body = request.decoded()
+        body = request.decode_body()
     except RefusedRequest:
         body = {"_": request.raw[:200].decode(errors="replace")}
     sent |= body if isinstance(body, dict) else {"_": body}

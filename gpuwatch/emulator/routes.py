@@ -74,17 +74,17 @@ def find_route(request: EmulatorRequest) -> Route | None:
     exact = ROUTES.get((request.method, request.path))
     if exact is not None:
         return exact
-    parts = request.path.split("/")
+    segments = request.path.split("/")
     for method, pattern, route in _PATTERNS:
-        if method == request.method and len(parts) == len(pattern) and path_matches(parts, pattern):
-            request.ids = tuple(part for part, wanted in zip(parts, pattern, strict=True) if wanted == "*")
+        if method == request.method and len(segments) == len(pattern) and path_matches(segments, pattern):
+            request.ids = tuple(part for part, expected in zip(segments, pattern, strict=True) if expected == "*")
             return route
     return None
 
 
-def path_matches(parts: list[str], pattern: list[str]) -> bool:
+def path_matches(segments: list[str], pattern: list[str]) -> bool:
     """Whether every segment equals the pattern's, or the pattern allows any."""
-    return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
+    return all((expected == "*" and part) or expected == part for part, expected in zip(segments, pattern, strict=True))
 
 
 def handle(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:

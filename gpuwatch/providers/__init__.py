@@ -61,11 +61,11 @@ def build_unisolated(settings: ProviderSettings, tools: Tools) -> Adapter:
 
 def _build_plugin(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build a plugin's adapter: an error in it affects only that provider."""
-    from gpuwatch.providers.toolkit.isolation import isolated, unusable_adapter  # noqa: PLC0415 - only for plugins
+    from gpuwatch.providers.toolkit.isolation import isolate, unusable_adapter  # noqa: PLC0415 - only for plugins
 
     declared = info(settings.name)
     try:
-        return isolated(build_unisolated(settings, tools))
+        return isolate(build_unisolated(settings, tools))
     except Exception as error:  # a plugin may raise anything
         return unusable_adapter(declared, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
 

@@ -112,7 +112,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             timeout_s=timeout_s,
             options={spec.name: spec.default for spec in self.info.options} | dict(self.options),
         )
-        http = _ImpatientHttp(timeout_s, [secret] if secret else [])
+        http = _BoundedHttp(timeout_s, [secret] if secret else [])
         try:
             tools = providers.Tools(
                 http=http, now=lambda: NOW, monotonic=clock, sleep=clock.sleep, stop=threading.Event()
@@ -122,18 +122,18 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             http.close()
 
 
-class _ImpatientHttp(PooledHttpClient):
+class _BoundedHttp(PooledHttpClient):
     """Waits no longer than the test allows, whatever the adapter requests."""
 
-    def __init__(self, longest_s: float, secrets: list[str]) -> None:
+    def __init__(self, max_wait_s: float, secrets: list[str]) -> None:
         super().__init__(secrets=secrets)
-        self._longest_s = longest_s
+        self._max_wait_s = max_wait_s
 
     @contextmanager
     def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[StreamingReply]:
-        options["deadline_s"] = min(options.get("deadline_s", self._longest_s), self._longest_s)
-        with super().stream(method, url, **options) as arriving:
-            yield arriving
+        options["deadline_s"] = min(options.get("deadline_s", self._max_wait_s), self._max_wait_s)
+        with super().stream(method, url, **options) as reply:
+            yield reply
 
 
 class _BenchClock:

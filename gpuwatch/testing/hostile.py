@@ -16,7 +16,7 @@ HOSTILE_VALUES: Final[tuple[Any, ...]] = (
 JUNK: Final[tuple[Any, ...]] = (None, 17, "x", [], True)
 
 
-def corrupted(body: bytes, seed: int, rate: float) -> bytes:
+def corrupt_body(body: bytes, seed: int, rate: float) -> bytes:
     """Return the answer with hostile values in about `rate` of its places; anything but JSON stays unchanged."""
     value = _decode(body)
     if value is None:

@@ -25,7 +25,7 @@ from gpuwatch.ports import InstanceState, Launcher, Order, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import OrderCheck
 from gpuwatch.testing.account import AccountSuite
-from gpuwatch.testing.hostile import corrupted, with_junk
+from gpuwatch.testing.hostile import corrupt_body, with_junk
 from gpuwatch.testing.invariants import instance_problems
 from gpuwatch.testing.lookup import LABEL, MALFORMED_LISTS
 from gpuwatch.testing.loopback import ReplyWriter
@@ -139,7 +139,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         pages = len(relay.requests)
         for page in range(pages):
             relay.restore()
-            relay.fail("", 500, spare=page)
+            relay.fail("", 500, skip=page)
             with pytest.raises(ProviderError):
                 launcher.list_instances()
 
@@ -338,7 +338,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         count = len(self._create_many(launcher, offers[:2], 2))
         for seed in range(12):
             relay.requests.clear()
-            relay.corrupt = lambda body, seed=seed: corrupted(body, seed, rate)
+            relay.corrupt = lambda body, seed=seed: corrupt_body(body, seed, rate)
             try:
                 found = launcher.list_instances()
             except ProviderError:

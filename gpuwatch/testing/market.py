@@ -12,7 +12,7 @@ from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.ports.declarations import Adapter, ProviderInfo
 from gpuwatch.providers.toolkit.post_processing import listed_usd_hour
 from gpuwatch.testing.bench import Bench
-from gpuwatch.testing.hostile import corrupted, with_junk
+from gpuwatch.testing.hostile import corrupt_body, with_junk
 from gpuwatch.testing.invariants import answer_problems
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from gpuwatch.testing.relay import Relay
@@ -186,7 +186,7 @@ class MarketSuite(Suite):
         for seed in range(4):
             spots = self.bench.info.spots
             relay.requests.clear()
-            relay.corrupt = lambda body, seed=seed: corrupted(body, seed, rate)
+            relay.corrupt = lambda body, seed=seed: corrupt_body(body, seed, rate)
             with case(f"seed {seed}"):
                 answer = self._search(relay.url, spots[seed % len(spots)])
                 assert answer is None or answer_problems(answer, self.bench.info) == []

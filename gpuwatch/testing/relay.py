@@ -39,11 +39,11 @@ class Relay:
         self._target_url = target_url
         self._rules: list[RelayRule] = []
 
-    def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
+    def fail(self, matching: str, status: int, body: bytes = b"", *, skip: int = 0, **headers: str) -> None:
         """From now on, answer requests that match "METHOD /target body" with this, without the stand-in."""
         self._rules.append(
             RelayRule(
-                re.compile(matching, re.DOTALL), lambda writer: writer.answer(status, body, **headers), False, [spare]
+                re.compile(matching, re.DOTALL), lambda writer: writer.answer(status, body, **headers), False, [skip]
             )
         )
 

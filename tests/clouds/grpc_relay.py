@@ -33,7 +33,7 @@ class GrpcRule(NamedTuple):
     status: int | None  # None: the connection is lost
     body: bytes
     carried_out: bool
-    spared: list[int]
+    skip_count: list[int]
 
 
 class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -44,9 +44,9 @@ class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
         self._channel = grpc.insecure_channel(urlsplit(to).netloc)
         self._planned: list[GrpcRule] = []
 
-    def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
+    def fail(self, matching: str, status: int, body: bytes = b"", *, skip: int = 0, **headers: str) -> None:
         """From now on, matching calls get this status, or these bytes as their answer."""
-        self._planned.append(GrpcRule(re.compile(matching, re.DOTALL), status, body, False, [spare]))
+        self._planned.append(GrpcRule(re.compile(matching, re.DOTALL), status, body, False, [skip]))
 
     def lose(self, matching: str, ending: object = None, *, carried_out: bool = True) -> None:
         """From now on, the answers to matching calls are lost."""
@@ -93,9 +93,9 @@ class GrpcRelay(Relay, grpc.GenericRpcHandler):  # type: ignore[misc]
     def _planned_for(self, line: str) -> GrpcRule | None:
         for rule in self._planned:
             if rule.matching.search(line):
-                if rule.spared[0] <= 0:
+                if rule.skip_count[0] <= 0:
                     return rule
-                rule.spared[0] -= 1
+                rule.skip_count[0] -= 1
         return None
 
 

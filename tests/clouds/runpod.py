@@ -133,7 +133,7 @@ class RunPod(ProviderServer):
 
     def create(self, request: EmulatorRequest) -> EmulatorReply:
         """`POST /v2/pods`."""
-        body = request.decoded()
+        body = request.decode_body()
         faults = faults_of(body)
         if faults:
             raise RefusedRequest(problem(422, "Request validation failed.", errors=faults))

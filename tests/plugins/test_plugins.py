@@ -28,7 +28,7 @@ from gpuwatch.ports import (
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.providers.toolkit.isolation import isolated
+from gpuwatch.providers.toolkit.isolation import isolate
 from tests.notifiers.alerts import an_alert
 from tests.plugins.conftest import Beside
 from tests.plugins.packages import CHANNEL, provider_source
@@ -169,7 +169,7 @@ class _Wrong:
 
 def test_what_a_plugin_was_changing_when_it_failed_is_unknown() -> None:
     wrong: Any = _Wrong(ZeroDivisionError())
-    adapter = isolated(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=wrong))
+    adapter = isolate(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=wrong))
     assert adapter.launcher is not None
     launcher = adapter.launcher
     order = Order(offer_id="1", label="l", image="i", disk_gb=1.0)
@@ -220,7 +220,7 @@ class _Both(_Looking, _Named):
 @pytest.mark.parametrize("plugin", [_Listing, _Looking, _Named, _Both])
 def test_what_a_plugin_can_be_asked_passes_and_nothing_else(plugin: type[_Listing]) -> None:
     wrong: Any = _Wrong(ZeroDivisionError())
-    launcher = isolated(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=plugin())).launcher
+    launcher = isolate(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=plugin())).launcher
     assert isinstance(launcher, InstanceLookup) is issubclass(plugin, _Looking)
     assert isinstance(launcher, AccountLookup) is issubclass(plugin, _Named)
     if isinstance(launcher, AccountLookup):
@@ -233,7 +233,7 @@ def test_what_a_plugin_can_be_asked_passes_and_nothing_else(plugin: type[_Listin
 
 def test_a_plugins_own_errors_pass_as_they_are() -> None:
     limited = RateLimited("acme: slower", 7.0)
-    adapter = isolated(Adapter(name="acme", info=providers.info("vastai"), market=_Wrong(limited)))  # type: ignore[arg-type]
+    adapter = isolate(Adapter(name="acme", info=providers.info("vastai"), market=_Wrong(limited)))  # type: ignore[arg-type]
     with pytest.raises(RateLimited) as caught:
         adapter.market.search(Query())
     assert caught.value is limited

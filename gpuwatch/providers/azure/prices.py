@@ -26,10 +26,10 @@ _REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
 _RESTRICTED_REGIONS: Final = re.compile(r"(?i)usgov.*|usdod.*|china.*|.*euap|.*stg")
 _OTHER_PRODUCTS: Final = re.compile(r"Windows| Win\b|Cloud ?Services|Dedicated")
 _NAMES: Final = ("meterName", "skuName")
-_NEEDED: Final = frozenset(
+_REQUIRED_FIELDS: Final = frozenset(
     {"armSkuName", "armRegionName", "retailPrice", "unitOfMeasure", "meterName", "productName", "type"}
 )
-_KNOWN: Final = _NEEDED | frozenset(
+_KNOWN_FIELDS: Final = _REQUIRED_FIELDS | frozenset(
     {
         "availabilityId", "currencyCode", "effectiveEndDate", "effectiveStartDate", "isPrimaryMeterRegion", "location",
         "meterId", "productId", "reservationTerm", "savingsPlan", "serviceFamily", "serviceId", "serviceName", "skuId",
@@ -53,7 +53,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
     if rows and not hours:
         raise result.no_usable_row(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
-        result.check_drift(rows[0], _KNOWN, _NEEDED)
+        result.check_drift(rows[0], _KNOWN_FIELDS, _REQUIRED_FIELDS)
     result.offers = _note_undiscounted_spot(without_placeholders(_deduplicate(offers), result))
     return result
 
@@ -62,7 +62,7 @@ def _is_readable(row: object) -> bool:
     """Whether all fields of a price are present; without the product's name, Windows would count as Linux."""
     return (
         isinstance(row, dict)
-        and row.keys() >= _NEEDED
+        and row.keys() >= _REQUIRED_FIELDS
         and all(isinstance(row[name], str) for name in ("productName", "meterName", "armRegionName"))
     )
 
@@ -165,4 +165,4 @@ def _note_undiscounted_spot(offers: list[Offer]) -> list[Offer]:
 
 def _note_drift(result: ParseResult, row: object) -> None:
     if isinstance(row, dict):
-        result.check_drift(row, _KNOWN, _NEEDED)
+        result.check_drift(row, _KNOWN_FIELDS, _REQUIRED_FIELDS)

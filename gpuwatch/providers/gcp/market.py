@@ -29,7 +29,7 @@ _SKUS: Final = "/v1/services/6F81-5844-456A/skus"  # Compute Engine
 _PAGE: Final = {"pageSize": "5000", "currencyCode": "USD"}
 _PARTIAL_TTL_S: Final = 60.0
 _PAGES_MAX: Final = 40  # there are eight
-_OLD_AFTER: Final = timedelta(days=30)  # the file is created every week
+_STALE_AFTER: Final = timedelta(days=30)  # the file is created every week
 _MIN_SHARE_OF_MEDIAN: Final = (
     0.3  # of the median of the same GPU: only a host. source: such a week of a public feed, 2024
 )
@@ -121,7 +121,7 @@ def parse_parts(parts: PartPrices, result: ParseResult, observed_at: datetime) -
 
 def parse_weekly(weekly: WeeklyPrices, result: ParseResult, observed_at: datetime) -> list[Offer]:
     """Return the machines of a weekly file. Prices older than a month are historical."""
-    is_old = weekly.computed_at is not None and observed_at - weekly.computed_at > _OLD_AFTER
+    is_old = weekly.computed_at is not None and observed_at - weekly.computed_at > _STALE_AFTER
     # word-check: allow - a value of the JSON
     computed_on = "at a time that is not told" if weekly.computed_at is None else f"on {weekly.computed_at.date()}"
     # word-check: allow - a value of the JSON

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _VERSION: Final = re.compile(rb"[0-9A-Za-z][0-9A-Za-z._-]{0,39}")
 _VERSION_DAY: Final = re.compile(r"(20\d\d)(\d\d)(\d\d)(?!\d)")
-_OLD_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
+_STALE_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
 _ZIP_BYTES_MAX: Final = 32 * 2**20
 _CSV_BYTES_MAX: Final = 128 * 2**20
 _FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, without a server
@@ -187,7 +187,7 @@ def _read(table: bytes, seller: str, version: str) -> SellerCatalog:
 def note_and_kind(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
     """Return the note for a catalog's rows, and their kind: rows that were collected days ago are historical."""
     collected_at = _collected_at(version)
-    is_old = collected_at is not None and observed_at - collected_at > _OLD_AFTER
+    is_old = collected_at is not None and observed_at - collected_at > _STALE_AFTER
     note = f"gpuhunt's catalog {version}; the age of its prices is not told"  # word-check: allow - a value of the JSON
     return note, OfferKind.HISTORY if is_old else OfferKind.LISTED
 

@@ -18,13 +18,13 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 PROVIDER: Final = "lambda"
-_GIB_GB: Final = 1.073741824
-_MOST: Final = 100_000.0  # GiB: a larger size is in another unit
+_GB_PER_GIB: Final = 1.073741824
+_MAX_SIZE_GIB: Final = 100_000.0  # GiB: a larger size is in another unit
 _NAME: Final = re.compile(r"gpu_(\d{1,3})x_([a-z0-9_]{1,40})")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_TYPE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,23}")  # an offer id is type, slash and region: at most 64 characters
 _SIZE: Final = re.compile(r"(\d{1,4}) ?GB\b")
-_FORM: Final = re.compile(r"\b(SXM|PCIe)")
+_FORM_FACTOR: Final = re.compile(r"\b(SXM|PCIe)")
 _INTERCONNECT: Final = {"SXM": "NVLink", "PCIe": "PCIe"}
 # For names that are ambiguous without a description: 8× is SXM; 1×, 2× and 4× are PCIe.
 _BY_NAME: Final = {"rtx6000": "Quadro RTX 6000", "v100_n": "Tesla V100"}
@@ -64,35 +64,35 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     return read_types(types.values(), PROVIDER, partial(_read, observed_at=observed_at))
 
 
-def parse_type(stated: object) -> LambdaInstanceType | None:
+def parse_type(row: object) -> LambdaInstanceType | None:
     """Parse one `instance_type`, of the catalogue or of an instance; None: it has no GPU.
 
     Raises:
         RowSkipped: it is not a type, or its numbers are malformed.
     """
-    if not isinstance(stated, dict):
+    if not isinstance(row, dict):
         raise RowSkipped("no instance type")
-    count = whole(at(stated, "specs", "gpus"), 0, 1_000)
+    count = whole(at(row, "specs", "gpus"), 0, 1_000)
     if count is None:
         raise RowSkipped("no number of GPUs")
     if not count:
         return None
-    name, cents = stated.get("name"), number(stated.get("price_cents_per_hour"))
+    name, cents = row.get("name"), number(row.get("price_cents_per_hour"))
     price = None if cents is None else usd_hour(cents / 100)
-    if not isinstance(name, str) or not _PLAIN.fullmatch(name):
+    if not isinstance(name, str) or not _TYPE_NAME.fullmatch(name):
         raise RowSkipped("no name")
     if price is None:
         raise RowSkipped("no usable price")
-    return _kind(stated, name, count, price)
+    return _build_type(row, name, count, price)
 
 
-def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> LambdaInstanceType:
-    in_name = _NAME.fullmatch(name)
-    if in_name is not None and int(in_name[1]) != count:
+def _build_type(row: Mapping[str, Any], name: str, count: int, price: float) -> LambdaInstanceType:
+    name_match = _NAME.fullmatch(name)
+    if name_match is not None and int(name_match[1]) != count:
         raise RowSkipped("its name and its specs tell different numbers of GPUs")
-    wire = _wire(stated, name, count)
-    size, form = _SIZE.search(wire), _FORM.search(wire)
-    memory_gib = number(size[1], 1) if size else None
+    wire = _gpu_wire(row, name, count)
+    memory_size, form_factor = _SIZE.search(wire), _FORM_FACTOR.search(wire)
+    memory_gib = number(memory_size[1], 1) if memory_size else None
     gpu = catalog().resolve(wire, memory_gib)
     return LambdaInstanceType(
         name=name,
@@ -101,14 +101,14 @@ def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> Lam
         gpu_count=count,
         gpu_memory_gib=memory_gib,
         usd_hour=price,
-        cpu_arch=word(stated.get("architecture"), 20),
-        vcpu=number(at(stated, "specs", "vcpus"), 1, _MOST),
-        ram_gib=number(at(stated, "specs", "memory_gib"), 1, _MOST),
-        disk_gb=_gb(number(at(stated, "specs", "storage_gib"), 1, _MOST * 100)),
+        cpu_arch=word(row.get("architecture"), 20),
+        vcpu=number(at(row, "specs", "vcpus"), 1, _MAX_SIZE_GIB),
+        ram_gib=number(at(row, "specs", "memory_gib"), 1, _MAX_SIZE_GIB),
+        disk_gb=_gib_to_gb(number(at(row, "specs", "storage_gib"), 1, _MAX_SIZE_GIB * 100)),
         terms=OfferTerms(
             instance_type=name,
             fungible=True,
-            interconnect=_INTERCONNECT[form[1]] if form else None,
+            interconnect=_INTERCONNECT[form_factor[1]] if form_factor else None,
             multi_node=False,  # the API does not offer clusters of several machines
             tax_included=False,
             note=gpu.reason,
@@ -116,14 +116,14 @@ def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> Lam
     )
 
 
-def _wire(stated: Mapping[str, Any], name: str, count: int) -> str:
+def _gpu_wire(row: Mapping[str, Any], name: str, count: int) -> str:
     """Return the GPU that Lambda describes: if description and name disagree, the description is right."""
-    described = word(stated.get("gpu_description"), 80)
-    if described is not None:
-        return described
-    described = word(stated.get("description"), 80)
-    if described is not None:
-        return re.sub(r"^\d{1,3}x ", "", described)
+    description = word(row.get("gpu_description"), 80)
+    if description is not None:
+        return description
+    description = word(row.get("description"), 80)
+    if description is not None:
+        return re.sub(r"^\d{1,3}x ", "", description)
     model = re.sub(r"^gpu_\d{1,3}x_", "", name)
     return _A100[count == 8] if model == "a100" else _BY_NAME.get(model, model)
 
@@ -165,9 +165,9 @@ def _offer(kind: LambdaInstanceType, region: Mapping[str, Any], observed_at: dat
 
 def _country(region: Mapping[str, Any]) -> str | None:
     place = word(region.get("description")) or ""
-    stated = _COUNTRIES.get(place.rpartition(",")[2].strip())
-    return stated or ("US" if region["name"].startswith("us-") else None)
+    country = _COUNTRIES.get(place.rpartition(",")[2].strip())
+    return country or ("US" if region["name"].startswith("us-") else None)
 
 
-def _gb(gib: float | None) -> float | None:
-    return None if gib is None else round(gib * _GIB_GB, 1)
+def _gib_to_gb(gib: float | None) -> float | None:
+    return None if gib is None else round(gib * _GB_PER_GIB, 1)

@@ -15,11 +15,11 @@ from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderIn
 from gpuwatch.ports.prerequisites import declared
 from gpuwatch.ports.settings import Option
 
-_PLACED: Final = re.compile(r"[a-z]{2}-[a-z]+\d+=[a-z]+-[0-9a-z]+")
+_REGION_AND_ID: Final = re.compile(r"[a-z]{2}-[a-z]+\d+=[a-z]+-[0-9a-z]+")
 
 
-def _placed(value: Option) -> None:
-    odd = [one for one in value if not _PLACED.fullmatch(one)] if isinstance(value, tuple) else []
+def _check_ids_by_region(value: Option) -> None:
+    odd = [one for one in value if not _REGION_AND_ID.fullmatch(one)] if isinstance(value, tuple) else []
     if odd:
         raise ValueError(f"expected region=id, such as eu-north1=project-e00abc, not {odd[0][:40]!r}")
 
@@ -47,13 +47,13 @@ INFO = ProviderInfo(
             name="projects",
             kind="texts",
             about="Projects to rent in, by region, eu-north1=project-…; default: the only one, or default-….",
-            check=_placed,
+            check=_check_ids_by_region,
         ),
         OptionSpec(
             name="subnets",
             kind="texts",
             about="Subnets by region, eu-north1=vpcsubnet-…; default: the only one, or default-subnet….",
-            check=_placed,
+            check=_check_ids_by_region,
         ),
         OptionSpec(name="ssh_key", kind="text", about="Public SSH key, ssh-ed25519 …; required for renting."),
         OptionSpec(name="image", kind="text", about="Image family of the system.", default="ubuntu24.04-cuda13.0"),

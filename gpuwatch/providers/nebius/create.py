@@ -14,7 +14,7 @@ from gpuwatch.ports import Order
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.nebius import INFO
 from gpuwatch.providers.nebius.client import PROVIDER, api
-from gpuwatch.providers.nebius.market import LEAST_DISK_GB
+from gpuwatch.providers.nebius.market import MIN_DISK_GB
 from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse_beyond_machine
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
@@ -67,7 +67,7 @@ def create_request(
 def _instance_spec(order: Order, parts: OfferParts, subnet: str, image: str, cloud_init: str) -> Any:
     compute = api("compute.v1")
     disk = compute.DiskSpec(
-        size_gibibytes=math.ceil(max(order.disk_gb, LEAST_DISK_GB)),
+        size_gibibytes=math.ceil(max(order.disk_gb, MIN_DISK_GB)),
         type=compute.DiskSpec.DiskType.NETWORK_SSD,
         source_image_family=compute.SourceImageFamily(image_family=image),
     )

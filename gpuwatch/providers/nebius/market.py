@@ -21,7 +21,7 @@ from gpuwatch.providers.toolkit.catalogue import TTL_S
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer
 from gpuwatch.providers.toolkit.validation import whole
 
-LEAST_DISK_GB: Final = 50.0  # assumed: images need 40 GiB or less
+MIN_DISK_GB: Final = 50.0  # assumed: images need 40 GiB or less
 _NAME: Final = re.compile(r"[a-z0-9.-]{1,40}")
 _GENERATION_SUFFIX: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another machine generation
 _FRESH: Final = "DATA_STATE_FRESH"
@@ -190,8 +190,8 @@ def _offer(one: NebiusStock, spot: bool, usd_hour: float, disk_usd: float, now: 
         gpu_count=one.gpu_count,
         gpu_memory_gib=one.gpu_memory_gib,
         spot=spot,
-        quoted_usd_hour=usd_hour + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH,
-        quoted_disk_gb=LEAST_DISK_GB,
+        quoted_usd_hour=usd_hour + disk_usd * MIN_DISK_GB / HOURS_A_MONTH,
+        quoted_disk_gb=MIN_DISK_GB,
         disk_usd_gb_month=disk_usd,
         observed_at=now,
         region=one.region,
@@ -205,7 +205,7 @@ def _offer(one: NebiusStock, spot: bool, usd_hour: float, disk_usd: float, now: 
             interconnect="NVLink" if "-sxm" in one.platform and one.gpu_count > 1 else None,
             multi_node=False,
             tax_included=False,
-            least_disk_gb=LEAST_DISK_GB,
+            least_disk_gb=MIN_DISK_GB,
             note=gpu.reason or risk,
         ),
     )

@@ -16,7 +16,7 @@ from gpuwatch.providers.toolkit.validation import number, whole
 
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
 _MIN_WHOLE_CARD: Final = 0.9  # less than this share of a card's memory is a fraction of the card
-_MEMORY_SLACK: Final = 0.1  # tolerance for the stated memory; ECC and drivers use a part
+_MEMORY_TOLERANCE: Final = 0.1  # tolerance for the stated memory; ECC and drivers use a part
 _MAX_GIB: Final = 5_000.0  # of all GPUs of a machine; more is implausible
 _MEMORY_WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = DeclaredMachine(match=".*")
@@ -155,7 +155,7 @@ def _resolve(spellings: list[str], memory_gib: float | None) -> GpuName:
 
 def _has_such_memory(name: GpuName, memory_gib: float | None) -> bool:
     card = catalog().get(name.name)
-    return card is None or memory_gib is None or card.memory_distance(memory_gib) <= memory_gib * _MEMORY_SLACK
+    return card is None or memory_gib is None or card.memory_distance(memory_gib) <= memory_gib * _MEMORY_TOLERANCE
 
 
 def _card_gib(spellings: list[str]) -> float | None:

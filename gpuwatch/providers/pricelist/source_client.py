@@ -18,7 +18,7 @@ from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import at, decoded, word
+from gpuwatch.providers.toolkit.validation import at, decode_json, word
 
 _PAGES_MAX: Final = 100
 _MAX_BYTES: Final = 48 * 2**20  # OVHcloud's catalogue has several MB
@@ -107,7 +107,7 @@ class SourceClient:
         if self.source.body is not None:
             options["json"] = msgspec.json.decode(self.source.body)
         reply = self._client.request(self.source.method, url, params=params, **options)
-        return decoded(reply.body, self.name)
+        return decode_json(reply.body, self.name)
 
 
 def rebase_url(url: str, name: str, base_url: str | None) -> str:

@@ -54,17 +54,17 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
         create_error,
         list_error,
     )
-    from gpuwatch.providers.primeintellect.market import ListedRows, fetcher  # noqa: PLC0415
+    from gpuwatch.providers.primeintellect.market import ListedRows, build_fetch  # noqa: PLC0415
     from gpuwatch.providers.toolkit.api_client import ApiClient  # noqa: PLC0415
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415
 
-    shown: ListedRows = {}
-    fetch = fetcher(settings, tools, shown)
+    listed_rows: ListedRows = {}
+    fetch = build_fetch(settings, tools, listed_rows)
     account = ApiClient(settings, tools, reading=list_error, ordering=create_error)
 
-    def fresh() -> ListedRows:
+    def fetch_rows() -> ListedRows:
         fetch(account)
-        return shown
+        return listed_rows
 
-    launcher = PrimeLauncher(account, settings.options, lambda: shown, fresh)
+    launcher = PrimeLauncher(account, settings.options, lambda: listed_rows, fetch_rows)
     return Adapter(name=INFO.name, info=INFO, market=CatalogueMarket(INFO, account, fetch), launcher=launcher)

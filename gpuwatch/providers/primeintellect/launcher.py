@@ -64,14 +64,16 @@ class PrimeLauncher(ApiLauncher):
     """Rents at Prime Intellect.
 
     Args:
-        listed: the offers of the last search, or `fresh` ones.
+        list_rows: the offers of the last search, or `fetch_rows` ones.
     """
 
     name, instance_id, instance_path = PROVIDER, _ID, f"{_PODS}/{{}}"
 
-    def __init__(self, account: ApiClient, options: Mapping[str, Option], listed: Listing, fresh: Listing) -> None:
+    def __init__(
+        self, account: ApiClient, options: Mapping[str, Option], list_rows: Listing, fetch_rows: Listing
+    ) -> None:
         super().__init__(account, options)
-        self._listed, self._fresh = listed, fresh
+        self._list_rows, self._fetch_rows = list_rows, fetch_rows
 
     def create(self, order: Order) -> Created:
         """Rent once, at most at the price of the search: the vendor refuses a higher one.
@@ -98,7 +100,7 @@ class PrimeLauncher(ApiLauncher):
         try:
             return super().get(instance_id)
         except UnknownPrimePod:
-            if self._is_past(instance_id):
+            if self._has_ended(instance_id):
                 return None
             raise
 
@@ -112,7 +114,7 @@ class PrimeLauncher(ApiLauncher):
             super().end(instance_id)
         except PrimePodGone as error:
             try:
-                if self._is_past(instance_id):
+                if self._has_ended(instance_id):
                     return
             except ProviderError:
                 pass
@@ -120,10 +122,10 @@ class PrimeLauncher(ApiLauncher):
 
     def _row_of(self, offer_id: str) -> tuple[Mapping[str, Any], Offer]:
         """Return the row of an offer from the last search, or a fresh one if it was not in it. Raises OrderError."""
-        found = self._listed().get(offer_id)
+        found = self._list_rows().get(offer_id)
         if found is None:
             try:
-                found = self._fresh().get(offer_id)
+                found = self._fetch_rows().get(offer_id)
             except KeyRejected as error:
                 raise OrderRefused(str(error), RefusalKind.KEY) from error
             except ProviderError as error:
@@ -132,7 +134,7 @@ class PrimeLauncher(ApiLauncher):
             raise OfferGone(f"{PROVIDER}: the offer is no longer listed")
         return found
 
-    def _is_past(self, instance_id: str) -> bool:
+    def _has_ended(self, instance_id: str) -> bool:
         """Whether the history of pods shows its end: a time, or the status; a row may lack either."""
         row = next((row for row in self._pages(f"{_PODS}/history") if row.get("id") == instance_id), {})
         return bool(row.get("terminatedAt")) or word(row.get("status")) == _ENDED
@@ -160,7 +162,7 @@ class PrimeLauncher(ApiLauncher):
 
 def check_order(order: Order) -> None:
     """Refuse what Prime Intellect does not support. Raises OrderRefused: BAD_ORDER."""
-    lacking = {
+    unsupported = {
         "spot orders: its API has no field for them": order.bid_usd_hour is not None,
         "start commands": order.onstart is not None,
         "private registries": order.registry is not None,
@@ -169,7 +171,10 @@ def check_order(order: Order) -> None:
         "self_destruct": order.self_destruct_at is not None,
         f'runtype = "{order.runtype}" (pods are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
-    refuse(PROVIDER, {f"Prime Intellect does not support {what}": is_wanted for what, is_wanted in lacking.items()})
+    refuse(
+        PROVIDER,
+        {f"Prime Intellect does not support {what}": is_requested for what, is_requested in unsupported.items()},
+    )
 
 
 def create_body(order: Order, row: Mapping[str, Any], offer: Offer, options: Mapping[str, Option]) -> dict[str, Any]:
@@ -178,7 +183,7 @@ def create_body(order: Order, row: Mapping[str, Any], offer: Offer, options: Map
     Raises:
         OrderRefused: BAD_ORDER, gpuwatch cannot rent the offer.
     """
-    disk_gb, most_gb = _disk_gb(order, offer), offer.disk_free_gb
+    disk_gb, max_gb = _disk_gb(order, offer), offer.disk_free_gb
     refuse(
         PROVIDER,
         {
@@ -186,7 +191,7 @@ def create_body(order: Order, row: Mapping[str, Any], offer: Offer, options: Map
             "it charges hours in advance": offer.terms.prepaid,
             "its price is in another currency, which the price guard may not support": offer.terms.currency != "USD",
             "its price does not prove stock": offer.kind is not OfferKind.LIVE,
-            "the disk is larger than the offer's": disk_gb is not None and most_gb is not None and disk_gb > most_gb,
+            "the disk is larger than the offer's": disk_gb is not None and max_gb is not None and disk_gb > max_gb,
         },
     )
     pod = {
@@ -246,11 +251,11 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 def instance_of(row: Mapping[str, Any]) -> Instance:
     """Parse one pod of the list. Raises PayloadChanged: it has no id or status."""
     instance_id, status = id_and_status(row, PROVIDER)
-    installed = word(row.get("installationStatus"), 30)
+    installation = word(row.get("installationStatus"), 30)
     state = _STATES.get(status, InstanceState.UNKNOWN)
     if status == "ACTIVE":
-        state = InstanceState.RUNNING if installed in (None, "FINISHED") else InstanceState.STARTING
-    if installed == "ERROR":
+        state = InstanceState.RUNNING if installation in (None, "FINISHED") else InstanceState.STARTING
+    if installation == "ERROR":
         state = InstanceState.FAILED
     wire = word(row.get("gpuName"), 80)
     gpu = None if wire is None else catalog().resolve(wire, None, word(row.get("socket"), 20))
@@ -259,7 +264,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
         instance_id=instance_id,
         label=word(row.get("name")),
         state=state,
-        status=status if installed is None else f"{status}: {installed}",
+        status=status if installation is None else f"{status}: {installation}",
         gpu=gpu.name if gpu is not None and gpu.certain else None,
         gpu_wire=wire,
         gpu_count=whole(row.get("gpuCount"), 1, 1000),
@@ -272,8 +277,8 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
     )
 
 
-def _ssh(stated: object) -> tuple[str | None, str | None, int | None]:
+def _ssh(value: object) -> tuple[str | None, str | None, int | None]:
     """Return user, host and port of "root@1.2.3.4 -p 22", alone or first in a list; all None before there is one."""
-    text = next((one for one in stated if isinstance(one, str)), None) if isinstance(stated, list) else stated
+    text = next((one for one in value if isinstance(one, str)), None) if isinstance(value, list) else value
     found = _SSH.fullmatch(text.strip()) if isinstance(text, str) else None
     return (None, None, None) if found is None else (found[1], found[2], whole(found[3] or "22", 1, 65_535))

@@ -29,14 +29,14 @@ _PAGE_ROWS: Final = 100  # the maximum page size
 _PAGES_MAX: Final = 50
 _IN_STOCK: Final = frozenset({"available", "low", "medium", "high"})
 _SOLD_OUT: Final = "unavailable"
-_KNOWN: Final = frozenset(
+_KNOWN_FIELDS: Final = frozenset(
     {
         "cloudId", "gpuType", "socket", "provider", "region", "dataCenter", "country", "gpuCount", "gpuMemory", "disk",
         "sharedDisk", "vcpu", "memory", "internetSpeed", "interconnect", "interconnectType", "provisioningTime",
         "stockStatus", "security", "prices", "images", "isSpot", "prepaidTime",
     }
 )  # fmt: skip
-_NEEDED: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
+_REQUIRED_FIELDS: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
 _PRICED_PARTS: Final = ("disk", "vcpu", "memory")  # of a machine, which may have a price of their own
 Rates = Callable[[str], "ExchangeRate | None"]
 
@@ -44,7 +44,7 @@ Rates = Callable[[str], "ExchangeRate | None"]
 ListedRows = dict[str, tuple[Mapping[str, Any], Offer]]
 
 
-def fetcher(
+def build_fetch(
     settings: ProviderSettings, tools: Tools, listed_rows: ListedRows | None = None
 ) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
     """Return the function that fetches the list; if a later page fails, the result is partial. It raises ProviderError.
@@ -59,11 +59,11 @@ def fetcher(
     def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
         rows, is_complete, pages = _all_rows(client)
         now = tools.now()
-        listed: ListedRows = {}
-        result = parse_rows(rows, exchange.rate, now, listed)
+        rows_by_id: ListedRows = {}
+        result = parse_rows(rows, exchange.rate, now, rows_by_id)
         if listed_rows is not None:
             listed_rows.clear()
-            listed_rows.update(listed)
+            listed_rows.update(rows_by_id)
         result.searches = pages
         if not is_complete:
             result.note_missing(f"its list ends early, after page {pages}")
@@ -108,28 +108,30 @@ def page_of(value: Any) -> tuple[list[Any], int | None]:
     raise PayloadChanged(f"{INFO.name}: the answer has no list of offers")
 
 
-def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime, listed: ListedRows | None = None) -> ParseResult:
+def parse_rows(
+    rows: list[Any], rate: Rates, observed_at: datetime, rows_by_id: ListedRows | None = None
+) -> ParseResult:
     """Parse the offers of all pages.
 
     Args:
         rate: returns dollars for one unit of a currency.
-        listed: receives the row of each offer by its id; for a duplicate id, the cheaper one.
+        rows_by_id: receives the row of each offer by its id; for a duplicate id, the cheaper one.
     """
     result = ParseResult(rows=len(rows))
     for row in rows:
         with result.counting_skips():
             if not isinstance(row, dict):
                 raise RowSkipped("a row that is no object")
-            result.check_drift(row, _KNOWN, _NEEDED)
+            result.check_drift(row, _KNOWN_FIELDS, _REQUIRED_FIELDS)
             for offer in _offers(row, rate, observed_at):
                 result.offers.append(offer)
-                if listed is not None and _is_cheaper(offer, listed.get(offer.offer_id)):
-                    listed[offer.offer_id] = (row, offer)
+                if rows_by_id is not None and _is_cheaper(offer, rows_by_id.get(offer.offer_id)):
+                    rows_by_id[offer.offer_id] = (row, offer)
     return result
 
 
-def _is_cheaper(offer: Offer, known: tuple[Mapping[str, Any], Offer] | None) -> bool:
-    return known is None or offer.quoted_usd_hour < known[1].quoted_usd_hour
+def _is_cheaper(offer: Offer, other: tuple[Mapping[str, Any], Offer] | None) -> bool:
+    return other is None or offer.quoted_usd_hour < other[1].quoted_usd_hour
 
 
 def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Iterator[Offer]:
@@ -142,15 +144,15 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
     if wire is None or seller is None or cloud_id is None:
         raise RowSkipped("a row without its GPU, its seller or its id")
     gpu, memory = _gpu(wire, row)
-    money = _price(row, rate)
+    price = _price(row, rate)
     spot, security = row.get("isSpot") is True, word(row.get("security"), 40) or "secure_cloud"
     place = word(row.get("dataCenter"), 80)
-    stays = (seller, cloud_id, place or "", security)
+    identity = (seller, cloud_id, place or "", security)
     kind = OfferKind.LIVE if stock in _IN_STOCK else OfferKind.LISTED
     yield Offer(
         provider=INFO.name,
-        offer_id=short_id(*stays, str(count), "spot" if spot else "on-demand"),
-        machine_id=short_id(*stays),
+        offer_id=short_id(*identity, str(count), "spot" if spot else "on-demand"),
+        machine_id=short_id(*identity),
         gpu=gpu.name,
         gpu_family=gpu.family,
         gpu_wire=wire,
@@ -158,19 +160,19 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
         gpu_count=count,
         gpu_memory_gib=memory,
         spot=spot,
-        quoted_usd_hour=money.usd_hour,
-        quoted_disk_gb=money.disk_gb,
-        disk_usd_gb_month=money.disk_usd_gb_month,
+        quoted_usd_hour=price.usd_hour,
+        quoted_disk_gb=price.disk_gb,
+        disk_usd_gb_month=price.disk_usd_gb_month,
         observed_at=observed_at,
         region=place or word(row.get("region"), 80),
         country=_country(row.get("country")),
         datacenter={"secure_cloud": True, "community_cloud": False}.get(security),
         vcpu=number(at(row, "vcpu", "defaultCount"), 0),
         ram_gib=number(at(row, "memory", "defaultCount"), 0),
-        disk_free_gb=_room(row),
+        disk_free_gb=_max_disk_gb(row),
         download_mbps=number(row.get("internetSpeed"), 0, 1e7) or None,
         kind=kind,
-        terms=_terms(row, known_as(seller) or seller, cloud_id, money, _notes(gpu, money, stock, row)),
+        terms=_terms(row, known_as(seller) or seller, cloud_id, price, _notes(gpu, price, stock, row)),
     )
 
 
@@ -195,18 +197,18 @@ def _price(row: Mapping[str, Any], rates: Rates) -> _ConfigurationPrice:
     order = ("onDemand", "communityPrice")
     if row.get("security") == "community_cloud":
         order = ("communityPrice", "onDemand")
-    stated = next((at(prices, key) for key in order if at(prices, key) is not None), None)
-    hour = number(stated, 0.0)
-    if not hour:
+    value = next((at(prices, key) for key in order if at(prices, key) is not None), None)
+    price_value = number(value, 0.0)
+    if not price_value:
         raise RowSkipped("a row without its price")
-    total = usd_hour((hour + sum(_surcharge(row, part) for part in _PRICED_PARTS)) * rate.usd)
+    total = usd_hour((price_value + sum(_surcharge(row, part) for part in _PRICED_PARTS)) * rate.usd)
     if total is None:
         raise RowSkipped("a price that nobody would ask")
-    unit = number(at(row, "disk", "pricePerUnit"), 0.0, 100.0)
+    unit_price = number(at(row, "disk", "pricePerUnit"), 0.0, 100.0)
     return _ConfigurationPrice(
         usd_hour=total,
         disk_gb=number(at(row, "disk", "defaultCount"), 0.0, 1e7) or 0.0,
-        disk_usd_gb_month=unit * HOURS_A_MONTH * rate.usd if unit else None,
+        disk_usd_gb_month=unit_price * HOURS_A_MONTH * rate.usd if unit_price else None,
         rate=rate,
     )
 
@@ -215,18 +217,21 @@ def _surcharge(row: Mapping[str, Any], part: str) -> float:
     """Return the additional price of a part, for the included number of units."""
     if at(row, part, "defaultIncludedInPrice") is not False:
         return 0.0
-    unit, count = number(at(row, part, "pricePerUnit"), 0.0, 1000.0), number(at(row, part, "defaultCount"), 0.0, 1e7)
-    if unit is None or count is None:
+    unit_price, count = (
+        number(at(row, part, "pricePerUnit"), 0.0, 1000.0),
+        number(at(row, part, "defaultCount"), 0.0, 1e7),
+    )
+    if unit_price is None or count is None:
         raise RowSkipped(f"{part} costs more, and nobody says how much")
-    return unit * count
+    return unit_price * count
 
 
-def _room(row: Mapping[str, Any]) -> float | None:
+def _max_disk_gb(row: Mapping[str, Any]) -> float | None:
     """Return the largest disk; if none can be added, the included one."""
-    most = number(at(row, "disk", "maxCount"), 0.0, 1e7)
-    if most is None and at(row, "disk", "pricePerUnit") is None:
-        most = number(at(row, "disk", "defaultCount"), 0.0, 1e7)
-    return most
+    max_gb = number(at(row, "disk", "maxCount"), 0.0, 1e7)
+    if max_gb is None and at(row, "disk", "pricePerUnit") is None:
+        max_gb = number(at(row, "disk", "defaultCount"), 0.0, 1e7)
+    return max_gb
 
 
 # --- names and terms --------------------------------------------------------------------------------------------------
@@ -236,16 +241,16 @@ def _gpu(wire: str, row: Mapping[str, Any]) -> tuple[GpuName, float | None]:
     """Return the GPU, and the stated memory of one, unless it is clearly not its HBM (`GH200_480GB`)."""
     memory = number(row.get("gpuMemory"), 0.5, 9_000.0)
     found = catalog().resolve(wire, memory, word(row.get("socket"), 20))
-    known = catalog().get(found.name) if found.known else None
-    if known is not None and memory is not None and known.memory_distance(memory) > known.memory_gib * 0.5:
-        memory = known.memory_gib
+    card = catalog().get(found.name) if found.known else None
+    if card is not None and memory is not None and card.memory_distance(memory) > card.memory_gib * 0.5:
+        memory = card.memory_gib
     return found, memory
 
 
 def _terms(
-    row: Mapping[str, Any], seller: str, cloud_id: str, money: _ConfigurationPrice, notes: list[str]
+    row: Mapping[str, Any], seller: str, cloud_id: str, price: _ConfigurationPrice, notes: list[str]
 ) -> OfferTerms:
-    hours, rate = number(row.get("prepaidTime"), 0.0, 1e6), money.rate
+    hours, rate = number(row.get("prepaidTime"), 0.0, 1e6), price.rate
     return OfferTerms(
         seller=seller,
         instance_type=cloud_id,
@@ -261,18 +266,18 @@ def _terms(
     )
 
 
-def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[str, Any]) -> list[str]:
+def _notes(gpu: GpuName, price: _ConfigurationPrice, stock: str, row: Mapping[str, Any]) -> list[str]:
     hours = number(row.get("prepaidTime"), 0.0, 1e6)
-    stated = (
+    notes = (
         (f"{hours or 0:g} hours are charged at once", bool(hours)),
         ("the price may change", at(row, "prices", "isVariable") is True),
         ("little stock", stock == "low"),
         # word-check: allow - a value of the JSON
         ("its stock is told in a word that is not known", stock not in _IN_STOCK),
         (gpu.reason or "", not gpu.certain),
-        (money.rate.note or "", bool(money.rate.note)),
+        (price.rate.note or "", bool(price.rate.note)),
     )
-    return [text for text, holds in stated if holds]
+    return [text for text, applies in notes if applies]
 
 
 def _count(row: Mapping[str, Any]) -> int:

@@ -36,7 +36,7 @@ _TYPE_FIELDS: Final = frozenset({
     "id", "name", "pool", "manufacturer", "memory", "secure", "community", "price", "maxCount", "availability",
     "dataCenters", "cudaVersions",
 })  # fmt: skip
-_NEEDED: Final = frozenset({"id", "memory", "price", "availability", "secure", "community"})
+_REQUIRED_FIELDS: Final = frozenset({"id", "memory", "price", "availability", "secure", "community"})
 
 
 class CatalogueRequest(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ def parse_catalogue(value: Any, request: CatalogueRequest) -> ParseResult:
         result.rows += 1
         if one.get("id") == SENTINEL or one.get(request.cloud.lower()) is False:
             continue  # not sold in this cloud: ignore its leftover price
-        result.check_drift(one, _TYPE_FIELDS, _NEEDED)
+        result.check_drift(one, _TYPE_FIELDS, _REQUIRED_FIELDS)
         reason = _skip_reason(one, request.cloud)
         if reason is not None:
             result.skip(reason)

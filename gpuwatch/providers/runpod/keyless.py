@@ -104,14 +104,14 @@ def _offers(
 
 def _places(rows: Any, request: CatalogueRequest) -> dict[str, list[str]]:
     """Return GPU type → data centres that have this many at once; empty for a list that cannot be read."""
-    found: dict[str, list[str]] = {}
+    places_by_gpu: dict[str, list[str]] = {}
     for row in objects(rows):
         place = word(row.get("id"), 40)
         for one in objects(row.get(f"n{request.count}")) if is_place(place) else []:
             gpu_id = one.get("gpuTypeId")
             if isinstance(gpu_id, str) and place is not None and one.get("available") is True and _is_in_stock(one):
-                found.setdefault(gpu_id, []).append(place)
-    return found
+                places_by_gpu.setdefault(gpu_id, []).append(place)
+    return places_by_gpu
 
 
 def _is_in_stock(value: Any) -> bool:

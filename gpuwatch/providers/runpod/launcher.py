@@ -18,7 +18,7 @@ from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, p
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
 from gpuwatch.providers.runpod.prerequisites import check_prerequisites, has_no_other_login
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
-from gpuwatch.providers.toolkit.validation import decoded
+from gpuwatch.providers.toolkit.validation import decode_json
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 
@@ -66,7 +66,7 @@ class RunpodLauncher(BasicLauncher):
         reply = self._account.request(
             "GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"}
         )
-        return self._restarts.update(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
+        return self._restarts.update(parse_pods(decode_json(reply.body, PROVIDER)), self._account.tools.monotonic())
 
     def get(self, instance_id: str) -> Instance | None:
         """Return one pod; None: the API itself states that there is none. Raises ProviderError."""
@@ -77,7 +77,7 @@ class RunpodLauncher(BasicLauncher):
             reply = self._account.request("GET", f"/v2/pods/{instance_id}", kind="list", urgent=True)
         except NoSuchPod:
             return None
-        found = parse_pod(decoded(reply.body, PROVIDER))
+        found = parse_pod(decode_json(reply.body, PROVIDER))
         if found is not None and found.instance_id != instance_id:
             raise PayloadChanged(f"{PROVIDER}: asked for pod {instance_id}, but got {found.instance_id}")
         return found

@@ -31,11 +31,11 @@ _STATES: Final = {
     "ERROR": InstanceState.FAILED,
 }
 _LOOPING: Final = "RUNNING: its container starts again and again"
-_GONE: Final = "TERMINATED"
+_TERMINATED: Final = "TERMINATED"
 _PORTS_LAG_S: Final = 120.0  # ports appear 30 to 60 s late; if they never appear, the host has no public address
 YOUNG_S: Final = 90.0  # a container with a shorter uptime at every poll …
 LOOP_S: Final = 180.0  # … for this long, and whose uptime fell this often, is in a restart loop; without a fall, after
-FALLS: Final = 2
+MIN_UPTIME_FALLS: Final = 2
 STUCK_S: Final = 600.0
 _MAX_DISK_GB: Final = 1e6
 
@@ -58,13 +58,13 @@ def parse_pods(value: Any) -> list[PodRow]:
         PayloadChanged: the list has an unexpected format, or is incomplete.
     """
     rows = instance_rows(value, at(value, "pods"), PROVIDER)
-    return [_pod(row) for row in rows if row.get("status") != _GONE]
+    return [_pod(row) for row in rows if row.get("status") != _TERMINATED]
 
 
 def parse_pod(value: Any) -> Instance | None:
     """Parse the answer about one pod; None: it is gone. Raises PayloadChanged."""
     pod = _pod(value)
-    return None if at(value, "status") == _GONE else pod.instance
+    return None if at(value, "status") == _TERMINATED else pod.instance
 
 
 class _YoungContainer(msgspec.Struct):
@@ -72,7 +72,7 @@ class _YoungContainer(msgspec.Struct):
 
     since_s: float  # monotonic
     uptime_s: float
-    falls: int = 0  # polls at which its uptime was lower than at the poll before, or missing
+    uptime_falls: int = 0  # polls at which its uptime was lower than at the poll before, or missing
 
 
 class RestartDetector:
@@ -104,13 +104,13 @@ class RestartDetector:
         if young is None:
             return _YoungContainer(now_s, pod.uptime_s)
         has_fallen = pod.uptime_s < young.uptime_s or pod.uptime_s < 0
-        return _YoungContainer(young.since_s, pod.uptime_s, young.falls + has_fallen)
+        return _YoungContainer(young.since_s, pod.uptime_s, young.uptime_falls + has_fallen)
 
     def _with_restart_state(self, pod: PodRow, now_s: float) -> Instance:
         """Return the instance, failed if in a restart loop. RunPod's uptime lags: only a fall proves a restart."""
         young = self._young_containers.get(pod.instance.instance_id)
         age_s = 0.0 if young is None else now_s - young.since_s
-        if young is None or age_s < LOOP_S or (young.falls < FALLS and age_s < STUCK_S):
+        if young is None or age_s < LOOP_S or (young.uptime_falls < MIN_UPTIME_FALLS and age_s < STUCK_S):
             return pod.instance
         return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=_LOOPING)
 

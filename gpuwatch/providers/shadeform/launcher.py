@@ -34,10 +34,10 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import at, moment, number, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, parse_utc, usd_hour, whole, word
 
 _DEADLINE_MARGIN: Final = timedelta(minutes=30)  # Shadeform's own deadline is later than gpuwatch's
-_SPENDING_SLACK: Final = Decimal("1.1")
+_SPENDING_FACTOR: Final = Decimal("1.1")
 _MIN_LIMIT_USD: Final = Decimal("0.50")
 _OFFER: Final = re.compile(
     r"([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_. -]{1,40})/(\d{1,8}(?:\.\d{1,8})?)"
@@ -57,7 +57,7 @@ _STATES: Final = {
     "error": InstanceState.FAILED,
 }
 _ENDING: Final = "deleting"
-_GONE: Final = "deleted"
+_DELETED: Final = "deleted"
 _NOT_FOUND: Final = ("not found", "does not exist")
 _NO_STOCK: Final = ("out_of_stock", "out of stock", "not available in the region")
 _NO_CREDIT: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
@@ -102,7 +102,7 @@ class ShadeformLauncher(ApiLauncher):
 
     def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
         """Return the instance; None: it is deleted. A 404 is not documented, and proves nothing."""
-        return None if row.get("status") == _GONE else _instance(row)
+        return None if row.get("status") == _DELETED else _instance(row)
 
     def end(self, instance_id: str) -> None:
         """Delete it. Sends nothing while the list shows it as deleting.
@@ -150,13 +150,13 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
 def auto_delete(order: Order, usd_hour: Decimal, options: Mapping[str, Option], now: datetime) -> dict[str, str]:
     """Return Shadeform's limits: its deadline, and the cost until then plus ten per cent."""
     hours = number(options.get("longest_hours"), 0.1, 100_000) or 24.0
-    ends = (
+    ends_at = (
         order.self_destruct_at or (order.deadline and order.deadline + _DEADLINE_MARGIN) or now + timedelta(hours=hours)
     )
-    seconds = Decimal(max((ends - now).total_seconds(), 0.0))
-    limit = max(usd_hour * seconds / 3600 * _SPENDING_SLACK, _MIN_LIMIT_USD)
+    seconds = Decimal(max((ends_at - now).total_seconds(), 0.0))
+    limit = max(usd_hour * seconds / 3600 * _SPENDING_FACTOR, _MIN_LIMIT_USD)
     return {
-        "date_threshold": ends.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date_threshold": ends_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "spend_threshold": str(limit.quantize(Decimal("0.01"), ROUND_UP)),
     }
 
@@ -164,15 +164,15 @@ def auto_delete(order: Order, usd_hour: Decimal, options: Mapping[str, Option], 
 def _launch_configuration(order: Order) -> dict[str, Any] | None:
     """Return what runs once the machine is active: an image with its arguments, or a script on the machine."""
     if order.runtype == _OWN_ENTRYPOINT:
-        login = order.registry and {"username": order.registry.username, "password": order.registry.password}
+        credentials = order.registry and {"username": order.registry.username, "password": order.registry.password}
         optional = {
             "args": order.onstart,
             "envs": _variables(order),
             "port_mappings": [_port_mapping(port) for port in order.ports],
-            "registry_credentials": login,
+            "registry_credentials": credentials,
         }
-        given = {key: value for key, value in optional.items() if value}
-        return {"type": "docker", "docker_configuration": {"image": order.image} | given}
+        set_options = {key: value for key, value in optional.items() if value}
+        return {"type": "docker", "docker_configuration": {"image": order.image} | set_options}
     if order.onstart is None:
         return None
     text = order.onstart if order.onstart.startswith("#!") else f"#!/bin/bash\n{order.onstart}"
@@ -191,19 +191,19 @@ def _port_mapping(port: str) -> dict[str, int]:
 
 
 def _check(order: Order) -> None:
-    is_image, unsupported = order.runtype == _OWN_ENTRYPOINT, "Shadeform does not support "
-    wrong = {
-        f"{unsupported}bids": order.bid_usd_hour is not None,
-        f"{unsupported}volumes": order.volume is not None,
+    is_image, prefix = order.runtype == _OWN_ENTRYPOINT, "Shadeform does not support "
+    reasons = {
+        f"{prefix}bids": order.bid_usd_hour is not None,
+        f"{prefix}volumes": order.volume is not None,
         f'registry and ports require an image: set runtype = "{_OWN_ENTRYPOINT}"': not is_image
         and bool(order.registry or order.ports),
         f'runtype = "{_OWN_ENTRYPOINT}" runs an image: set image, and no template': is_image
         and (not order.image or order.template is not None),
-        f"{unsupported}onstart with a template": order.template is not None and order.onstart is not None,
-        f'{unsupported}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
+        f"{prefix}onstart with a template": order.template is not None and order.onstart is not None,
+        f'{prefix}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
         f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
     }
-    refuse(PROVIDER, wrong)
+    refuse(PROVIDER, reasons)
 
 
 def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
@@ -227,7 +227,7 @@ def parse_instances(value: object) -> list[Instance]:
         PayloadChanged: it contains no list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, at(value, "instances"), PROVIDER)
-    return [_instance(row) for row in rows if word(row.get("status")) != _GONE]
+    return [_instance(row) for row in rows if word(row.get("status")) != _DELETED]
 
 
 def _instance(row: Mapping[str, Any]) -> Instance:
@@ -244,8 +244,8 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         ssh_host=word(row.get("ip"), 100),
         ssh_port=whole(row.get("ssh_port"), 1, 65_535),
         ssh_user=word(row.get("ssh_user"), 32),
-        started_at=_moment(row.get("active_at")),
-        ends_at=_moment(at(row, "auto_delete", "date_threshold")),  # missing in the list
+        started_at=_parse_time(row.get("active_at")),
+        ends_at=_parse_time(at(row, "auto_delete", "date_threshold")),  # missing in the list
         **fields_of_instance(_hardware(row)),
     )
 
@@ -270,7 +270,7 @@ def _place(row: Mapping[str, Any]) -> str | None:
     return "/".join(filter(None, parts))[:ID_LENGTH] if all(parts) else None
 
 
-def _moment(text: object) -> datetime | None:
+def _parse_time(text: object) -> datetime | None:
     """Parse a time: before the instance runs, the answer has the year 1."""
-    match = moment(text)
-    return match if match is not None and match.year >= _FIRST_YEAR else None
+    timestamp = parse_utc(text)
+    return timestamp if timestamp is not None and timestamp.year >= _FIRST_YEAR else None

@@ -24,7 +24,7 @@ from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, w
 PROVIDER: Final = "shadeform"
 ID_LENGTH: Final = 64
 _MAX_GB: Final = 1_000_000.0  # GB
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _REGION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,39}")
 _COUNT: Final = re.compile(r"x(\d{1,3})$")
 _COUNTRY: Final = re.compile(r"([A-Z]{2}),")
@@ -32,12 +32,12 @@ _ISO: Final = {"UK": "GB"}
 _SELLERS: Final = {"lambdalabs": "lambda"}  # sellers that gpuwatch knows by another name
 _INTERCONNECTS: Final = {"sxm": "NVLink", "pcie": "PCIe"}
 _CONTAINER: Final = "a container, not a machine"
-_KNOWN: Final = frozenset({
+_KNOWN_FIELDS: Final = frozenset({
     "cloud", "region", "shade_instance_type", "cloud_instance_type", "configuration", "hourly_price",
     "deployment_type", "availability", "boot_time", "memory_in_gb", "storage_in_gb", "vcpus", "num_gpus", "gpu_type",
     "interconnect", "nvlink",
 })  # fmt: skip
-_NEEDED: Final = frozenset({"cloud", "shade_instance_type", "configuration", "hourly_price", "availability"})
+_REQUIRED_FIELDS: Final = frozenset({"cloud", "shade_instance_type", "configuration", "hourly_price", "availability"})
 
 
 class Hardware(MachineType, frozen=True, kw_only=True):
@@ -107,13 +107,13 @@ def hardware_of(configuration: object) -> Hardware:
 
 
 def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
-    kind = _kind(row)
+    kind = _parse_type(row)
     regions = at(row, "availability")
     if not isinstance(regions, list):
         raise RowSkipped("no list of regions")
     offers = [_offer(kind, region, observed_at) for region in regions if _is_available(region, result)]
     if isinstance(row, dict):
-        result.check_drift(row, _KNOWN, _NEEDED)
+        result.check_drift(row, _KNOWN_FIELDS, _REQUIRED_FIELDS)
     for offer in offers:
         if len(offer.offer_id) > ID_LENGTH:
             result.skip("a longer id than can be kept")
@@ -121,13 +121,13 @@ def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
             result.offers.append(offer)
 
 
-def _kind(row: object) -> ShadeformInstanceType:
+def _parse_type(row: object) -> ShadeformInstanceType:
     cloud, name, cents = at(row, "cloud"), at(row, "shade_instance_type"), number(at(row, "hourly_price"))
     price = None if cents is None else usd_hour(cents / 100)
     if (
         not isinstance(cloud, str)
         or not isinstance(name, str)
-        or not (_PLAIN.fullmatch(cloud) and _PLAIN.fullmatch(name))
+        or not (_NAME.fullmatch(cloud) and _NAME.fullmatch(name))
     ):
         raise RowSkipped("no cloud or type")
     if cents is None or price is None:

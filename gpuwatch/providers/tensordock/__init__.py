@@ -68,13 +68,13 @@ INFO = ProviderInfo(
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """Build the adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.tensordock.launcher import TensorDockLauncher  # noqa: PLC0415
-    from gpuwatch.providers.tensordock.market import fetcher, new_client  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.tensordock.market import build_fetch, new_client  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415
 
     client = new_client(settings, tools)
     return Adapter(
         name=INFO.name,
         info=INFO,
-        market=CatalogueMarket(INFO, client, fetcher(settings.options)),
+        market=CatalogueMarket(INFO, client, build_fetch(settings.options)),
         launcher=TensorDockLauncher(client, settings.options),
     )

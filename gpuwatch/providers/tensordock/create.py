@@ -16,7 +16,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.error_mapping import NAME, ordering, status_of
 from gpuwatch.providers.tensordock.names import PLACE, OfferKey, parse_offer_key
-from gpuwatch.providers.tensordock.offers import LEAST_DISK_GB
+from gpuwatch.providers.tensordock.offers import MIN_DISK_GB
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, not_sent, refuse
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
@@ -110,7 +110,7 @@ def _resources(offer_key: OfferKey, disk_gb: float) -> dict[str, Any]:
     return {
         "vcpu_count": offer_key.vcpu,
         "ram_gb": offer_key.ram_gb,
-        "storage_gb": ceil(max(disk_gb, LEAST_DISK_GB)),
+        "storage_gb": ceil(max(disk_gb, MIN_DISK_GB)),
         "gpus": {offer_key.gpu: {"count": offer_key.count}},
     }
 

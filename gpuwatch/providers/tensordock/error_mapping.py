@@ -21,7 +21,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit import error_mapping
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
-from gpuwatch.providers.toolkit.validation import decoded, whole
+from gpuwatch.providers.toolkit.validation import decode_json, whole
 
 NAME: Final = "tensordock"
 _NO_STATUS: Final = 0  # an error with HTTP 200 and without a status
@@ -37,7 +37,7 @@ _BALANCE: Final = (
     "balance is",
 )  # fmt: skip
 _KEY: Final = ("unauthorized", "unauthenticated", "forbidden", "invalid token", "api token", "api key")
-_GONE: Final = ("not found", "already terminated", "already deleted")
+_NOT_FOUND_MESSAGES: Final = ("not found", "already terminated", "already deleted")
 
 
 class NotFound(PayloadChanged):
@@ -69,7 +69,7 @@ def status_of(reply: HttpReply, value: Any) -> int:
 
 def accepted_value(reply: HttpReply, now: datetime) -> Any:
     """Return the decoded JSON of a read's 2xx answer. Raises ProviderError: the answer contains an error."""
-    value = decoded(reply.body, NAME)
+    value = decode_json(reply.body, NAME)
     if not 200 <= status_of(reply, value) < 300:
         raise reading(NAME, error_mapping.read_error_body(reply), reply, now)
     return value
@@ -84,7 +84,7 @@ def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> Prov
     if status == 400 and isinstance(body.value, list) and reply.status < 300:
         return PayloadChanged(f"{name}: a list where an object was expected")
     if status == 404:
-        return MachineNotFound(line) if _has_error(body.value) and body.has(*_GONE) else NotFound(line)
+        return MachineNotFound(line) if _has_error(body.value) and body.has(*_NOT_FOUND_MESSAGES) else NotFound(line)
     return error_mapping.reading_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 
@@ -108,7 +108,7 @@ def ordering(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> Ord
 def _is_deleted(body: ErrorBody, status: int) -> bool:
     if not _has_error(body.value):
         return False
-    return status == 404 or (status in (_NO_STATUS, 400, 409, 410) and body.has(*_GONE))
+    return status == 404 or (status in (_NO_STATUS, 400, 409, 410) and body.has(*_NOT_FOUND_MESSAGES))
 
 
 def _has_error(value: Any) -> bool:

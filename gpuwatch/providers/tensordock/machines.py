@@ -16,7 +16,7 @@ from gpuwatch.providers.tensordock.names import PLACE, gpu_of
 from gpuwatch.providers.toolkit.basic_launcher import instance_rows
 from gpuwatch.providers.toolkit.validation import at, number, objects, require_complete_list, whole, word
 
-GONE: Final = frozenset({"deleted", "terminated"})
+DELETED_STATUSES: Final = frozenset({"deleted", "terminated"})
 _S: Final = InstanceState
 _STATES: Final = {
     "queued": _S.STARTING,

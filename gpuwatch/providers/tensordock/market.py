@@ -29,7 +29,7 @@ def resources_per_gpu(options: Mapping[str, Option]) -> ResourcesPerGpu:
     )
 
 
-def fetcher(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
+def build_fetch(options: Mapping[str, Option]) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
     """Return the function that fetches locations (without a key), or hosts if `source = "hostnodes"`."""
     per_gpu, hosts = resources_per_gpu(options), options.get("source") == "hostnodes"
     parse = parse_hostnodes if hosts else parse_locations

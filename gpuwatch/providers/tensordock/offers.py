@@ -19,13 +19,13 @@ from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, OfferKey,
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
-LEAST_DISK_GB: Final = 100.0
+MIN_DISK_GB: Final = 100.0
 GPUS_MAX: Final = 64  # of one machine; more is implausible
 _RAM_STEP_GB: Final = 8
 _TERMS: Final = OfferTerms(
     fungible=True,
     tax_included=False,
-    least_disk_gb=LEAST_DISK_GB,
+    least_disk_gb=MIN_DISK_GB,
     note="often not there: of 31 launches that one team counted (2026-02) 5 were good",
 )
 _HOST_TERMS: Final = msgspec.structs.replace(_TERMS, fungible=False)  # avoid a host that failed
@@ -237,7 +237,7 @@ def _offers(stock: _GpuStock, place: dict[str, Any], per_gpu: ResourcesPerGpu, i
         terms = msgspec.structs.replace(terms, note=f"{name.reason}; {terms.note}")
     for count in range(1, stock.count + 1):
         vcpu, ram_gb = _host_resources(stock.capacity, per_gpu, count)
-        if vcpu < 2 or ram_gb < _RAM_STEP_GB or stock.capacity.disk_gb < LEAST_DISK_GB:
+        if vcpu < 2 or ram_gb < _RAM_STEP_GB or stock.capacity.disk_gb < MIN_DISK_GB:
             continue  # another resource is sold out
         offer_key = OfferKey(
             place=place["host_id"], is_host=stock.is_host, gpu=stock.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb
@@ -256,7 +256,7 @@ def _offers(stock: _GpuStock, place: dict[str, Any], per_gpu: ResourcesPerGpu, i
             gpu_memory_gib=memory_gb,
             spot=False,
             quoted_usd_hour=_total_usd_hour(stock.rates, offer_key),
-            quoted_disk_gb=LEAST_DISK_GB,
+            quoted_disk_gb=MIN_DISK_GB,
             disk_usd_gb_month=stock.rates.disk_gb * HOURS_A_MONTH,
             rentable=is_reachable,
             vcpu=float(vcpu),
@@ -279,7 +279,7 @@ def _total_usd_hour(rates: _UnitPrices, offer_key: OfferKey) -> float:
         offer_key.count * rates.gpu
         + offer_key.vcpu * rates.vcpu
         + offer_key.ram_gb * rates.ram_gb
-        + LEAST_DISK_GB * rates.disk_gb
+        + MIN_DISK_GB * rates.disk_gb
     )
     if total is None:
         raise RowSkipped("a price that nobody would ask")

@@ -33,7 +33,7 @@ from gpuwatch.providers.toolkit.error_mapping import (
 from gpuwatch.providers.toolkit.holds import SEARCH, Holds
 from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, RequestHeld, WaitStopped
 from gpuwatch.providers.toolkit.retry import is_retryable, retry
-from gpuwatch.providers.toolkit.validation import decoded
+from gpuwatch.providers.toolkit.validation import decode_json
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import RequestOptions
@@ -159,11 +159,11 @@ class ApiClient(PacedClient):
         Raises:
             ProviderError: no usable answer.
         """
-        return decoded(self.request("GET", path, kind=kind, params=params or {}).body, self.name)
+        return decode_json(self.request("GET", path, kind=kind, params=params or {}).body, self.name)
 
     def query(self, path: str, body: object, *, kind: str = "search") -> Any:
         """Return the decoded JSON of a POST that only reads, such as a GraphQL query. Raises ProviderError."""
-        return decoded(self.request("POST", path, kind=kind, json=body).body, self.name)
+        return decode_json(self.request("POST", path, kind=kind, json=body).body, self.name)
 
     def request(
         self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any

@@ -11,7 +11,7 @@ from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, Refusa
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_complete_list, word
+from gpuwatch.providers.toolkit.validation import at, decode_json, objects, require_complete_list, word
 
 
 class BasicLauncher:
@@ -129,7 +129,7 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
 def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -> Any:
     """Return the JSON of a 2xx answer to an order. Raises OutcomeUnknown: it may have been carried out."""
     try:
-        return decoded(reply.body, name)
+        return decode_json(reply.body, name)
     except PayloadChanged as error:
         raise OutcomeUnknown(str(error), instance_id) from error
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 log = logging.getLogger("gpuwatch.plugins")
 
 
-def isolated(adapter: Adapter) -> Adapter:
+def isolate(adapter: Adapter) -> Adapter:
     """Wrap an adapter; whatever it raises becomes a ProviderError or an OrderError."""
     name = adapter.name
     return Adapter(

@@ -73,11 +73,13 @@ class ParseResult(msgspec.Struct, kw_only=True):
             prefixed = f"{source}: {reason}" if source else reason
             self.skipped[prefixed] = self.skipped.get(prefixed, 0) + rows
 
-    def check_drift(self, row: Mapping[str, object], known: frozenset[str], needed: frozenset[str]) -> None:
+    def check_drift(
+        self, row: Mapping[str, object], known_fields: frozenset[str], required_fields: frozenset[str]
+    ) -> None:
         """Note new fields, and required fields that are gone."""
-        for name in sorted(row.keys() - known)[:5]:
+        for name in sorted(row.keys() - known_fields)[:5]:
             self.drift[f"new field: {name[:60]}"] = None
-        for name in sorted(needed - row.keys()):
+        for name in sorted(required_fields - row.keys()):
             self.drift[f"field gone: {name}"] = None
 
     def no_usable_row(self, message: str) -> NoRowUnderstood:

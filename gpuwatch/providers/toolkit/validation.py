@@ -20,7 +20,7 @@ _MAX_UNIX_S: Final = 32_503_680_000.0  # the year 3000: a larger time is in anot
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def decoded(body: bytes, name: str) -> Any:
+def decode_json(body: bytes, name: str) -> Any:
     """Return the JSON of a 2xx answer. Raises PayloadChanged."""
     try:
         return msgspec.json.decode(body)
@@ -60,7 +60,7 @@ def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
     return clean(value, max_length).strip() or None
 
 
-def moment(value: object) -> datetime | None:
+def parse_utc(value: object) -> datetime | None:
     """Return the time that a text states, in UTC; None for anything else, and without a time zone."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None

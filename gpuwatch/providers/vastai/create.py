@@ -17,7 +17,7 @@ LABEL_LENGTH: Final = 60
 ONSTART_LENGTH: Final = 4_048
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/(?:tcp|udp))?")
 _PORTS_MAX: Final = 64
-LEAST_DISK_GB: Final = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
+MIN_DISK_GB: Final = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
 _LAST_PORT: Final = 65_535
 _SAME_PORTS: Final = range(70_000, 100_000)  # "map me to one number in and out", in the vendor's words
 # Names of the wire format, with its misspellings. source: the vendor's client 1.9
@@ -54,7 +54,7 @@ def create_body(order: Order, now: datetime) -> dict[str, Any]:
         raise bad_order("neither an image nor a template is set")
     body: dict[str, Any] = {
         "client_id": "me",
-        "disk": max(order.disk_gb, LEAST_DISK_GB),
+        "disk": max(order.disk_gb, MIN_DISK_GB),
         "label": order.label,
         "env": dict(order.env) | _ports(order.ports),
         "cancel_unavail": True,  # bids default to false: an outbid instance is then stopped, and its disk billed

@@ -13,7 +13,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.api_launcher import ordering_errors, reading_errors
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
-from gpuwatch.providers.toolkit.validation import at, decoded, number
+from gpuwatch.providers.toolkit.validation import at, decode_json, number
 from gpuwatch.redaction import register_secret
 
 PROVIDER: Final = "verda"
@@ -22,7 +22,7 @@ _RENEW_EARLY_S: Final = 60.0  # renew a token this long before it expires
 _TOKEN_LENGTH: Final = 8_192
 _NO_STOCK: Final = "not enough resources"
 _NO_CREDIT: Final = "insufficient_funds"
-_GONE: Final = ("invalid instance id", "can't discontinue a discontinued instance")
+_NOT_FOUND_MESSAGES: Final = ("invalid instance id", "can't discontinue a discontinued instance")
 
 
 class VerdaClient(ApiClient):
@@ -79,7 +79,7 @@ class VerdaClient(ApiClient):
                 return False
             self.require_key()
             reply = super().request("POST", _TOKEN_PATH, kind="token", json=self._credentials)
-            value = decoded(reply.body, PROVIDER)
+            value = decode_json(reply.body, PROVIDER)
             token, expires_in_s = at(value, "access_token"), number(at(value, "expires_in"), 1.0, 1e7)
             if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_printable(token):
                 raise PayloadChanged(f"{PROVIDER}: the login answer has no token")
@@ -100,7 +100,7 @@ def _map_order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime
 
 
 def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
-    return reply.status in (400, 404, 410) and isinstance(body.value, dict) and body.has(*_GONE)
+    return reply.status in (400, 404, 410) and isinstance(body.value, dict) and body.has(*_NOT_FOUND_MESSAGES)
 
 
 list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _map_order_error)

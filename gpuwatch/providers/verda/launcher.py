@@ -27,9 +27,9 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
-from gpuwatch.providers.toolkit.validation import at, moment, number, objects, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, usd_hour, whole, word
 from gpuwatch.providers.verda.client import PROVIDER, VerdaClient
-from gpuwatch.providers.verda.offers import LEAST_DISK_GB, hardware_of
+from gpuwatch.providers.verda.offers import MIN_DISK_GB, hardware_of
 
 _NAME_LENGTH: Final = 60  # source: dstack's backend, for hostname and description
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,16})(/spot)?")
@@ -183,7 +183,7 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     extra_reasons = {"a spot offer requires a bid, and other offers accept none": spot is not (match[3] is not None)}
     refuse_beyond_machine(order, PROVIDER, "Verda", extra_reasons, label_length=_NAME_LENGTH, takes_bids=True)
     hostname = _HOSTNAME.sub("-", order.label.lower()).strip("-")
-    disk_gb = math.ceil(max(order.disk_gb, LEAST_DISK_GB))
+    disk_gb = math.ceil(max(order.disk_gb, MIN_DISK_GB))
     return {
         "instance_type": match[1],
         "image": image or (_LEGACY_IMAGE if _LEGACY_TYPES.match(match[1]) else _IMAGE),
@@ -238,7 +238,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         ssh_host=ip,
         ssh_port=22 if ip else None,
         ssh_user="root",
-        started_at=moment(row.get("created_at")),
+        started_at=parse_utc(row.get("created_at")),
     )
 
 

@@ -18,14 +18,14 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.providers.verda.client import PROVIDER
 
-LEAST_DISK_GB: Final = 50.0  # the minimum of dstack's backend. assumed: the vendor states none
+MIN_DISK_GB: Final = 50.0  # the minimum of dstack's backend. assumed: the vendor states none
 _DISK_TYPE: Final = "NVMe"  # of a system disk
 _DISK_PRICE_TTL_S: Final = 3600.0
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PLACE: Final = re.compile(r"[A-Z0-9-]{1,16}")
 _COUNT_FIRST: Final = re.compile(r"^\d{1,3}\s?x\s+")
 _COUNTRIES: Final = {"FIN": "FI", "ICE": "IS"}  # source: the places that the vendor's client names
-_KNOWN: Final = frozenset(
+_KNOWN_FIELDS: Final = frozenset(
     {
         "id", "instance_type", "price_per_hour", "spot_price", "spot_price_per_hour", "description", "cpu", "gpu",
         "memory", "gpu_memory", "storage", "best_for", "model", "name", "p2p", "currency", "manufacturer",
@@ -33,7 +33,7 @@ _KNOWN: Final = frozenset(
         "dynamic_price", "max_dynamic_price",
     }
 )  # fmt: skip
-_NEEDED: Final = frozenset({"instance_type", "price_per_hour", "gpu", "gpu_memory"})
+_REQUIRED_FIELDS: Final = frozenset({"instance_type", "price_per_hour", "gpu", "gpu_memory"})
 
 
 class VerdaInstanceType(MachineType, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def parse_types(
 
     def read(row: object, result: ParseResult) -> None:
         if isinstance(row, dict):
-            result.check_drift(row, _KNOWN, _NEEDED)
+            result.check_drift(row, _KNOWN_FIELDS, _REQUIRED_FIELDS)
         if (kind := parse_type(row)) is not None:
             result.offers += _offers(kind, stock, disk_usd, observed_at)
 
@@ -169,7 +169,7 @@ def _offers(
         interconnect="NVLink" if "SXM" in kind.gpu_wire.upper() and kind.gpu_count > 1 else None,
         multi_node=False,
         tax_included=False,
-        least_disk_gb=LEAST_DISK_GB,
+        least_disk_gb=MIN_DISK_GB,
         note=kind.gpu.reason,
     )
     for spot, price in kind.usd_hours.items():
@@ -180,8 +180,8 @@ def _offers(
                     provider=PROVIDER,
                     offer_id=f"{type_and_place}/spot" if spot else type_and_place,
                     machine_id=type_and_place,
-                    usd_hour=price + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH,
-                    quoted_disk_gb=LEAST_DISK_GB,
+                    usd_hour=price + disk_usd * MIN_DISK_GB / HOURS_A_MONTH,
+                    quoted_disk_gb=MIN_DISK_GB,
                     disk_usd_gb_month=disk_usd,
                     terms=terms,
                     observed_at=observed_at,

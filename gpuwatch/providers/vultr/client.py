@@ -18,7 +18,7 @@ from gpuwatch.providers.toolkit.validation import at, whole
 PROVIDER: Final = "vultr"
 _PAGE_ROWS: Final = "500"
 _PAGES_MAX: Final = 50
-_GONE: Final = "invalid instance id"  # source: the vendor's Terraform provider
+_NOT_FOUND_MESSAGE: Final = "invalid instance id"  # source: the vendor's Terraform provider
 _NO_STOCK: Final = "plan is not available in the selected region"
 _NOT_ENABLED: Final = "support request for access to this product"
 
@@ -66,7 +66,7 @@ def _map_order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime
 
 
 def _is_not_found(body: ErrorBody, reply: HttpReply) -> bool:
-    return reply.status in (400, 404) and isinstance(body.value, dict) and body.has(_GONE)
+    return reply.status in (400, 404) and isinstance(body.value, dict) and body.has(_NOT_FOUND_MESSAGE)
 
 
 list_error, order_error = reading_errors(_is_not_found), ordering_errors(_is_not_found, _map_order_error)

@@ -24,7 +24,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
-from gpuwatch.providers.toolkit.validation import at, moment, number, objects, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, word
 from gpuwatch.providers.vultr.client import PROVIDER, VultrClient, all_rows
 from gpuwatch.providers.vultr.offers import VultrPlan
 
@@ -158,7 +158,7 @@ def _instance(row: Mapping[str, Any], plan_of: PlanLookup) -> Instance:
         ssh_host=host,
         ssh_port=22 if host else None,
         ssh_user="root",
-        started_at=moment(row.get("date_created")),
+        started_at=parse_utc(row.get("date_created")),
         **fields_of_instance(plan) | {"disk_gb": number(row.get("disk"), 0, 1e7)},
     )
 

@@ -174,7 +174,7 @@ def _prices_by_place(value: object) -> dict[str, float]:
     return found
 
 
-def _read(row: object, _seen: ParseResult, plans: list[VultrPlan]) -> None:
+def _read(row: object, _result: ParseResult, plans: list[VultrPlan]) -> None:
     if not isinstance(row, dict):
         raise RowSkipped("no plan")
     if (plan := parse_plan(row)) is not None:

@@ -12,7 +12,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.aws.public_market import parse_on_demand_page, parse_spot_page
-from gpuwatch.testing.hostile import corrupted
+from gpuwatch.testing.hostile import corrupt_body
 from gpuwatch.testing.invariants import answer_problems
 from gpuwatch.testing.relay import relaying
 from tests.clocks import Clock
@@ -116,7 +116,7 @@ def test_windows_and_what_is_not_sold_are_no_prices() -> None:
 def test_hostile_pages_are_skipped_or_refused(place: PricePages, rate: float) -> None:
     with relaying(place.url) as relay:
         for seed in range(6):
-            relay.corrupt = lambda body, seed=seed: corrupted(body, seed, rate)
+            relay.corrupt = lambda body, seed=seed: corrupt_body(body, seed, rate)
             with asking(relay.url, None, source="public") as adapter:
                 for spot in (False, True):
                     try:

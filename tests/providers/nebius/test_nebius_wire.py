@@ -135,7 +135,7 @@ def test_spoiled_bytes_are_refused_or_sound(relay: GrpcRelay) -> None:
 
 def test_a_field_that_the_sdk_does_not_know_is_skipped_and_loads_no_other_part_of_it(relay: GrpcRelay) -> None:
     unknown = b"\xf8\x7f\x01"  # field 2047, a number: 1
-    relay.spoil = lambda body: body + unknown
+    relay.corrupt = lambda body: body + unknown
     with BENCH.pointed_at(relay.url) as adapter:
         assert adapter.market.search(Query()).offers
     assert [name for name in sys.modules if name.startswith("nebius.api.nebius.mk8s")] == []

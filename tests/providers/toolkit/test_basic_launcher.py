@@ -18,7 +18,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     instance_rows,
     refuse,
 )
-from gpuwatch.providers.toolkit.validation import moment, time_from_unix
+from gpuwatch.providers.toolkit.validation import parse_utc, time_from_unix
 
 
 class Acme(BasicLauncher):
@@ -87,7 +87,7 @@ def test_an_instance_without_id_or_status_makes_the_list_unreadable(row: dict[st
     ],
 )
 def test_a_moment_needs_its_zone(text: object, expected: datetime | None) -> None:
-    assert moment(text) == expected
+    assert parse_utc(text) == expected
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 1.7e12])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.toolkit.validation import at, decoded, number, objects, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, decode_json, number, objects, usd_hour, whole, word
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -22,7 +22,7 @@ NOTHING = [None, True, False, "", " ", "x", "NaN", "nan", "inf", "-Infinity", "1
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{", b'{"a": NaN}', b'"\xff"', b'"\\ud800"', b"[" * 200_000])
 def test_what_is_not_json_is_a_changed_payload_that_names_its_provider(body: bytes) -> None:
     with pytest.raises(PayloadChanged, match=r"^acme: the answer is not JSON$"):
-        decoded(body, "acme")
+        decode_json(body, "acme")
 
 
 @pytest.mark.parametrize("value", [*NOTHING, float("nan"), float("inf"), 10**400])

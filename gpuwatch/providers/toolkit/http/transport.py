@@ -37,7 +37,7 @@ class PooledTransport:
         self._verify = verify
         self._lock = threading.Lock()
         self._pools: dict[tuple[bool, str | None], httpcore.ConnectionPool] = {}
-        self._proxies = _proxies()
+        self._proxies = _environment_proxies()
 
     def send(self, request: httpcore.Request, address: Address) -> httpcore.Response:
         """Send a request once, on an open connection if there is one."""
@@ -75,7 +75,7 @@ class PooledTransport:
     def _proxy_for(self, address: Address) -> str | None:
         if not self._proxies or address.is_loopback:
             return None
-        from urllib.request import proxy_bypass  # noqa: PLC0415 see `_proxies`
+        from urllib.request import proxy_bypass  # noqa: PLC0415 see `_environment_proxies`
 
         if proxy_bypass(address.host):
             return None
@@ -100,7 +100,7 @@ def _certifi_if_needed() -> str | None:
     return certifi.where()
 
 
-def _proxies() -> dict[str, str]:
+def _environment_proxies() -> dict[str, str]:
     """Return proxies by scheme, as urllib finds them. Skips its import (6 ms) if nothing can configure a proxy."""
     if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
