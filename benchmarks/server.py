@@ -4,9 +4,9 @@
 
 Below `/<N>`: `GET …/api/v0/bundles/` returns all N offers (2.7 KB each, 100 fields), `PUT …/api/v0/asks/<id>/` rents
 and records when the request arrived, `GET …/api/v1/instances/` lists nothing, `GET …/api/v0/users/current/` returns
-the account. `POST /control/…`: `evolve/<N>` is one poll interval (2 % repriced, 1 % replaced), `publish/<N>/<k>` adds
-a bargain, `withdraw/<N>` removes it, `launches` returns [[id, ns], …]. Times are CLOCK_MONOTONIC, comparable between
-the processes of a machine.
+the account. `POST /control/…`: `evolve/<N>` is one poll interval (2 % repriced, 1 % replaced, each `duration` a minute
+less), `publish/<N>/<k>` adds a bargain, `withdraw/<N>` removes it, `launches` returns [[id, ns], …]. Times are
+CLOCK_MONOTONIC, comparable between the processes of a machine.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ _VIEW = PriceView(False, 8.0)
 _PRICES = ("dph_base", "dph_total", "dph_total_adj", "discounted_dph_total", "min_bid")
 
 
+_INTERVAL_S = 60.0  # between polls
+_Text = tuple[bytes, float, bytes]  # a row before its duration, its end date, and the row after its duration
+
+
 class Rows:
     """N offers, each encoded once; a poll interval encodes only the changed ones again."""
 
@@ -46,9 +50,10 @@ class Rows:
         market = EmulatedMarket(seed, lambda: NOW_S, size + spare, odd_rows=False)
         rows = [listing.row(_VIEW, NOW_S) for listing in market.listings.values()]
         self._rows, self._spare = rows[:size], rows[size:]
-        self._texts = [msgspec.json.encode(row) for row in self._rows]
+        self._texts = [_text_of(row) for row in self._rows]
         self._next_id = max(row["id"] for row in rows)
-        self.bargain = b""
+        self._now_s = NOW_S
+        self.bargain: _Text | None = None
         self.body = self._body()
 
     def evolve(self, repriced: float = 0.02, replaced: float = 0.01) -> None:
@@ -67,7 +72,8 @@ class Rows:
                 "machine_id": self._next_id,
             }
         for at in moved:
-            self._texts[at] = msgspec.json.encode(self._rows[at])
+            self._texts[at] = _text_of(self._rows[at])
+        self._now_s += _INTERVAL_S
         self.body = self._body()
 
     def publish(self, number: int) -> int:
@@ -77,12 +83,12 @@ class Rows:
         row = model | {"id": offer_id, "ask_contract_id": offer_id, "machine_id": offer_id, "rentable": True}
         row |= dict.fromkeys(_PRICES, USD_HOUR) | {"reliability2": 0.999, "verification": "verified"}
         row |= {"storage_cost": 0.0, "storage_total_cost": 0.0}
-        self.bargain = msgspec.json.encode(row)
+        self.bargain = _text_of(row)
         self.body = self._body()
         return offer_id
 
     def withdraw(self) -> None:
-        self.bargain = b""
+        self.bargain = None
         self.body = self._body()
 
     def _body(self) -> bytes:
@@ -90,7 +96,15 @@ class Rows:
         if self.bargain:
             middle = len(texts) // 2
             texts = [*texts[:middle], self.bargain, *texts[middle + 1 :]]
-        return b'{"offers":[%b]}' % b",".join(texts)
+        rows = (b"%b%.6f%b" % (before, end_s - self._now_s, after) for before, end_s, after in texts)
+        return b'{"offers":[%b]}' % b",".join(rows)
+
+
+def _text_of(row: dict[str, Any]) -> _Text:
+    """Encode a row; vast.ai sends `duration`, the seconds until `end_date`, just before it."""
+    lasting = {name: value for name, value in row.items() if name != "duration"}
+    before, end_date, after = msgspec.json.encode(lasting).partition(b'"end_date":')
+    return before + b'"duration":', row["end_date"], b"," + end_date + after
 
 
 class Marketplace:

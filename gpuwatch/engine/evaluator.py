@@ -395,5 +395,6 @@ _ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (
 
 def _is_under(watch: Watch, match: Match) -> bool:
     """Whether the price is within the limit, which may have fallen since another provider was polled."""
-    most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
-    return watch.auto is None or match.price.price_microusd_hour <= most
+    if watch.auto is None:
+        return True
+    return match.price.price_microusd_hour <= threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 
 from gpuwatch.domain.market.expected_rows import ExpectedRows, OnSale, SaleKey, fits, listed_usd_hour
-from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.query import Query
 from gpuwatch.ports import Answer, Completeness
 
@@ -49,9 +49,9 @@ class PricesOnSale:
                 return
         elif answer.completeness is not Completeness.COMPLETE:
             return
-        shown: dict[str, dict[_Key, Offer]] = {gpu: {} for gpu in query.gpus}
+        shown: defaultdict[str, dict[_Key, OnSale]] = defaultdict(dict, {gpu: {} for gpu in query.gpus})
         for offer in answer.offers:
-            shown.setdefault(offer.gpu, {})[offer.machine_id, offer.gpu_count] = offer
+            shown[offer.gpu][offer.machine_id, offer.gpu_count] = offer
         is_everything = ceiling is None and query.count_max is None and query.verified is None
         with self._lock:
             for gpu, offers in shown.items():
@@ -71,19 +71,17 @@ class PricesOnSale:
             on_sale = {key: prices.values() for key, prices in self._known.items()}
         return ExpectedRows(on_sale, self._default_disk_gb)
 
-    def _replace(self, key: SaleKey, query: Query, ceiling: float | None, shown: Mapping[_Key, Offer]) -> None:
+    def _replace(self, key: SaleKey, query: Query, ceiling: float | None, shown: dict[_Key, OnSale]) -> None:
+        """Replace what is known of a GPU by what a query shows, and what it cannot show."""
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
         before = self._known.get(key, {})
-        kept: dict[_Key, OnSale] = {
-            name: one
-            for name, one in before.items()
-            if name not in shown
-            and (not fits(one, query) or (ceiling is not None and listed_usd_hour(one, disk_gb) > ceiling + _HAIR))
-        }
-        kept.update(shown)
-        if key not in self._known or len(kept) != len(before) or self._has_news(before, shown):
+        for name in [name for name in before if name not in shown]:
+            one = before[name]
+            if not fits(one, query) or (ceiling is not None and listed_usd_hour(one, disk_gb) > ceiling + _HAIR):
+                shown[name] = one
+        if key not in self._known or len(shown) != len(before) or self._has_news(before, shown):
             self.changes += 1
-        self._known[key] = kept
+        self._known[key] = shown
 
     def _has_news(self, before: Mapping[_Key, OnSale], shown: Mapping[_Key, OnSale]) -> bool:
         """Whether any of these offers is new, or changed in a way that affects searches."""

@@ -85,11 +85,12 @@ def _changed_offers(
     """Return the offers that differ from before. This loop runs for every offer of every answer."""
     odd: list[Offer] = []
     facts: list[tuple[OpenPrice, Offer]] = []
+    models = provider_prices.models
     gpu, model = "", dict[Key, OpenPrice]()
     for offer in answer.offers:
         if offer.gpu != gpu:
             gpu = offer.gpu
-            model = provider_prices.models.get(gpu, {})
+            model = models[gpu] if gpu in models else {}  # noqa: SIM401 saves a call for almost every offer
         opened = model.get((offer.machine_id, offer.gpu_count))
         if (
             opened is None

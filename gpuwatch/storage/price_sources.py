@@ -67,7 +67,8 @@ def split_by_source(answer: Answer, has_open_prices: Callable[[str], bool]) -> l
     Args:
         has_open_prices: whether prices under this name are on offer, which may have ended.
     """
-    others = [offer for offer in answer.offers if offer.kind is not OfferKind.LIVE]  # rare
+    live = OfferKind.LIVE
+    others = [offer for offer in answer.offers if offer.kind is not live]  # rare
     parts = [answer]
     if others:
         parts = [replace(answer, offers=[offer for offer in answer.offers if offer.kind is OfferKind.LIVE])]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -140,3 +142,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Provider × machine × GPU model × GPU count × rental type."""
         machine = self.machine_id if self.machine_id is not None else f"offer:{self.offer_id}"
         return Identity(self.provider, machine, self.gpu, self.gpu_count, self.spot)
+
+
+copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]  # copy.copy() in half its time

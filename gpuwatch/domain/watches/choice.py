@@ -55,7 +55,10 @@ def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
     """Return the matches, best first. If the cost of the whole job is compared, it alone decides."""
     if watch.max_job_cost_usd is not None:
         return sorted(found, key=rank)
-    ranked = sorted(found, key=lambda match: (preferred(watch, match), *rank(match)))
+    if watch.prefer is Prefer.CHEAPEST_GPU:  # by which matches are ranked anyway
+        ranked = sorted(found, key=rank)
+    else:
+        ranked = sorted(found, key=lambda match: (preferred(watch, match), *rank(match)))
     if len(ranked) < 2 or (watch.tie is None and watch.action is Action.ALERT):
         return ranked
     most = preferred(watch, ranked[0]) * (1 + tie_of(watch)) + 1e-6  # floating-point error

@@ -8,7 +8,6 @@ until one of its fields changes. Time affects only whether a host stays long eno
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from datetime import datetime
 from math import inf
 from operator import itemgetter
@@ -16,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer, copy_of
 from gpuwatch.domain.market.pricing import Commission, OfferPrice, disk_usd_hour, listed_ceiling_usd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
@@ -65,7 +64,7 @@ class WatchIndex:
             if seen is not None:  # our copy takes the time of the poll, which does not count as a difference
                 set_field(seen[0], "observed_at", offer.observed_at)
             if seen is None or seen[0] != offer:
-                seen = copy(offer), self._matches_of(offer, now)
+                seen = copy_of(offer), self._matches_of(offer, now)
             after[offer_id] = seen
             for number, price, job, order in seen[1]:
                 found[number].append((order, Match(offer, price, job)))

@@ -179,9 +179,10 @@ def cheapest_first(offers: Iterable[Offer]) -> list[Offer]:
     """Sort by price, then by id; keep only the cheapest of each identity."""
     by_id = sorted(offers, key=attrgetter("offer_id"))
     ordered = sorted(by_id, key=attrgetter("quoted_usd_hour"))  # two sorts are faster than one by both keys
-    if len(set(map(attrgetter("machine_id", "gpu", "gpu_count"), ordered))) == len(ordered):
+    keys = list(map(attrgetter("machine_id", "gpu", "gpu_count"), ordered))
+    if len(set(keys)) == len(keys):
         return ordered
-    first: dict[tuple[str, str, int], Offer] = {}
-    for offer in ordered:
-        first.setdefault((offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count), offer)
+    first: dict[object, Offer] = {}
+    for key, offer in zip(keys, ordered, strict=True):
+        first.setdefault(key if key[0] else (f"offer:{offer.offer_id}", *key[1:]), offer)
     return list(first.values())

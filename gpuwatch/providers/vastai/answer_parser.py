@@ -18,7 +18,8 @@ from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.drift import drift, unusable_fields
-from gpuwatch.providers.vastai.rows import RowReader, VastRow, row_of
+from gpuwatch.providers.vastai.row_cache import RowCache
+from gpuwatch.providers.vastai.rows import ParsedRows, RowReader, VastRow, row_of
 from gpuwatch.redaction import redact
 
 _HEAD_MAX: Final = 64 * 1024
@@ -51,28 +52,35 @@ class ParsedAnswer(msgspec.Struct):
 
 
 def parse_offers(
-    body: bytes | Iterable[bytes], reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None = None
+    body: bytes | Iterable[bytes],
+    reader: RowReader,
+    on_offers: Callable[[Sequence[Offer]], None] | None = None,
+    row_cache: RowCache | None = None,
 ) -> ParsedAnswer:
     """Parse one search answer.
 
     Args:
         body: the whole body, or its pieces as they arrive.
         on_offers: receives offers as soon as they are parsed, before the answer is complete.
+        row_cache: rows of earlier answers to the same kind of query, updated; None: decode every row.
 
     Raises:
         PayloadChanged: it is not a list of offers, or none of its rows is usable.
         ProviderDown: it is cut off.
     """
-    parser = _Parser(reader, on_offers)
+    parser = _Parser(reader, on_offers, row_cache)
     for chunk in [body] if isinstance(body, bytes) else body:
         parser.feed(chunk)
     return parser.finish()
 
 
 class _Parser:
-    def __init__(self, reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None) -> None:
+    def __init__(
+        self, reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None, row_cache: RowCache | None
+    ) -> None:
         self._reader = reader
         self._on_offers = on_offers
+        self._row_cache = row_cache
         self._buffer = bytearray()
         self._head: bytes | None = None
         self._scanner: _Scanner | None = None
@@ -144,9 +152,21 @@ class _Parser:
         original, self._buffer[end] = self._buffer[end], _CLOSING
         try:
             with memoryview(self._buffer) as buffer_view, buffer_view[: end + 1] as block:
-                return self._parse_rows(block)
+                return self._parse_text(block) or self._parse_rows(block)
         finally:
             self._buffer[end] = original
+
+    def _parse_text(self, block: memoryview) -> bool:
+        """Parse rows most of which are cached; False: it does not succeed, or there is no cache."""
+        if self._row_cache is None:
+            return False
+        try:
+            parsed = self._reader.parse_text(bytes(block), self._row_cache)
+        except UNREADABLE:
+            return False
+        self._add(parsed, block)
+        self._require_usable_rows(at_least=_MAX_UNUSABLE_ROWS)
+        return True
 
     def _parse_rows(self, block: memoryview) -> bool:
         try:
@@ -155,9 +175,7 @@ class _Parser:
             return self._parse_raw_rows(bytes(block))
         except UNREADABLE:
             return False
-        if self._sampled_rows < _SAMPLE_ROWS and rows:
-            self._sample_ends(bytes(block))
-        self._add_rows(rows)
+        self._add(self._reader.parse(rows), block)
         return True
 
     def _parse_raw_rows(self, array: bytes) -> bool:
@@ -181,15 +199,18 @@ class _Parser:
                     self._require_usable_rows(at_least=_MAX_UNUSABLE_ROWS)
             if self._scanner is not None and self._sampled_rows < _SAMPLE_ROWS:
                 self._sample(b"[%b]" % bytes(raw))
-        self._add_rows(rows)
+        self._add(self._reader.parse(rows))
 
-    def _add_rows(self, rows: Sequence[VastRow]) -> None:
-        offers, other_gpu_rows = self._reader.offers(rows, self._skip)
-        self._parsed.rows += len(rows)
-        self._parsed.other_gpu_rows += other_gpu_rows
-        self._parsed.offers += offers
-        if self._on_offers is not None and offers:
-            self._on_offers(offers)
+    def _add(self, parsed: ParsedRows, block: memoryview | None = None) -> None:
+        if block is not None and self._sampled_rows < _SAMPLE_ROWS:
+            self._sample_ends(bytes(block))
+        self._parsed.rows += len(parsed.offers) + len(parsed.skipped) + parsed.other_gpu_rows
+        self._parsed.other_gpu_rows += parsed.other_gpu_rows
+        self._parsed.offers += parsed.offers
+        for skipped in parsed.skipped:
+            self._skip(skipped)
+        if self._on_offers is not None and parsed.offers:
+            self._on_offers(parsed.offers)
 
     def _require_usable_rows(self, at_least: int) -> None:
         """Reject an answer with this many rows if none of them is usable."""

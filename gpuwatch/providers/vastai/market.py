@@ -14,7 +14,8 @@ from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.client import SEARCH_PATH, VastClient
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, row_limit, search_params, wire_names
-from gpuwatch.providers.vastai.rows import PROVIDER, RowCache, RowReader
+from gpuwatch.providers.vastai.row_cache import RowCache, evict_oldest
+from gpuwatch.providers.vastai.rows import PROVIDER, RowReader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 per page: six times the market of 2026
 _PRICE_STEP: Final = 1e-9  # to get past a price that fills a whole page by itself
@@ -43,9 +44,12 @@ class VastMarket:
         """
         tools = self._client.tools
         started_s, observed_at = tools.monotonic(), tools.now()
+        disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
+        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus)
+        row_cache = self._row_cache(query.spot, disk_gb) if query.limit is None else None
         paged = _PagedSearch(query)
         while not paged.is_done:
-            fetch_page = partial(self._page, query, paged.from_usd_hour, observed_at, on_offers)
+            fetch_page = partial(self._page, query, paged.from_usd_hour, reader, row_cache, on_offers)
             try:
                 page = self._client.read("search", fetch_page, urgent=query.limit is not None)
             except ProviderError as error:
@@ -54,26 +58,36 @@ class VastMarket:
                 paged.abort(f"page {paged.searches + 1}: {error}")
                 break
             paged.add_page(page)
+        if row_cache is not None:
+            evict_oldest(row_cache)
         return paged.answer(observed_at, tools.monotonic() - started_s)
+
+    def _row_cache(self, spot: bool, disk_gb: float) -> RowCache | None:
+        """Return the rows of earlier searches; None in the first one: without them, decoding is faster.
+
+        Most commands make only one. A hunt needs none: it reads the few rows at or under a limit.
+        """
+        cached = self._row_caches.get((spot, disk_gb))
+        if cached is None:
+            if len(self._row_caches) >= _MAX_CACHED_QUERIES:
+                self._row_caches.clear()
+            self._row_caches[spot, disk_gb] = {}
+        return cached
 
     def _page(
         self,
         query: Query,
         from_usd_hour: float | None,
-        observed_at: datetime,
+        reader: RowReader,
+        row_cache: RowCache | None,
         on_offers: OnOffers | None,
         deadline_s: float,
     ) -> ParsedAnswer:
-        disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
-        if (query.spot, disk_gb) not in self._row_caches and len(self._row_caches) >= _MAX_CACHED_QUERIES:
-            self._row_caches.clear()
-        row_cache = self._row_caches.setdefault((query.spot, disk_gb), {})
-        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, row_cache)
         on_parsed = None if on_offers is None else _filtered(query, on_offers)
         with self._client.stream(
             "GET", SEARCH_PATH, params=search_params(query, from_usd_hour), deadline_s=deadline_s
         ) as reply:
-            return parse_offers(reply.chunks, reader, on_parsed)
+            return parse_offers(reply.chunks, reader, on_parsed, row_cache)
 
 
 class _PagedSearch:

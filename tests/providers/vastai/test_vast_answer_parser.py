@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,16 +15,30 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.rows import CachedRow, RowCache, RowReader, _gpu_filter_of
-from tests.builders import changed
+from gpuwatch.providers.vastai.row_cache import RowCache
+from gpuwatch.providers.vastai.rows import RowReader, _gpu_filter_of
 from tests.drawn import examples
 
 
 def _parse(body: bytes, chunk: int | None = None, spot: bool = False, disk_gb: float = 8.0) -> ParsedAnswer:
-    reader = RowReader(spot, disk_gb, NOW)
-    if chunk is None:
-        return parse_offers(body, reader)
-    return parse_offers((body[at : at + chunk] for at in range(0, len(body), chunk)), reader)
+    """Parse a body without a cache of rows, while the cache is filled, and from it. It always means the same."""
+    cache: RowCache = {}
+    uncached, *others = (_outcome(body, chunk, RowReader(spot, disk_gb, NOW), rows) for rows in (None, cache, cache))
+    for other in others:
+        assert repr(other) == repr(uncached)
+    if isinstance(uncached, ProviderError):
+        raise uncached
+    return uncached
+
+
+def _outcome(
+    body: bytes, chunk: int | None, reader: RowReader, row_cache: RowCache | None
+) -> ParsedAnswer | ProviderError:
+    chunks = [body] if chunk is None else [body[at : at + chunk] for at in range(0, len(body), chunk)]
+    try:
+        return parse_offers(chunks, reader, row_cache=row_cache)
+    except ProviderError as error:
+        return error
 
 
 def _body(*rows: Any) -> bytes:
@@ -169,28 +182,6 @@ def test_the_quoted_disk_is_computed_back_from_its_price(
 def test_a_bid_costs_no_less_than_the_least_bid_and_the_disk() -> None:
     row = a_row(dph_total=0.2, min_bid=0.45, storage_cost=0.9, storage_total_cost=0.01)
     assert _parse(_body(row), spot=True).offers[0].quoted_usd_hour == pytest.approx(0.46)
-
-
-@pytest.mark.parametrize("field", ["dph_total", "min_bid", "storage_cost", "storage_total_cost"])
-def test_a_row_with_another_price_of_the_same_hash_is_built_anew(field: str) -> None:
-    row = a_row(dph_total=0.5, min_bid=0.45, storage_cost=0.9, storage_total_cost=0.01)
-    known: RowCache = {}
-    for price in (row[field] * 2.0**-61, row[field], row[field] * 2.0**61):
-        assert hash(price) == hash(row[field])
-        body = _body(row | {field: price}, GOOD)
-        found = parse_offers(body, RowReader(True, 8.0, NOW, known=known))
-        assert found == _parse(body, spot=True)
-
-
-def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
-    """Forgetting everything would build a whole market again."""
-    offer = _parse(_body(GOOD)).offers[0]
-    known: RowCache = {
-        number: CachedRow(0, (1, 0.5, None, None, None), changed(offer, observed_at=NOW - timedelta(seconds=number)))
-        for number in range(1, 11_001)
-    }
-    parse_offers(_body(a_row(id=77_777)), RowReader(False, 8.0, NOW, known=known))
-    assert list(known) == [*range(1, 10_001), 77_777]
 
 
 def test_made_up_spellings_do_not_fill_the_memory() -> None:

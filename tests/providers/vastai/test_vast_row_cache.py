@@ -1,0 +1,98 @@
+"""A row of an earlier answer is taken from the cache only if nothing of it but `duration` has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from vast_double import NOW, a_row
+
+from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
+from gpuwatch.providers.vastai.row_cache import RowCache, evict_oldest, split_rows
+from gpuwatch.providers.vastai.rows import RowReader
+from tests.builders import changed
+
+ROW = a_row(id=1, duration=3600.5, end_date=1.8e9, min_bid=0.45, storage_cost=0.9, storage_total_cost=0.01)
+LAST = {name: value for name, value in ROW.items() if name != "duration"} | {"duration": 3600.5}
+NEW = {"gpu_name": "H100 SXM", "verification": "deverified", "geolocation": "Utah, US", "rentable": False}
+FLOATS = {name for name, value in ROW.items() if isinstance(value, float)}
+OTHER = a_row(id=2, duration=7200.5)
+
+
+def _parse(
+    rows: Sequence[dict[str, Any]], cache: RowCache | None = None, gpus: Sequence[str] = (), later_s: int = 0
+) -> ParsedAnswer:
+    body = json.dumps({"offers": rows}, separators=(",", ":")).encode()
+    return parse_offers(body, RowReader(True, 8.0, NOW + timedelta(seconds=later_s), gpus), row_cache=cache)
+
+
+@pytest.mark.parametrize("row", [ROW, LAST])
+def test_a_row_with_another_duration_alone_is_not_read_again(row: dict[str, Any]) -> None:
+    """Its values are the very objects of the earlier offer."""
+    cache: RowCache = {}
+    [first, _] = _parse([row, OTHER], cache).offers
+    [second, _] = _parse([row | {"duration": 3540.25}, OTHER], cache, later_s=60).offers
+    assert second.quoted_usd_hour is first.quoted_usd_hour
+    assert second == changed(first, observed_at=NOW + timedelta(seconds=60))
+    assert first.observed_at == NOW
+
+
+@pytest.mark.parametrize("row", [ROW, LAST])
+@pytest.mark.parametrize("field", sorted(ROW.keys() - {"duration"}))
+def test_a_change_of_any_other_field_is_seen(row: dict[str, Any], field: str) -> None:
+    cache: RowCache = {}
+    _parse([row, OTHER], cache)
+    rows = [row | {field: NEW[field] if field in NEW else row[field] / 2 if field in FLOATS else 5}, OTHER]
+    found = _parse(rows, cache)
+    assert found == _parse(rows)
+    assert found != _parse([row, OTHER])
+
+
+@pytest.mark.parametrize("field", ["dph_total", "min_bid", "storage_cost", "storage_total_cost"])
+def test_a_row_with_another_price_of_the_same_hash_is_read_again(field: str) -> None:
+    cache: RowCache = {}
+    for price in (ROW[field] * 2.0**-61, ROW[field], ROW[field] * 2.0**61):
+        assert hash(price) == hash(ROW[field])
+        rows = [ROW | {field: price}, OTHER]
+        assert _parse(rows, cache) == _parse(rows)
+
+
+def test_a_row_that_is_no_offer_is_counted_each_time() -> None:
+    cache: RowCache = {}
+    rows = [ROW, a_row(id=3, dph_total=0), OTHER]
+    for _ in range(3):
+        assert _parse(rows, cache) == _parse(rows)
+
+
+def test_cached_rows_of_other_gpus_are_counted_alone() -> None:
+    """Queries share the cache; a server may ignore their filters."""
+    cache: RowCache = {}
+    rows = [ROW, a_row(id=2, gpu_name="H100 SXM"), a_row(id=3, gpu_name="H100 SXM", dph_total=0)]
+    for gpus in ((), ("H100 SXM",), ("RTX 4090",), ("H100 SXM",)):
+        assert _parse(rows, cache, gpus) == _parse(rows, gpus=gpus)
+    assert _parse(rows, cache, ("RTX 4090",)).other_gpu_rows == 2
+
+
+def test_rows_are_split_where_a_brace_follows_a_brace_and_a_comma() -> None:
+    rows = b'[{"a":{"b":1},"c":2},{"d":3}]'
+    assert [rows[start:end] for _, start, end in split_rows(rows)] == [b'{"a":{"b":1},"c":2}', b'{"d":3}']
+    assert [rows[start:end] for _, start, end in split_rows(b"[]")] == [b""]
+
+
+def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
+    """Forgetting everything would build a whole market again."""
+    cache: RowCache = {}
+    [offer, _] = _parse([ROW, OTHER], cache).offers
+    seen_again, seen_once = cache
+    _parse([ROW], cache)
+    assert list(cache) == [seen_once, seen_again]
+    cache |= dict.fromkeys(range(1, 10_999), offer)
+    evict_oldest(cache)
+    assert len(cache) == 11_000
+    cache |= {10_999: offer}
+    evict_oldest(cache)
+    assert len(cache) == 10_000
+    assert not {seen_once, seen_again, *range(1, 1_000)} & cache.keys()
