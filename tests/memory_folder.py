@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
-ROOM_BYTES = 6 << 30  # a run leaves 1.3 GB of files
+ROOM_BYTES = 6 << 30  # a run leaves 1.3 GB of files, until its end
+_NAME = "gpuwatch-tests-"
 
 
 def use_memory() -> None:
-    """Make the shared memory the folder of temporary files, also of child processes, unless $TMPDIR names another."""
-    if not os.environ.get("TMPDIR") and is_usable(SHARED_MEMORY):
-        os.environ["TMPDIR"] = str(SHARED_MEMORY)
-        tempfile.tempdir = None  # it is looked up once
+    """Keep temporary files in a folder in shared memory until the end of this process, unless $TMPDIR names a folder.
+
+    Child processes use the same folder.
+    """
+    if os.environ.get("TMPDIR") or not is_usable(SHARED_MEMORY):
+        return
+    remove_left_over(SHARED_MEMORY)
+    folder = SHARED_MEMORY / f"{_NAME}{os.getpid()}"
+    folder.mkdir(mode=0o755, exist_ok=True)  # PostgreSQL runs as another user where the tests run as root
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None  # it is looked up once
+    atexit.register(_remove, folder, os.getpid())
 
 
 def is_usable(folder: Path) -> bool:
@@ -24,6 +35,18 @@ def is_usable(folder: Path) -> bool:
     state = os.statvfs(folder)
     room = min(state.f_bavail * state.f_frsize, _available_bytes())
     return room >= ROOM_BYTES and not state.f_flag & os.ST_NOEXEC
+
+
+def remove_left_over(memory: Path) -> None:
+    """Remove the folders of runs that were killed."""
+    for folder in memory.glob(f"{_NAME}*"):
+        if not Path("/proc", folder.name.removeprefix(_NAME)).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # and not one of its forks
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _available_bytes() -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,19 @@ class Box:
         return self.server.requests[:count]
 
     def end(self) -> None:
+        """Wait for the script's end: without its commands, which are in the test's folder, it would spin for ever."""
         self._done.touch()
+        until = time.monotonic() + 15
+        while self._runs():
+            assert time.monotonic() < until, "the endless script still runs"
+            time.sleep(0.02)
+
+    def _runs(self) -> bool:
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if os.fsencode(self._bin) in environ.read_bytes():
+                    return True
+        return False
 
 
 @pytest.fixture
