@@ -58,8 +58,8 @@ def requested_days(filters: dict[str, Any]) -> tuple[int, int]:
         RefusedRequest: an end is missing or is not a number.
     """
     day = filters.get("day")
-    ends = [day.get(name) for name in ("gte", "lte")] if isinstance(day, dict) else []
-    midnights = [int(float(end) // DAY_S * DAY_S) for end in ends if is_number(end)]
+    bounds = [day.get(name) for name in ("gte", "lte")] if isinstance(day, dict) else []
+    midnights = [int(float(end) // DAY_S * DAY_S) for end in bounds if is_number(end)]
     if len(midnights) < 2:
         raise refuse(400, None, "Must provide both 'day' gte and lte filters for instance charges")
     return midnights[0], midnights[1]
@@ -102,13 +102,13 @@ def row_of(instance: EmulatedInstance, charges: list[MeteredCharge], decimals: i
 def item_of(group: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one item of a contract's row."""
     one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
-    what, per = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
+    quantity_unit, price_unit = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
     return {
         "start": min(charge.day for charge in group),
         "end": max(charge.day for charge in group),
         "type": one.kind,
         "source": None,
-        "description": f"{quantity:.3f} {what} at ${one.unit_usd:.3f}/{per}",
+        "description": f"{quantity:.3f} {quantity_unit} at ${one.unit_usd:.3f}/{price_unit}",
         "amount": round_usd(quantity * one.unit_usd, decimals),
         "metadata": {},
         "items": [],

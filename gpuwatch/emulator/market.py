@@ -187,8 +187,8 @@ class EmulatedMarket:
 
 def published_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Check and apply a publisher's fields of a machine; `verified` and `country` are short forms."""
-    known = REFERENCE_KEYS | {"verified", "country", "defect", "pinned"}
-    unknown = sorted(set(fields) - known)
+    allowed = REFERENCE_KEYS | {"verified", "country", "defect", "pinned"}
+    unknown = sorted(set(fields) - allowed)
     if unknown:
         raise TypeError(f"an offer has no field {', '.join(unknown)}")
     if "verified" in fields:

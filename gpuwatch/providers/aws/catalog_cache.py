@@ -83,10 +83,12 @@ class CatalogCache:
 
     def machines(self, region: str, names: Iterable[str]) -> Mapping[str, InstanceType]:
         """Describe these instance types; leaves out those without GPUs. Raises ProviderError."""
-        known = table()
-        new = tuple(sorted(set(names) - known.keys()))
+        known_types = table()
+        new = tuple(sorted(set(names) - known_types.keys()))
         return (
-            {**known, **self._described_types.get(lambda: self._describe(region, new), (region, new))} if new else known
+            {**known_types, **self._described_types.get(lambda: self._describe(region, new), (region, new))}
+            if new
+            else known_types
         )
 
     def regions(self) -> tuple[str, ...]:

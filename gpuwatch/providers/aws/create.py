@@ -12,7 +12,7 @@ from typing import Any, Final
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.aws.images import image_fault, image_of
+from gpuwatch.providers.aws.images import image_of, image_problem
 from gpuwatch.providers.aws.network import NetworkOptions, network_options, network_request
 from gpuwatch.providers.aws.offers import OfferId
 from gpuwatch.providers.aws.user_data import user_data
@@ -88,9 +88,9 @@ def _check(order: Order, offer: OfferId, options: Mapping[str, Option]) -> None:
         raise not_sent(PROVIDER, "a spot offer requires a bid, and other offers accept none")
     if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MAX_BID_USD):
         raise OrderRefused(f"aws: nothing was sent: invalid bid {order.bid_usd_hour}", RefusalKind.BID_TOO_LOW)
-    fault = image_fault(options, offer.type)
-    if fault is not None:
-        raise not_sent(PROVIDER, " → ".join(fault), RefusalScope.MACHINE, _NO_IMAGE_S)
+    problem = image_problem(options, offer.type)
+    if problem is not None:
+        raise not_sent(PROVIDER, " → ".join(problem), RefusalScope.MACHINE, _NO_IMAGE_S)
     unsupported = {
         "ports: the security group opens them": order.ports,
         "template": order.template,

@@ -165,8 +165,8 @@ def error_text(error: Exception) -> str:
 
 def _safe_text(error: Exception) -> str:
     """Return the text of botocore's and gpuwatch's errors; otherwise only the name: the text may show the request."""
-    known = type(error).__module__.startswith(("botocore.", "boto3.", __package__ or "gpuwatch."))
-    return str(error) if known else type(error).__name__
+    is_known = type(error).__module__.startswith(("botocore.", "boto3.", __package__ or "gpuwatch."))
+    return str(error) if is_known else type(error).__name__
 
 
 def _is_key_error(code: str, status: int, name: str) -> bool:

@@ -21,13 +21,13 @@ _AMD: Final = frozenset({"g4ad"})
 
 def image_of(options: Mapping[str, Option], machine_type: str) -> str:
     """Return the image's id, or the name of a parameter, which EC2 resolves itself."""
-    family, known = machine_type.partition(".")[0], table().get(machine_type)
-    text = by_place(options.get("images"), family) or str(options.get("image"))
-    text = text.replace("{arch}", known.arch if known else "x86_64")
+    family, instance_type = machine_type.partition(".")[0], table().get(machine_type)
+    text = value_for(options.get("images"), family) or str(options.get("image"))
+    text = text.replace("{arch}", instance_type.arch if instance_type else "x86_64")
     return text if text.startswith(("ami-", SSM)) else f"{SSM}{text}"
 
 
-def image_fault(options: Mapping[str, Option], machine_type: str) -> tuple[str, str] | None:
+def image_problem(options: Mapping[str, Option], machine_type: str) -> tuple[str, str] | None:
     """Return what is wrong with the image for this type, and the fix; None: no problem is known."""
     family = machine_type.partition(".")[0]
     if _OPEN_MODULES not in image_of(options, machine_type):
@@ -40,7 +40,7 @@ def image_fault(options: Mapping[str, Option], machine_type: str) -> tuple[str, 
     return None
 
 
-def by_place(values: Option, place: str) -> str | None:
+def value_for(values: Option, place: str) -> str | None:
     """Return the first "place=value" setting for a place; None: there is none."""
     pairs = (str(one).partition("=") for one in values) if isinstance(values, tuple | list) else ()
     return next((value.strip() for name, _, value in pairs if name.strip() == place and value.strip()), None)

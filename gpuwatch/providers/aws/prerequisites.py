@@ -16,7 +16,7 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.images import SSM, image_fault, image_of
+from gpuwatch.providers.aws.images import SSM, image_of, image_problem
 from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, allows_port, network_options, ssh_group_name
 from gpuwatch.providers.aws.offers import OfferId, parse_offer_id
 from gpuwatch.providers.aws.quotas import VcpuQuota, quota_of, vcpus_in_use
@@ -138,11 +138,11 @@ class AwsPrerequisites:
         ids = self._network.groups.get(region, ())
 
         def check() -> Prerequisite:
-            named = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
-            rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=named)
+            filters = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
+            rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=filters)
             groups = objects(rows)
-            known = {row.get("GroupId") for row in groups}
-            missing_ids = [one for one in ids if one not in known]
+            found_ids = {row.get("GroupId") for row in groups}
+            missing_ids = [one for one in ids if one not in found_ids]
             if missing_ids:
                 text, mend = f"there is no security group {missing_ids[0]} in {region}", "fix options.security_groups"
                 return _missing(N.NETWORK, region, requested, text, mend)
@@ -178,9 +178,9 @@ class AwsPrerequisites:
 
     def _image(self, region: str, type_: str, requested: Sequence[RequestedOrder]) -> Prerequisite:
         image, place = image_of(self._options, type_), f"{region} {type_.partition('.')[0]}"
-        fault = image_fault(self._options, type_)
-        if fault is not None:
-            return _missing(N.IMAGE, place, requested, *fault)
+        problem = image_problem(self._options, type_)
+        if problem is not None:
+            return _missing(N.IMAGE, place, requested, *problem)
 
         def by_name() -> Prerequisite:
             name = image.removeprefix(SSM)
@@ -220,15 +220,15 @@ class AwsPrerequisites:
                 self._vcpus(region, requested),
                 self._vcpus_in_use(region, quota) if limit > 0 else 0.0,
             )
-            known = (
+            usage = (
                 f"{limit:.0f} vCPUs, {used_vcpus:.0f} in use, {needed_vcpus:.0f} needed"
                 if needed_vcpus
                 else f"{limit:.0f} vCPUs"
             )
             if limit == 0 or limit - used_vcpus < (needed_vcpus or 1.0):
                 mend = f"request a higher EC2 quota {quota.code} in {region} (Service Quotas); it takes hours to days"
-                return _missing(N.QUOTA, place, requested, f"the quota is too low: {known}", mend)
-            return _met(N.QUOTA, place, requested, known)
+                return _missing(N.QUOTA, place, requested, f"the quota is too low: {usage}", mend)
+            return _met(N.QUOTA, place, requested, usage)
 
         return _run_check(check, N.QUOTA, place, requested, "servicequotas:GetServiceQuota")
 

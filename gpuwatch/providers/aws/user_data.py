@@ -36,18 +36,18 @@ def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | No
         parts.append(_environment(env))
     if script:
         parts.append(_onstart(script))
-    whole = "".join(["#!/bin/bash\n", *parts]) if parts else ""
-    size = len(whole.encode())
+    combined = "".join(["#!/bin/bash\n", *parts]) if parts else ""
+    size = len(combined.encode())
     if size > BYTES_MAX:
         raise ValueError(f"onstart and env need {size} bytes of user data; EC2 accepts {BYTES_MAX}")
-    return whole
+    return combined
 
 
 def exports(env: Mapping[str, str]) -> str:
     """Return shell lines that set these variables. Raises ValueError."""
-    odd = [name for name in env if not _NAME.fullmatch(name)]
-    if odd:
-        raise ValueError(f"invalid name of an environment variable: {odd[0][:40]!r}")
+    invalid = [name for name in env if not _NAME.fullmatch(name)]
+    if invalid:
+        raise ValueError(f"invalid name of an environment variable: {invalid[0][:40]!r}")
     if any("\0" in value for value in env.values()):
         raise ValueError("a value of env contains a zero byte")
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())

@@ -68,8 +68,8 @@ _FILTERS: Final[Mapping[str, str]] = {
 
 def families_of(gpus: Iterable[str]) -> tuple[str, ...]:
     """Return the families to request for these GPUs; without GPUs: all families."""
-    wanted = set(gpus)
-    return tuple(dict.fromkeys(one.family for one in _TYPES if not wanted or one.gpu in wanted))
+    requested = set(gpus)
+    return tuple(dict.fromkeys(one.family for one in _TYPES if not requested or one.gpu in requested))
 
 
 def filter_of(family: str, regions: Iterable[str] = ()) -> str:

@@ -19,9 +19,9 @@ _REGION_AND_ID: Final = re.compile(r"[a-z]{2}-[a-z]+\d+=[a-z]+-[0-9a-z]+")
 
 
 def _check_ids_by_region(value: Option) -> None:
-    odd = [one for one in value if not _REGION_AND_ID.fullmatch(one)] if isinstance(value, tuple) else []
-    if odd:
-        raise ValueError(f"expected region=id, such as eu-north1=project-e00abc, not {odd[0][:40]!r}")
+    invalid = [one for one in value if not _REGION_AND_ID.fullmatch(one)] if isinstance(value, tuple) else []
+    if invalid:
+        raise ValueError(f"expected region=id, such as eu-north1=project-e00abc, not {invalid[0][:40]!r}")
 
 
 INFO = ProviderInfo(

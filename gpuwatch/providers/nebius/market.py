@@ -158,8 +158,8 @@ def _read(row: Any) -> NebiusStock | None:
 
 def _add(stock: NebiusStock, status: Any, result: ParseResult) -> None:
     """Add the stock of one fabric. Stale data is unknown: the answer is then partial."""
-    for spot, stated in ((False, status.on_demand), (True, status.preemptible)):
-        level, state = _enum(stated.availability_level), _enum(stated.data_state)
+    for spot, status_of_type in ((False, status.on_demand), (True, status.preemptible)):
+        level, state = _enum(status_of_type.availability_level), _enum(status_of_type.data_state)
         if level == _LIMIT_REACHED:
             stock.at_limit.add(spot)
         elif state == "DATA_STATE_UNSPECIFIED":  # the platform is not rented in this way
@@ -167,7 +167,7 @@ def _add(stock: NebiusStock, status: Any, result: ParseResult) -> None:
         elif state != _FRESH:
             result.note_missing(f"{stock.region}: what is free is not known")
         else:
-            stock.machines[spot] = max(stock.machines.get(spot, 0), whole(stated.available, 0, 10**9) or 0)
+            stock.machines[spot] = max(stock.machines.get(spot, 0), whole(status_of_type.available, 0, 10**9) or 0)
             if level == _LOW_AVAILABILITY:
                 stock.at_risk.add(spot)
 

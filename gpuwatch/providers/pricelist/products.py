@@ -149,8 +149,8 @@ def _count_cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
 def _resolve(spellings: list[str], memory_gib: float | None) -> GpuName:
     """Resolve the first spelling in the catalogue, preferably with this memory; else the first spelling."""
     names = [catalog().resolve(spelling, memory_gib) for spelling in spellings]
-    known = [name for name in names if name.known]
-    return next((name for name in known if _has_such_memory(name, memory_gib)), [*known, *names][0])
+    known_names = [name for name in names if name.known]
+    return next((name for name in known_names if _has_such_memory(name, memory_gib)), [*known_names, *names][0])
 
 
 def _has_such_memory(name: GpuName, memory_gib: float | None) -> bool:

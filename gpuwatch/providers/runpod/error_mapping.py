@@ -28,7 +28,7 @@ from gpuwatch.providers.runpod.quota import parse_windows
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.error_mapping import ordering_error as plain_ordering_error
 from gpuwatch.providers.toolkit.error_mapping import reading_error as plain_reading_error
-from gpuwatch.providers.toolkit.error_mapping import retry_after_s as stated_wait_s
+from gpuwatch.providers.toolkit.error_mapping import retry_after_s as header_wait_s
 from gpuwatch.providers.toolkit.validation import objects, word
 from gpuwatch.redaction import redact
 
@@ -39,12 +39,12 @@ NO_CAPACITY: Final = (
     "does not have the resources to deploy your pod",
     "could not find any pods with required specifications",
 )
-_ORDERS_FAULT: Final = ("not found on the registry", "extra input keys", "mutually exclusive", "exclude each other")
-_NO_MONEY: Final = (
+_BAD_ORDER: Final = ("not found on the registry", "extra input keys", "mutually exclusive", "exclude each other")
+_NO_CREDIT: Final = (
     "account balance", "balance is too low", "balance too low", "insufficient balance", "insufficient funds",
     "not enough credit", "spend limit",
 )  # fmt: skip
-_EDGE: Final = (b"error code: 1010", b"Error 1010", b"cloudflare")
+_EDGE_MARKS: Final = (b"error code: 1010", b"Error 1010", b"cloudflare")
 _LINES: Final = 3
 _LINE_LENGTH: Final = 120
 
@@ -62,7 +62,7 @@ def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -
     line = _line(name, body)
     if reply.status == 429:
         return RateLimited(line, wait_s(reply, now))
-    if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE):
+    if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE_MARKS):
         return ProviderDown(f"{name}: 403, rejected at the provider's edge before the key was checked")
     if reply.status == 404 and isinstance(body.value, dict) and body.value.get("status") == 404:
         return NoSuchPod(line)
@@ -92,18 +92,23 @@ def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) 
 
 
 def _bad_request(line: str, body: ErrorBody) -> OrderError:
-    if body.has(*_NO_MONEY):
+    if body.has(*_NO_CREDIT):
         return OrderRefused(line, RefusalKind.NO_CREDIT)
-    return OrderRefused(line, RefusalKind.BAD_ORDER) if body.has(*_ORDERS_FAULT) else OfferGone(line)
+    return OrderRefused(line, RefusalKind.BAD_ORDER) if body.has(*_BAD_ORDER) else OfferGone(line)
 
 
 def wait_s(reply: HttpReply, now: datetime) -> float | None:
     """Return the wait after a 429: `Retry-After`, or until the used-up windows reset."""
-    body = stated_wait_s(reply, now)
-    if body is not None:
-        return body
+    header_s = header_wait_s(reply, now)
+    if header_s is not None:
+        return header_s
     return max(
-        (float(t) for left, t in parse_windows(reply.headers.get("ratelimit")).values() if left <= 0), default=None
+        (
+            float(reset_s)
+            for remaining, reset_s in parse_windows(reply.headers.get("ratelimit")).values()
+            if remaining <= 0
+        ),
+        default=None,
     )
 
 

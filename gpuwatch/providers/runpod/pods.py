@@ -88,29 +88,29 @@ class RestartDetector:
             now_s: monotonic; the interval between polls may vary.
         """
         pods = list(pods)
-        young = {one.instance.instance_id: self._track(one, now_s) for one in pods}
+        containers = {one.instance.instance_id: self._track(one, now_s) for one in pods}
         self._young_containers = {
-            instance_id: container for instance_id, container in young.items() if container is not None
+            instance_id: container for instance_id, container in containers.items() if container is not None
         }
         return [self._with_restart_state(one, now_s) for one in pods]
 
     def _track(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
         """Update a young container; None: it is no longer young, or there is none."""
-        young = self._young_containers.get(pod.instance.instance_id)
+        container = self._young_containers.get(pod.instance.instance_id)
         if pod.uptime_s is None:
-            return young if pod.is_running else None  # between two starts there is briefly no container
+            return container if pod.is_running else None  # between two starts there is briefly no container
         if pod.uptime_s >= YOUNG_S:
             return None
-        if young is None:
+        if container is None:
             return _YoungContainer(now_s, pod.uptime_s)
-        has_fallen = pod.uptime_s < young.uptime_s or pod.uptime_s < 0
-        return _YoungContainer(young.since_s, pod.uptime_s, young.uptime_falls + has_fallen)
+        has_fallen = pod.uptime_s < container.uptime_s or pod.uptime_s < 0
+        return _YoungContainer(container.since_s, pod.uptime_s, container.uptime_falls + has_fallen)
 
     def _with_restart_state(self, pod: PodRow, now_s: float) -> Instance:
         """Return the instance, failed if in a restart loop. RunPod's uptime lags: only a fall proves a restart."""
-        young = self._young_containers.get(pod.instance.instance_id)
-        age_s = 0.0 if young is None else now_s - young.since_s
-        if young is None or age_s < LOOP_S or (young.uptime_falls < MIN_UPTIME_FALLS and age_s < STUCK_S):
+        container = self._young_containers.get(pod.instance.instance_id)
+        age_s = 0.0 if container is None else now_s - container.since_s
+        if container is None or age_s < LOOP_S or (container.uptime_falls < MIN_UPTIME_FALLS and age_s < STUCK_S):
             return pod.instance
         return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=_LOOPING)
 

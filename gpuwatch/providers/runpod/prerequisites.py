@@ -22,7 +22,7 @@ _KEY_VARIABLES: Final = frozenset({"PUBLIC_KEY", "SSH_PUBLIC_KEY"})  # the conve
 def check_prerequisites(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]) -> list[Prerequisite]:
     """Return what is met and missing for these orders. Raises nothing: without a usable answer `met` is None."""
     found = []
-    if not orders or any(_by_account_key(order, "ssh", "jupyter") for order in orders):
+    if not orders or any(_needs_account_key(order, "ssh", "jupyter") for order in orders):
         # blocks only if all orders need the key; otherwise individual orders are refused
         found.append(_ssh_key(account, is_blocking=bool(orders) and all(map(has_no_other_login, orders))))
     if registry_id is not None:
@@ -35,13 +35,13 @@ def has_no_other_login(order: Order) -> bool:
 
     A job puts the key of its launch into its start script, and needs no key of the account.
     """
-    return _by_account_key(order, "ssh")
+    return _needs_account_key(order, "ssh")
 
 
-def _by_account_key(order: Order, *runtypes: str) -> bool:
+def _needs_account_key(order: Order, *runtypes: str) -> bool:
     """Whether the pod starts no work by itself, and only the account's own key can log in."""
-    opened = any(one in order.runtype for one in runtypes)
-    return opened and not order.onstart and not _KEY_VARIABLES & order.env.keys()
+    has_login = any(one in order.runtype for one in runtypes)
+    return has_login and not order.onstart and not _KEY_VARIABLES & order.env.keys()
 
 
 def _ssh_key(account: RunpodClient, *, is_blocking: bool) -> Prerequisite:

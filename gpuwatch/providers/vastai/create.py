@@ -137,17 +137,17 @@ def _option(port: str) -> str:
     found = _PORT.fullmatch(port)
     if found is None:
         raise bad_order(f'port {port[:20]!r}: expected "8000", "8080:8000" or "53/udp"')
-    inside, outside, protocol = found[2], found[1] or found[2], found[3] or ""
-    for number in (int(inside), int(outside)):
+    internal_port, external_port, protocol = found[2], found[1] or found[2], found[3] or ""
+    for number in (int(internal_port), int(external_port)):
         if not 0 < number <= _LAST_PORT and number not in _SAME_PORTS:
             raise bad_order(f"port {number} is outside 1 to {_LAST_PORT}")
-    return f"-p {outside}:{inside}{protocol}"
+    return f"-p {external_port}:{internal_port}{protocol}"
 
 
 def _login(registry: Registry) -> str:
     """Return Docker's login arguments; the wire format cannot quote them."""
-    words = (registry.username, registry.password, registry.server)
-    if not all(words) or any(character.isspace() or character in "\"'" for word in words for character in word):
+    values = (registry.username, registry.password, registry.server)
+    if not all(values) or any(character.isspace() or character in "\"'" for value in values for character in value):
         raise bad_order("the registry's server, username and password must be set, without spaces and quotes")
     return f"-u {registry.username} -p {registry.password} {registry.server}"
 

@@ -16,7 +16,7 @@ import msgspec
 from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.vastai.rows import VastRow
 
-_READ: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
+_READ_FIELDS: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
 _PRICES: Final = frozenset({"dph_total", "min_bid", "storage_cost", "storage_total_cost"})
 _REPORTED_MAX: Final = 20  # names of one kind; an answer in another format would fill a page
 
@@ -36,9 +36,9 @@ def drift(sampled_names: Iterable[str]) -> tuple[str, ...]:
 def _drift(names: frozenset[str]) -> tuple[str, ...]:
     if not names:
         return ()
-    new = sorted(clean_word(name) for name in names - _known())[:_REPORTED_MAX]
-    gone = sorted(_READ - names)[:_REPORTED_MAX]
-    return tuple([f"new field: {name}" for name in new] + [f"{_field(name)} gone: {name}" for name in gone])
+    new = sorted(clean_word(name) for name in names - _known_fields())[:_REPORTED_MAX]
+    missing = sorted(_READ_FIELDS - names)[:_REPORTED_MAX]
+    return tuple([f"new field: {name}" for name in new] + [f"{_field(name)} gone: {name}" for name in missing])
 
 
 def unusable_fields(skipped: Mapping[str, int], rows: int) -> tuple[str, ...]:
@@ -51,8 +51,8 @@ def unusable_fields(skipped: Mapping[str, int], rows: int) -> tuple[str, ...]:
     notes = []
     for reason, count in skipped.items():
         name, _, fault = reason.partition(": ")
-        if count == rows and fault in _FAULTS:
-            notes.append(f"{_field(name)} {_FAULTS[fault]}: {name}")
+        if count == rows and fault in _FAULT_TEXTS:
+            notes.append(f"{_field(name)} {_FAULT_TEXTS[fault]}: {name}")
     return tuple(notes)
 
 
@@ -60,9 +60,9 @@ def _field(name: str) -> str:
     return "price field" if name in _PRICES else "field"
 
 
-_FAULTS: Final = {"missing": "gone", "wrong type": "of another type"}
+_FAULT_TEXTS: Final = {"missing": "gone", "wrong type": "of another type"}
 
 
 @cache
-def _known() -> frozenset[str]:
+def _known_fields() -> frozenset[str]:
     return frozenset(Path(__file__).with_name("known-fields.txt").read_text("ascii").split())

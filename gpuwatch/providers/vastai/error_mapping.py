@@ -29,14 +29,14 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, display_sentence
-from gpuwatch.providers.toolkit.error_mapping import retry_after_s as asked_wait_s
+from gpuwatch.providers.toolkit.error_mapping import retry_after_s as header_wait_s
 from gpuwatch.providers.toolkit.validation import UNREADABLE, number
 
 _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _THRESHOLD: Final = re.compile(r"threshold\s*=\s*(\d+(?:\.\d+)?)(?:\s*\*\s*(\d+(?:\.\d+)?))?")
 _KEY_WORDS: Final = ("auth_error", "invalid user key", "requires login", "not_authorized", "invalid api key")
-_MOVED: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may follow a change
+_REDIRECTS: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may follow a change
 _QUOTA: Final = "search_quota_exceeded"
 
 
@@ -62,8 +62,8 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
         )
     error = value.get("error")
     code = error if isinstance(error, str) else ""
-    line = [value.get(name) for name in ("msg", "message", "detail")]
-    sentence = " ".join(part for part in line if isinstance(part, str))[:400]
+    sentences = [value.get(name) for name in ("msg", "message", "detail")]
+    sentence = " ".join(part for part in sentences if isinstance(part, str))[:400]
     return VastErrorBody(
         reply.status, code[:80], display_sentence(sentence or code), f"{code} {sentence}".lower(), value
     )
@@ -72,48 +72,48 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
 def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """Map the answer to the error of a request that only reads (a search, a list)."""
     refusal = read_error_body(reply)
-    line = f"vastai: {refusal.summary}"
+    sentences = f"vastai: {refusal.summary}"
     if reply.status == 429:
         if _QUOTA in refusal.text:
-            return QuotaSpent(line, quota_resets_at(reply, refusal, now))
-        return RateLimited(line, retry_after_s(reply, refusal, now))
+            return QuotaSpent(sentences, quota_resets_at(reply, refusal, now))
+        return RateLimited(sentences, retry_after_s(reply, refusal, now))
     if refusal.is_key_error:
-        return KeyRejected(line)
+        return KeyRejected(sentences)
     if reply.status >= 500 or reply.status == 408:
-        return ProviderDown(line)
+        return ProviderDown(sentences)
     if 300 <= reply.status < 400:
         return ProviderDown(f"vastai: {reply.status}, a redirect, not followed; check `base_url`")
     if 200 <= reply.status < 300:
-        return PayloadChanged(f"{line}: an unexpected answer")
-    return KeyRejected(line) if reply.status == 403 else PayloadChanged(line)
+        return PayloadChanged(f"{sentences}: an unexpected answer")
+    return KeyRejected(sentences) if reply.status == 403 else PayloadChanged(sentences)
 
 
 def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
     """Map the answer to the error of an order; only a plain refusal proves that nothing was created."""
     refusal = read_error_body(reply)
-    line = f"vastai: {refusal.summary}"
-    if reply.status in _MOVED:
+    sentences = f"vastai: {refusal.summary}"
+    if reply.status in _REDIRECTS:
         return OrderRefused(f"vastai: {reply.status}, a redirect, not followed; check `base_url`")
     if not 400 <= reply.status < 500 or reply.status == 408:
-        return OutcomeUnknown(line)
+        return OutcomeUnknown(sentences)
     if reply.status == 429:
-        return OrderRateLimited(line, retry_after_s(reply, refusal, now))
+        return OrderRateLimited(sentences, retry_after_s(reply, refusal, now))
     if refusal.is_key_error:
-        return OrderRefused(line, RefusalKind.KEY)
+        return OrderRefused(sentences, RefusalKind.KEY)
     if "insufficient_credit" in refusal.text or "missing_billing" in refusal.text or "lack credit" in refusal.text:
-        return OrderRefused(line, RefusalKind.NO_CREDIT)
+        return OrderRefused(sentences, RefusalKind.NO_CREDIT)
     if reply.status in (404, 410) or "no_such_ask" in refusal.text:
-        return OfferGone(line)
+        return OfferGone(sentences)
     if "invalid_price" in refusal.text or "bid price" in refusal.text:
-        return OrderRefused(line, RefusalKind.BID_TOO_LOW)
-    return OrderRefused(line, RefusalKind.BAD_ORDER if reply.status == 400 else RefusalKind.OTHER)
+        return OrderRefused(sentences, RefusalKind.BID_TOO_LOW)
+    return OrderRefused(sentences, RefusalKind.BAD_ORDER if reply.status == 400 else RefusalKind.OTHER)
 
 
 def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> float | None:
     """Return the seconds to wait, clamped to 1 second and 1 hour; None: the answer does not say."""
-    for said in (asked_wait_s(reply, now), number(refusal.value.get("retry_after"))):
-        if said is not None:
-            return min(max(said, _WAIT_MIN_S), _WAIT_MAX_S)
+    for seconds in (header_wait_s(reply, now), number(refusal.value.get("retry_after"))):
+        if seconds is not None:
+            return min(max(seconds, _WAIT_MIN_S), _WAIT_MAX_S)
     found = _THRESHOLD.search(refusal.text)  # seconds between two calls, not calls per second
     if found:
         return min(max(float(found[1]) * float(found[2] or 1), _WAIT_MIN_S), _WAIT_MAX_S)
@@ -125,11 +125,11 @@ def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> 
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     unix_s = number(reply.headers.get("x-ratelimit-reset"))
     wait_s = number(refusal.value.get("retry_after"))
-    soonest, latest = now, now + timedelta(days=1, minutes=5)
-    for moment in (
+    earliest, latest = now, now + timedelta(days=1, minutes=5)
+    for candidate in (
         datetime.fromtimestamp(unix_s, UTC) if unix_s is not None and 0 < unix_s < 4e9 else None,
         now + timedelta(seconds=wait_s) if wait_s is not None and 0 < wait_s < 2e5 else None,
     ):
-        if moment is not None and soonest < moment <= latest:
-            return moment
+        if candidate is not None and earliest < candidate <= latest:
+            return candidate
     return midnight

@@ -73,24 +73,24 @@ def increases_of(rows: Sequence[IncreaseRow], instances: Sequence[Instance]) -> 
 
     If the instance is not listed, or has no GPU count, only `words` contains the prices.
     """
-    known = {instance.instance_id: instance for instance in instances}
-    return [_increase(row, known) for row in rows]
+    instances_by_id = {instance.instance_id: instance for instance in instances}
+    return [_increase(row, instances_by_id) for row in rows]
 
 
-def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
+def _increase(row: IncreaseRow, instances_by_id: Mapping[str, Instance]) -> PriceIncrease:
     instance_id = str(row.contract_id)
-    instance = known.get(instance_id)
+    instance = instances_by_id.get(instance_id)
     old, new = _hourly(row.old_gpu_costpersec), _hourly(row.new_gpu_costpersec)
     gpus = None if instance is None else _gpus(old, instance)
-    words = _change_texts(row)
+    texts = _change_texts(row)
     if gpus is None and new is not None:
-        words.insert(0, f"GPU {_format_price(old)} -> {_format_price(new)} $/GPU/h")
+        texts.insert(0, f"GPU {_format_price(old)} -> {_format_price(new)} $/GPU/h")
     return PriceIncrease(
         increase_id=str(row.pending_price_increase_id),
         instance_id=instance_id,
         new_usd_hour=None if new is None or gpus is None else round(new * gpus, 9),
         effective_at=time_from_unix(row.contract_end_date),
-        words="; ".join(words),
+        words="; ".join(texts),
     )
 
 

@@ -82,16 +82,16 @@ def _wire_names_of(gpu: str) -> tuple[str, ...]:
     row = catalog().get(gpu)
     if row is None:
         return (gpu,)
-    meant = {name: catalog().resolve(name, row.memory_gib) for name in _known()}  # it always states the memory
-    known = tuple(name for name, found in meant.items() if found.name == gpu)
+    resolved = {name: catalog().resolve(name, row.memory_gib) for name in _known_names()}  # it always states the memory
+    listed_names = tuple(name for name, found in resolved.items() if found.name == gpu)
     # A card that it offers under an ambiguous name ("Tesla V100") is requested only by that name.
-    if known or row.members or any(gpu in found.candidates for found in meant.values()):
-        return known
+    if listed_names or row.members or any(gpu in found.candidates for found in resolved.values()):
+        return listed_names
     return row.spellings
 
 
 @cache
-def _known() -> tuple[str, ...]:
+def _known_names() -> tuple[str, ...]:
     """Return the marketplace's own list, plus the spellings seen live."""
     return tuple(Path(__file__).with_name("gpu-names.txt").read_text("ascii").splitlines())
 

@@ -55,8 +55,8 @@ class OfferReader:
         types = client.get("/instance-types", {"currency": "usd"})
         skipped_rows = ParseResult(searches=0)
         stock = {
-            spot: parse_stock(client.get("/instance-availability", {"isSpot": asked}), skipped_rows)
-            for spot, asked in ((False, "false"), (True, "true"))
+            spot: parse_stock(client.get("/instance-availability", {"isSpot": is_spot_text}), skipped_rows)
+            for spot, is_spot_text in ((False, "false"), (True, "true"))
         }
         now = client.tools.now()
         result = parse_types(types, stock, disk_usd, now)

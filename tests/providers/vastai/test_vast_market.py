@@ -13,7 +13,7 @@ from vast_double import NOW, Searches, a_row, an_adapter, replies
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.vastai.query import _known, wire_names
+from gpuwatch.providers.vastai.query import _known_names, wire_names
 from tests.builders import shared_gpu_names
 
 
@@ -67,7 +67,7 @@ def test_a_card_whose_socket_nobody_tells_is_asked_for_by_the_spelling_that_leav
     assert [(offer.gpu, offer.gpu_family) for offer in answer.offers] == [("V100 32GB", "V100")]
 
 
-@pytest.mark.parametrize("name", sorted(_known()))
+@pytest.mark.parametrize("name", sorted(_known_names()))
 def test_every_name_on_its_list_is_asked_for_by_a_card(name: str) -> None:
     cards = [gpu.name for gpu in (*catalog().gpus(), *shared_gpu_names())]
     assert name in wire_names((*cards, "RTX 4090 Ti", "RTX 5090 Ti"))
