@@ -46,7 +46,7 @@ class VastMarket:
         started_s, observed_at = tools.monotonic(), tools.now()
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
         reader = RowReader(query.spot, disk_gb, observed_at, query.gpus)
-        row_cache = self._row_cache(query.spot, disk_gb) if query.limit is None else None
+        row_cache = self._row_cache(query.spot, disk_gb) if tools.is_patient and query.limit is None else None
         paged = _PagedSearch(query)
         while not paged.is_done:
             fetch_page = partial(self._page, query, paged.from_usd_hour, reader, row_cache, on_offers)
@@ -62,17 +62,11 @@ class VastMarket:
             evict_oldest(row_cache)
         return paged.answer(observed_at, tools.monotonic() - started_s)
 
-    def _row_cache(self, spot: bool, disk_gb: float) -> RowCache | None:
-        """Return the rows of earlier searches; None in the first one: without them, decoding is faster.
-
-        Most commands make only one. A hunt needs none: it reads the few rows at or under a limit.
-        """
-        cached = self._row_caches.get((spot, disk_gb))
-        if cached is None:
-            if len(self._row_caches) >= _MAX_CACHED_QUERIES:
-                self._row_caches.clear()
-            self._row_caches[spot, disk_gb] = {}
-        return cached
+    def _row_cache(self, spot: bool, disk_gb: float) -> RowCache:
+        """Return the rows of earlier searches. It pays in a daemon's sweeps: commands and hunts read new rows."""
+        if (spot, disk_gb) not in self._row_caches and len(self._row_caches) >= _MAX_CACHED_QUERIES:
+            self._row_caches.clear()
+        return self._row_caches.setdefault((spot, disk_gb), {})
 
     def _page(
         self,
