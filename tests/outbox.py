@@ -10,7 +10,9 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
 
 
-def news(alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> OutboxAlert:
+def outbox_alert(
+    alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None
+) -> OutboxAlert:
     """Store an alert for these channels, regardless of the routing."""
     return OutboxAlert(alert=alert, expires_at=expires_at, once_key=once_key, channels=tuple(channels))
 

@@ -157,7 +157,7 @@ def test_launches_and_approvals_are_read_as_they_were(older: Database) -> None:
     assert (launch.state, launch.price_microusd_hour, launch.promised.disk_gb) == (LaunchState.STARTING, 3_600_000, 8.0)
     assert repository.events(LAUNCH)[-1].provider_words == "instance 7 is loading"
     assert repository.known_foreign_instances("vastai") == {"4711"}
-    approved, denied, left = sorted(SqlApprovalRepository(older).recent(NOON), key=lambda one: one.ask_id)
+    approved, denied, left = sorted(SqlApprovalRepository(older).recent(NOON), key=lambda one: one.approval_id)
     assert (approved.state, approved.launch_id) == (ApprovalState.APPROVED, LAUNCH)
     assert (denied.state, denied.words) == (ApprovalState.DENIED, "too far")
     assert (left.state, left.match.offer.machine_id) == (ApprovalState.OPEN, "99")

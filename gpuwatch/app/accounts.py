@@ -98,7 +98,7 @@ def confirm_same(settings: Settings, provider: str | None) -> list[Launch]:
         joined = [one for one in SqlLaunchRepository(store).alive(name) if not account.owns(one)]
         for launch in joined:
             if launch.account_id is None:
-                repository.claim(launch.launch_id, current)
+                repository.set_launch_account(launch.launch_id, current)
             else:
                 _join(repository, name, launch.account_id, current, now)
         return joined

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
 
-def approve(settings: Settings, ask_id: str) -> ApprovalReply:
+def approve(settings: Settings, approval_id: str) -> ApprovalReply:
     """Rent the quoted offer at its price or less, and wait for the provider's answer.
 
     Raises:
@@ -58,13 +58,13 @@ def approve(settings: Settings, ask_id: str) -> ApprovalReply:
         StoreError: nothing was started, or the store holds what was started.
     """
     with _handler(settings) as handler:
-        return handler.approve(ask_id)
+        return handler.approve(approval_id)
 
 
-def deny(settings: Settings, ask_id: str, why: str = "") -> ApprovalReply:
+def deny(settings: Settings, approval_id: str, why: str = "") -> ApprovalReply:
     """Deny the quoted offer, so that it is not requested again for a day. Raises UsageError, StoreError."""
     with _handler(settings) as handler:
-        return handler.deny(ask_id, why)
+        return handler.deny(approval_id, why)
 
 
 def recent_approvals(settings: Settings) -> list[Approval]:
@@ -155,7 +155,7 @@ def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
     """JSON of one approval; `offer`: as in `gpuwatch offers --json`."""
 
     return {
-        "ask_id": ask.ask_id,
+        "ask_id": ask.approval_id,
         "watch": ask.watch,
         "state": ask.state_at(now).value,
         "created_at": rfc3339(ask.created_at),

@@ -49,7 +49,7 @@ def approvals(config: str | None) -> list[str]:
     """The ids of the approvals of the last week."""
     from gpuwatch.app.approvals import recent_approvals
 
-    return [approval.ask_id for approval in recent_approvals(load_settings(config))]
+    return [approval.approval_id for approval in recent_approvals(load_settings(config))]
 
 
 def jobs(config: str | None) -> list[str]:

@@ -97,7 +97,7 @@ def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
         problems = (
             _refreshed(settings, http, name, launches, invoice_repository, now)
             for name in _names(settings, launches, only)
-            if open_days((one for one in launches if one.provider == name), invoice_repository.final(name), now)
+            if open_days((one for one in launches if one.provider == name), invoice_repository.final_days(name), now)
         )
         return [trouble for trouble in problems if trouble is not None]
 

@@ -48,14 +48,14 @@ def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
     watch = next((one for one in settings.watches if one.name == known_watch_name(settings, launch_id)), None)
     if watch is not None and watch.launch is not None and watch.launch.self_destruct:
         raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
-    of_watch = Budget() if watch is None else watch.budget
+    watch_budget = Budget() if watch is None else watch.budget
     with open_launches(settings) as repository:
         for _ in range(_CONFLICTS_MAX):
             launch = known_launch(repository, launch_id)
             ends_at = _later_end(launch, by_s)
             is_known = _fits_contract(settings, launch, ends_at)
             try:
-                found = repository.extend(launch, by_s, settings.budget, of_watch, real_now())
+                found = repository.extend(launch, by_s, settings.budget, watch_budget, real_now())
             except LaunchConflict:
                 continue
             if isinstance(found, LaunchRefusal):

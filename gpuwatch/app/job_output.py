@@ -164,7 +164,7 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
     listed = [one for one in results if one["run_number"] == run_number and one["path"] == name]
     if not listed or not is_safe_path(name):
         raise UsageError(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
-    folder = JobFolder(jobs_folder(settings)).results_of(job.job_id, run_number).resolve()
+    folder = JobFolder(jobs_folder(settings)).results_folder(job.job_id, run_number).resolve()
     path = folder / name
     # a link instead of a file or folder could lead anywhere
     if path.resolve() != path or not path.is_file() or path.stat().st_size != listed[0]["bytes"]:

@@ -36,7 +36,7 @@ def launch_details(settings: Settings, launch_id: str) -> LaunchDetails:
     with open_store_read_only(settings) as store:
         repository = SqlLaunchRepository(store)
         launch = known_launch(repository, launch_id)
-        samples = SqlUtilisationRepository(store).since(launch_id, launch.intended_at)
+        samples = SqlUtilisationRepository(store).samples_since(launch_id, launch.intended_at)
         events = repository.events(launch_id)
     step = max(1, len(samples) // _SHOWN)
     return LaunchDetails(launch=launch, events=events, utilisation=samples[::step], ends_at=latest_end(launch))

@@ -47,7 +47,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflict: bool
 
 
-def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str, why: str = "") -> ApprovalAnswer:
+def answer_approval(settings: Settings, approval_id: str, *, wanted: bool, actor: str, why: str = "") -> ApprovalAnswer:
     """Approve (`wanted`) or deny a quote. Repeating the same answer changes nothing.
 
     Args:
@@ -57,29 +57,31 @@ def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str
         UsageError: no such approval, or the settings no longer allow it.
         StoreError: the store shows whether a launch was started.
     """
-    before, decided = approval_of(settings, ask_id), _WISHES[wanted]
+    before, decided = approval_of(settings, approval_id), _WISHES[wanted]
     state = before.state_at(real_now())
     if state is not ApprovalState.OPEN:
         reply, after = closed_reply(before, state, ZoneInfo(settings.timezone)), before
     else:
-        reply = approve(settings, ask_id) if wanted else deny(settings, ask_id, why)
-        after = approval_of(settings, ask_id)
+        reply = approve(settings, approval_id) if wanted else deny(settings, approval_id, why)
+        after = approval_of(settings, approval_id)
         state = after.state_at(real_now())
     if not reply.changed:
         if state is decided:  # the same answer again is no failure
             reply = msgspec.structs.replace(reply, outcome=_OUTCOMES[wanted])
         return ApprovalAnswer(approval=after, reply=reply, changed=False, conflict=state is not decided)
     word = "approved" if wanted else "denied"
-    record_audit(settings, actor, f"approval {ask_id} {word}: {reply.text}", subject=ask_id, watch=before.watch)
+    record_audit(
+        settings, actor, f"approval {approval_id} {word}: {reply.text}", subject=approval_id, watch=before.watch
+    )
     return ApprovalAnswer(approval=after, reply=reply, changed=state is not ApprovalState.OPEN, conflict=False)
 
 
-def approval_of(settings: Settings, ask_id: str) -> Approval:
+def approval_of(settings: Settings, approval_id: str) -> Approval:
     """One approval. Raises UsageError: there is none; StoreError."""
     with open_store_read_only(settings) as store:
-        found = SqlApprovalRepository(store).get(ask_id) if is_approval_id(ask_id) else None
+        found = SqlApprovalRepository(store).get(approval_id) if is_approval_id(approval_id) else None
     if found is None:
-        raise UsageError(f"there is no approval {ask_id[:40]!r}; see: gpuwatch asks")
+        raise UsageError(f"there is no approval {approval_id[:40]!r}; see: gpuwatch asks")
     return found
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> None:
     """Take over renames, and report launches whose watch is gone. Raises StoreError."""
     identities = SqlWatchIdentities(store)
-    applied = identities.settle(settings.watches, now)
+    applied = identities.apply(settings.watches, now)
     for old, new in applied.changes.renamed.items():
         log.info("watch %s is now %s: its launches, limits and history continue", old, new)
     alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))

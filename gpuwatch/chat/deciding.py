@@ -51,15 +51,15 @@ def deny(context: ChatContext, argument: str) -> ChatReply:
     """Deny it; without an id, list the pending approvals."""
     if not argument:
         return _open_approvals(context)
-    ask_id, _, reason = argument.partition(" ")
-    reply = deny_quote(context.settings, ask_id, reason or _FROM)
+    approval_id, _, reason = argument.partition(" ")
+    reply = deny_quote(context.settings, approval_id, reason or _FROM)
     return said(reply.text, notice=reply.text)
 
 
-def _answer(context: ChatContext, ask_id: str) -> ChatReply:
-    reply = approve_quote(context.settings, ask_id)
+def _answer(context: ChatContext, approval_id: str) -> ChatReply:
+    reply = approve_quote(context.settings, approval_id)
     still_open = reply.outcome in {ApprovalOutcome.NO_ANSWER, ApprovalOutcome.REFUSED} and reply.launch is None
-    ask = _approval(context, ask_id) if still_open else None
+    ask = _approval(context, approval_id) if still_open else None
     rows: ButtonRows = []
     if ask is not None and ask.state_at(context.now) is ApprovalState.OPEN:
         rows = [approval_buttons(ask, context.signer)]
@@ -86,8 +86,8 @@ def _require_same_quote(context: ChatContext, button: SignedButton) -> None:
         raise UsageError("this button belongs to another quote; nothing was done. See: /approve")
 
 
-def _approval(context: ChatContext, ask_id: str) -> Approval | None:
-    return next((one for one in recent_approvals(context.settings) if one.ask_id == ask_id), None)
+def _approval(context: ChatContext, approval_id: str) -> Approval | None:
+    return next((one for one in recent_approvals(context.settings) if one.approval_id == approval_id), None)
 
 
 def _open_approvals(context: ChatContext) -> ChatReply:
@@ -95,8 +95,8 @@ def _open_approvals(context: ChatContext) -> ChatReply:
     if not found:
         return said("No approval is pending.")
     zone = ZoneInfo(context.settings.timezone)
-    items = [(one.ask_id, f": {_quote(one)}, open until {format_moment(one.deadline, zone)}") for one in found]
-    rows = [approval_buttons(one, context.signer, one.ask_id) for one in found]
+    items = [(one.approval_id, f": {_quote(one)}, open until {format_moment(one.deadline, zone)}") for one in found]
+    rows = [approval_buttons(one, context.signer, one.approval_id) for one in found]
     return listing("Quotes that await your approval", items, rows)
 
 

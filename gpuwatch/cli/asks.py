@@ -102,7 +102,7 @@ def _print(found: list[Approval], now: datetime, timezone: str) -> None:
         _COLUMNS,
         [
             (
-                ask.ask_id,
+                ask.approval_id,
                 ask.watch,
                 ask.state_at(now).value,
                 f"{ask.match.offer.gpu_count}× {ask.match.offer.gpu}{' spot' if ask.match.offer.spot else ''}",

@@ -41,15 +41,15 @@ def _of_job(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:
 def approval_binding(ask: Approval) -> str:
     """Return a digest of the quote: the offer, its price and its deadline."""
     offer, price = ask.match.offer.identity, ask.match.price.price_microusd_hour
-    return bound_to(ask.ask_id, offer, price, int(ask.deadline.timestamp()))
+    return bound_to(ask.approval_id, offer, price, int(ask.deadline.timestamp()))
 
 
 def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[MessageButton]:
     """Return the buttons that approve and deny it. `of`: which approval, in a message with several."""
     binding = approval_binding(ask)
     return [
-        signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.ask_id, ask.deadline, binding),
-        signer.button(f"Deny {of}".strip(), ButtonAction.DENY, ask.ask_id, ask.deadline, binding),
+        signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.approval_id, ask.deadline, binding),
+        signer.button(f"Deny {of}".strip(), ButtonAction.DENY, ask.approval_id, ask.deadline, binding),
     ]
 
 

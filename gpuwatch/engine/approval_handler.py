@@ -83,14 +83,14 @@ class ApprovalHandler:
         self._executor_of = executor_of
         self._clock = clock
 
-    def approve(self, ask_id: str) -> ApprovalReply:
+    def approve(self, approval_id: str) -> ApprovalReply:
         """Rent the quoted offer at the quoted price or less, or nothing.
 
         Raises:
             UsageError: there is no such approval, or the settings no longer allow it.
             StoreError: the store failed; `gpuwatch launches` shows whether the launch was started.
         """
-        ask = self._known(ask_id)
+        ask = self._known(approval_id)
         if ask.state_at(self._clock()) is not ApprovalState.OPEN:
             return self._closed(ask)
         watch = self._watch_of(ask)
@@ -114,18 +114,18 @@ class ApprovalHandler:
             return self._refused(ask, quote)
         return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor)
 
-    def deny(self, ask_id: str, why: str = "") -> ApprovalReply:
+    def deny(self, approval_id: str, why: str = "") -> ApprovalReply:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
-        ask = self._known(ask_id)
-        if not self._approvals.deny(ask_id, why, self._clock()):
-            return self._closed(self._known(ask_id))
+        ask = self._known(approval_id)
+        if not self._approvals.deny(approval_id, why, self._clock()):
+            return self._closed(self._known(approval_id))
         silent = f"watch {ask.watch!r} does not propose this offer again for 24 h, unless it is re-armed"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
 
-    def _known(self, ask_id: str) -> Approval:
-        ask = self._approvals.get(ask_id) if is_approval_id(ask_id) else None
+    def _known(self, approval_id: str) -> Approval:
+        ask = self._approvals.get(approval_id) if is_approval_id(approval_id) else None
         if ask is None:
-            raise UsageError(f"there is no approval {clean(ask_id, 40)!r}; see: gpuwatch asks")
+            raise UsageError(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch asks")
         return ask
 
     def _watch_of(self, ask: Approval) -> Watch:
@@ -145,14 +145,14 @@ class ApprovalHandler:
         intent = Intent(
             watch=watch,
             match=quote,
-            launch_id=ask.ask_id,
+            launch_id=ask.approval_id,
             dry_run=executor is None,
             label_lengths=self._terms.label_lengths,
             accounts=self._terms.accounts(),
         )
-        got = self._approvals.approve(ask.ask_id, intent, self._terms.budget, self._clock())
+        got = self._approvals.approve(ask.approval_id, intent, self._terms.budget, self._clock())
         if got is None:
-            return self._closed(self._known(ask.ask_id))
+            return self._closed(self._known(ask.approval_id))
         if isinstance(got, LaunchRefusal):
             text = f"not rented: {got.text}; the approval stays open until {self._until(ask)}"
             return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
@@ -170,8 +170,8 @@ class ApprovalHandler:
         return closed_reply(ask, ask.state_at(self._clock()), self._terms.zone)
 
     def _refused(self, ask: Approval, words: str) -> ApprovalReply:
-        if not self._approvals.refuse(ask.ask_id, words, self._clock()):
-            return self._closed(self._known(ask.ask_id))
+        if not self._approvals.mark_refused(ask.approval_id, words, self._clock()):
+            return self._closed(self._known(ask.approval_id))
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
 
     def _unanswered(self, ask: Approval, words: str) -> ApprovalReply:

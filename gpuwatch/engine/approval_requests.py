@@ -70,8 +70,8 @@ def request_approval(
             decision=decision, ask=None, did="No approval requested: the minimum bid is over the limit."
         )
     deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
-    rearmed = decision.reason is DecisionReason.FIRST_MATCH
-    got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, rearmed)
+    ignores_denials = decision.reason is DecisionReason.FIRST_MATCH
+    got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, ignores_denials)
     if got is None:
         log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
         return None

@@ -93,7 +93,7 @@ class AutoPrices:
     def update(self, watches: Sequence[Watch], now: datetime) -> None:
         """Read the history again if it is due; store and log changes. After a StoreError the old limits stay valid."""
         if not self._has_pruned:
-            self._waits.forget_except([watch.name for watch in watches if watch.auto is not None])
+            self._waits.delete_except([watch.name for watch in watches if watch.auto is not None])
             self._has_pruned = True
         for watch in watches:
             if watch.auto is not None:
@@ -120,14 +120,14 @@ class AutoPrices:
         if found.auto.deadline_at is not None:
             return found
         try:
-            deadline = deadline_of(found.auto, self._waits.began(watch, now))
+            deadline = deadline_of(found.auto, self._waits.wait_started_at(watch, now))
         except StoreError:  # a new wait cannot begin now either
             return found
         return None if deadline - found.deadline > _ANEW else found
 
     def _compute(self, watch: Watch, now: datetime) -> _ComputedPlan:
         auto = _auto(watch)
-        deadline = deadline_of(auto, self._waits.began(watch, now))
+        deadline = deadline_of(auto, self._waits.wait_started_at(watch, now))
         is_simple = self._ledger is not None and not self._ledger.trusts_optimal_stopping
         made = limit_schedule(self._waits.series(watch, now), auto, deadline, now, is_simple=is_simple)
         found = self._computed[watch.name] = _ComputedPlan(plan=made, deadline=deadline, at=now, auto=auto)

@@ -33,14 +33,14 @@ class BacktestWaits:
         self._first_polls: dict[str, datetime] = {}
         self._complete_series: dict[str, PriceSeries] = {}
 
-    def began(self, watch: Watch, now: datetime) -> datetime:
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
         """Return the time of the first poll."""
         return self._first_polls.setdefault(watch.name, now)
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         """Do nothing: nothing reads it."""
 
-    def forget_except(self, watches: Collection[str]) -> None:
+    def delete_except(self, watches: Collection[str]) -> None:
         """Do nothing: there is nothing to forget."""
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:

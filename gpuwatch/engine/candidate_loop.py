@@ -237,7 +237,9 @@ class CandidateLoop:
         if not place and all(getattr(launch, name) == value for name, value in fields.items()):
             return launch
         now = self._clock()
-        return self._repository.retarget(launch, match, self._watch, self._budget, now, place=place, words=words)
+        return self._repository.retarget(
+            launch, match, self._watch, self._budget, now, provider_fields=place, message=words
+        )
 
     def _refused(self, launch: Launch) -> str | None:
         """Make the last check before money is spent, and write the keeper's obligation; None: the order may be sent."""

@@ -321,8 +321,8 @@ class ClusterJobs:
     ) -> None:
         can_do = (f"gpuwatch job show {job.name}",)
         did = "dstack ended its machines, and the end of the run is confirmed."
-        news = job_alert(job, now, what, kind=kind, severity=severity, facts=facts, did=did, can_do=can_do)
-        self._launches.enqueue(news)
+        outbox_alert = job_alert(job, now, what, kind=kind, severity=severity, facts=facts, did=did, can_do=can_do)
+        self._launches.enqueue(outbox_alert)
 
 
 def _is_lost(launch: Launch) -> bool:

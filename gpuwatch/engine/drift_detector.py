@@ -38,7 +38,7 @@ class DriftDetector:
     def understands_again(self) -> None:
         """Note that rows are usable again, so that a later change counts as new. Raises StoreError."""
         with self._uow_factory.open() as uow:
-            uow.forget_values(self._provider, _UNUSABLE)
+            uow.delete_values(self._provider, _UNUSABLE)
         self._known = {(kind, word) for kind, word in self._known if kind != _UNUSABLE}
 
     def _new(self, met: Iterable[tuple[str, str]], now: datetime) -> list[tuple[str, str]]:

@@ -244,7 +244,7 @@ class Evaluator:
                     outcome = self._reserve(uow, watch, decision, now)
                     self._report(uow, watch, decision, outcome, not_ready, now)
                     reserved += outcome[0]
-                uow.remember(watch.name, decision.memory)
+                uow.save_memory(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
         self._memories.update({watch.name: decision.memory for watch, decision in worth})

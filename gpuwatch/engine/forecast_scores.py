@@ -25,7 +25,7 @@ def score_due(forecasts: ForecastRepository, now: datetime) -> int:
     for made in due:
         one = score(made, forecasts.series(made, now), now)
         if one is not None:
-            forecasts.settle(made.forecast_id, one)
+            forecasts.save_score(made.forecast_id, one)
             found += 1
     return found
 

@@ -85,16 +85,16 @@ class GuardAlerts:
         )
         self._enqueue(outbox_alert(alert, key))
 
-    def _enqueue(self, news: OutboxAlert) -> None:
-        assert news.once_key is not None
+    def _enqueue(self, outbox_alert: OutboxAlert) -> None:
+        assert outbox_alert.once_key is not None
         try:
-            self._alert_queue.enqueue(news)
+            self._alert_queue.enqueue(outbox_alert)
         except StoreError as error:
-            log.warning("cannot store an alert yet: %s: %s", news.alert.headline, error)
+            log.warning("cannot store an alert yet: %s: %s", outbox_alert.alert.headline, error)
             return
         if len(self._reported) >= _KEYS_MAX:
             self._reported.clear()  # the store still has them
-        self._reported.add(news.once_key)
+        self._reported.add(outbox_alert.once_key)
 
 
 def _budget_headline(one: BudgetStatus) -> str:

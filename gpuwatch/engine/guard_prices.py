@@ -145,11 +145,11 @@ class PriceGuard:
         )
         return increase_answer(spec.on_price_increase, raised, ceiling, fits)
 
-    def _refusal(self, launch: Launch, raised: int, of_watch: Budget, now: datetime) -> LaunchRefusal | None:
+    def _refusal(self, launch: Launch, raised: int, watch_budget: Budget, now: datetime) -> LaunchRefusal | None:
         """Return why a budget forbids the launch at this price, which is higher than it was admitted with, or None."""
         dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
         others = [one for one in self._counted_launches(now) if one.launch_id != launch.launch_id]
-        return all_budgets_refusal(dearer, others, self._budget, of_watch, now)
+        return all_budgets_refusal(dearer, others, self._budget, watch_budget, now)
 
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
         """Send the answer once; return what was done, as text for the owner."""

@@ -36,7 +36,7 @@ class UtilisationGuard:
     """Takes samples and acts on them."""
 
     def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
-        self._uses = uses
+        self._utilisation = uses
         self._alerts = alerts
         self._reported_at: dict[str, datetime] = {}  # time of the last alert about waste
         self._recovered_at: dict[str, datetime] = {}
@@ -46,7 +46,7 @@ class UtilisationGuard:
         """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
         sample = UtilisationSample(now, percent_of(instance))
         try:
-            self._uses.add(launch.launch_id, sample)
+            self._utilisation.add(launch.launch_id, sample)
             if spec is None or sample.percent is None:
                 return None
             fault = self._idle(launch, spec, now)
@@ -63,18 +63,22 @@ class UtilisationGuard:
         self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
         if self._pruned_at is None or not timedelta(0) <= now - self._pruned_at < _DAY:
             self._pruned_at = now
-            self._uses.forget(now - SAMPLES_KEPT_FOR)
+            self._utilisation.delete_before(now - SAMPLES_KEPT_FOR)
 
     def _idle(self, launch: Launch, spec: LaunchSpec, now: datetime) -> EndCause | None:
         if spec.idle_below is None or spec.idle_for_s is None:
             return None
-        samples = self._uses.since(launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.idle_for_s))
+        samples = self._utilisation.samples_since(
+            launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.idle_for_s)
+        )
         return idle_cause(samples, spec.idle_below, spec.idle_for_s, now)
 
     def _waste(self, launch: Launch, spec: LaunchSpec, now: datetime) -> None:
         if spec.wasteful_below is None:
             return
-        samples = self._uses.since(launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.wasteful_for_s))
+        samples = self._utilisation.samples_since(
+            launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.wasteful_for_s)
+        )
         mean = mean_utilisation(samples, spec.wasteful_for_s, now)
         if mean is None:
             return
@@ -88,7 +92,7 @@ class UtilisationGuard:
             self._alerts.report(launch, self._notice(launch, spec, mean, now), now)
 
     def _notice(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> GuardNotice:
-        whole = self._uses.mean(launch.launch_id)
+        whole = self._utilisation.mean(launch.launch_id)
         wasted = wasted_microusd(cost_microusd(launch, now), mean if whole is None else whole)
         gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
         return GuardNotice(

@@ -160,15 +160,15 @@ class HealthMonitor:
         """Mark it blind with an alert, which is also logged; if the other lane's alert covers it, only log a line."""
         covered = self._is_covered(lane)
         health = msgspec.structs.replace(health, reported=not covered)
-        news = alert or blind_alert(self._provider, lane, health, alert_id=self._new_id(), now=now)
-        self._save(lane, health, None if covered else news)
+        outbox_alert = alert or blind_alert(self._provider, lane, health, alert_id=self._new_id(), now=now)
+        self._save(lane, health, None if covered else outbox_alert)
         if covered:
             log.warning("%s: the %s is blind as well", self._provider, lane, extra=self._extra(lane))
 
     def _recovers(self, lane: str, now: datetime) -> None:
         before = self._lanes[lane].health
-        news = recovery_alert(self._provider, lane, before, alert_id=self._new_id(), now=now)
-        self._save(lane, ProviderHealth(complete_at=now), news if before.reported else None)
+        outbox_alert = recovery_alert(self._provider, lane, before, alert_id=self._new_id(), now=now)
+        self._save(lane, ProviderHealth(complete_at=now), outbox_alert if before.reported else None)
         self._failures.recovered(lane)
         if not before.reported:
             log.info("%s: the %s is answered again as well", self._provider, lane, extra=self._extra(lane))

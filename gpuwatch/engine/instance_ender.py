@@ -81,8 +81,8 @@ class InstanceEnder:
         if self._monotonic() - since_s > SLOW_STOP_S:
             self._report(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
 
-    def _report(self, news: OutboxAlert) -> None:
+    def _report(self, outbox_alert: OutboxAlert) -> None:
         try:
-            self._alert_queue.enqueue(news)
+            self._alert_queue.enqueue(outbox_alert)
         except StoreError as error:
-            log.warning("%s: cannot store the alert yet: %s", news.alert.headline, error)
+            log.warning("%s: cannot store the alert yet: %s", outbox_alert.alert.headline, error)

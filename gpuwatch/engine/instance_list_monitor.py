@@ -60,10 +60,10 @@ class InstanceListMonitor:
         if self._reported:
             self._reported = not self._enqueue(self._launch_alerts.instance_list_back(self._provider, now))
 
-    def _enqueue(self, news: OutboxAlert) -> bool:
+    def _enqueue(self, outbox_alert: OutboxAlert) -> bool:
         try:
-            self._alert_queue.enqueue(news)
+            self._alert_queue.enqueue(outbox_alert)
         except StoreError as error:
-            log.warning("cannot report yet: %s: %s", news.alert.headline, error)
+            log.warning("cannot report yet: %s: %s", outbox_alert.alert.headline, error)
             return False
         return True

@@ -134,7 +134,7 @@ class InstanceVerifier:
         inside: Callable[[], MeasuredInstance] = MeasuredInstance  # an empty result
         if spec.ssh_key is not None:
             user = instance.ssh_user
-            inside = partial(self._probe.inside, host, port, spec.ssh_key, download=download, user=user)
+            inside = partial(self._probe.measure, host, port, spec.ssh_key, download=download, user=user)
         self._start(lambda: self._probe_instance(progress, host, port, inside))
 
     def _probe_instance(

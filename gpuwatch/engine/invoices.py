@@ -41,7 +41,7 @@ class InvoiceCollector:
         self._provider = provider
         self._launcher = launcher
         self._launches = launches
-        self._book = book
+        self._repository = book
         self._monotonic = monotonic
         self._next_s = monotonic() + FIRST_AFTER_S
         self._reported_missing = False
@@ -70,14 +70,14 @@ class InvoiceCollector:
             StoreError: storing failed.
         """
         mine = [one for one in self._launches() if one.provider == self._provider and not one.dry_run]
-        days, kept = open_days(mine, self._book.final(self._provider), now), 0
+        days, kept = open_days(mine, self._repository.final_days(self._provider), now), 0
         ours = {one.instance_id for one in mine if one.instance_id is not None}
         for since, until in unbroken_runs(days):
             charges = self._launcher.charges(since, until)
             if charges is None:
                 return None
             asked = {day: instances for day, instances in days.items() if since <= day <= until}
-            kept += self._book.keep(invoice_rows(self._provider, charges, asked, ours, now))
+            kept += self._repository.save(invoice_rows(self._provider, charges, asked, ours, now))
         return kept
 
 

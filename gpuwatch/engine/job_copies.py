@@ -65,16 +65,16 @@ class JobCopies:
         there.intersection_update(stored)
 
     def _copy(self, job: Job, folder: str, one: StoredCheckpoint) -> None:
-        here, target = self._parts.files.checkpoint_files(job.job_id, one.sequence).parent, below(folder, _name(one))
+        here, target = self._parts.files.checkpoint_folder(job.job_id, one.sequence).parent, below(folder, _name(one))
         names = [f"files/{file.path}" for file in one.files]
         self._parts.stores.put(here, names, target, timeout_s=self._parts.bounds.store_s)
         self._parts.stores.put(here, [MANIFEST], target, timeout_s=_CALL_S)
 
     def _drop_superseded(self, folder: str, stored: Sequence[StoredCheckpoint]) -> None:
         kept, newest = {_name(one) for one in stored}, _name(stored[-1])
-        for name in self._parts.stores.folders(folder, timeout_s=_CALL_S):
+        for name in self._parts.stores.list_folders(folder, timeout_s=_CALL_S):
             if len(name) == len(newest) and name.isdecimal() and name < newest and name not in kept:
-                self._parts.stores.drop(below(folder, name), MANIFEST, timeout_s=_CALL_S)
+                self._parts.stores.delete(below(folder, name), MANIFEST, timeout_s=_CALL_S)
 
     def restore(self, job: Job) -> StoredCheckpoint | None:
         """Fetch and verify the newest intact checkpoint from the store. Raises StoreUnreachable."""
@@ -83,18 +83,18 @@ class JobCopies:
             return None
         folder, stores, files = below(spec.store, job.job_id), self._parts.stores, self._parts.files
         torn = {_name(one) for one in files.checkpoints(job.job_id) if one.failed}
-        for name in reversed(stores.folders(folder, timeout_s=_CALL_S)):
+        for name in reversed(stores.list_folders(folder, timeout_s=_CALL_S)):
             one = None if name in torn else self._manifest(below(folder, name, MANIFEST))
             if one is None or one.failed or _name(one) != name:
                 continue
-            here = files.checkpoint_files(job.job_id, one.sequence).parent
+            here = files.checkpoint_folder(job.job_id, one.sequence).parent
             names = [f"files/{file.path}" for file in one.files]
             stores.get(below(folder, name), here, names, timeout_s=self._parts.bounds.store_s)
             if files.is_intact(job.job_id, one):
                 files.save_checkpoint(job.job_id, one)
                 return one
             log.warning("job %s: checkpoint %s in its store is incomplete", job.name, name)
-            files.drop_checkpoint(job.job_id, one.sequence)
+            files.delete_checkpoint(job.job_id, one.sequence)
         return None
 
     def _manifest(self, address: str) -> StoredCheckpoint | None:
@@ -133,7 +133,7 @@ class JobCopies:
         log.warning("job %s: %s: %s", job.name, what, why)
         if now - since < timedelta(seconds=self._parts.bounds.late_results_s):
             return
-        news = job_alert(
+        outbox_alert = job_alert(
             job,
             now,
             what,
@@ -142,7 +142,7 @@ class JobCopies:
             did=f"{did} gpuwatch retries every minute.",
             can_do=("Check the store, and the rclone settings of gpuwatch's user",),
         )
-        self._parts.report(news)
+        self._parts.report(outbox_alert)
 
 
 def _name(one: StoredCheckpoint) -> str:

@@ -109,9 +109,9 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         )
         return record_step(self.jobs, job, step, run)
 
-    def report(self, news: OutboxAlert) -> None:
+    def report(self, outbox_alert: OutboxAlert) -> None:
         """Put an alert into the outbox; repeated calls send it once."""
-        self.launches.enqueue(news)
+        self.launches.enqueue(outbox_alert)
 
     def end_launch(self, launch: Launch | None, end: EndReason, words: str = "") -> None:
         """Have the instance destroyed, as `gpuwatch stop` does; repeated calls change nothing.

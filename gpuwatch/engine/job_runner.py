@@ -312,7 +312,7 @@ class JobRunner:
             self._parts.record(job, JobState.FAILED, why, run)
             return
         if over:
-            self._parts.shells.forget(run.launch_id)
+            self._parts.shells.delete_keys(run.launch_id)
         self._parts.record(job, JobState.QUEUED, run.end_reason, run, retries_left=job.retries_left - 1)
 
 

@@ -91,8 +91,8 @@ class InstanceSharing:
         ends = latest_end(launch)
         if ends is not None and ends < needed_until:
             by_s = (needed_until - ends).total_seconds()
-            of_watch = watch_of(job, price_cap(job), now).budget
-            found = self._parts.launches.extend(launch, by_s, self._parts.budget, of_watch, now)
+            watch_budget = watch_of(job, price_cap(job), now).budget
+            found = self._parts.launches.extend(launch, by_s, self._parts.budget, watch_budget, now)
             if isinstance(found, LaunchRefusal):
                 log.info("job %s does not continue on the instance of job %s: %s", job.name, done.name, found.text)
                 return None

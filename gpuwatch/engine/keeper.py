@@ -108,7 +108,7 @@ class Keeper:
         known = {one.launch_id for one in self._known}
         self._seen = {one: at for one, at in self._seen.items() if one in known}
         self._work = {one: work for one, work in self._work.items() if one in known}
-        closed = self._obligations.watched_obligations(now - self._watch_ended)
+        closed = self._obligations.recently_closed(now - self._watch_ended)
         watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
         first_s = tick_s + LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
         before = self._watched

@@ -48,7 +48,7 @@ class LaunchHooks:
         monotonic: Callable[[], float],
         stopping: threading.Event,
     ) -> None:
-        self._book = book
+        self._hook_runs = book
         self._run = run
         self._watches = watches
         self._new_id = new_id
@@ -62,7 +62,7 @@ class LaunchHooks:
 
     def start(self) -> None:
         """Recover hooks that an earlier process left running. Raises StoreError."""
-        self._book.start()
+        self._hook_runs.start()
 
     def close(self, within_s: float = 3.0) -> None:
         """Start nothing more, and wait briefly for running hooks."""
@@ -93,7 +93,7 @@ class LaunchHooks:
             free = MAX_PARALLEL - len(self._running)
         if free <= 0 or self._stopping.is_set():
             return 0
-        due = self._book.lease(now, free, self._leased_s + HOOK_MARGIN_S)
+        due = self._hook_runs.lease(now, free, self._leased_s + HOOK_MARGIN_S)
         for run in due:
             self._start_thread(partial(self._afterwards, run))
         return len(due)
@@ -117,20 +117,20 @@ class LaunchHooks:
         watch = self._watches.get(run.watch) or stored_watch(run.terms)
         spec = None if watch is None else getattr(_spec(watch), run.event, None)
         if watch is None or spec is None:
-            self._book.done(run)
+            self._hook_runs.mark_done(run)
             return
         if run.attempts > MAX_ATTEMPTS:
             self._fail(run, _CUT_OFF)
             return
         error = self._call(run, spec, min(_spec(watch).hook_timeout_s, self._leased_s))
         if error is None:
-            self._book.done(run)
+            self._hook_runs.mark_done(run)
         elif self._stopping.is_set():
-            self._book.release(run)
+            self._hook_runs.release(run)
         elif run.attempts >= MAX_ATTEMPTS:
             self._fail(run, error)
         else:
-            self._book.later(run, self._clock() + timedelta(seconds=RETRY_AFTER_S[run.attempts - 1]), error)
+            self._hook_runs.postpone(run, self._clock() + timedelta(seconds=RETRY_AFTER_S[run.attempts - 1]), error)
 
     # --- before a destroy ---------------------------------------------------------------------------------------------
 
@@ -158,9 +158,9 @@ class LaunchHooks:
     def _start_before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
         assert spec.before_stop is not None
         hook, timeout_s = spec.before_stop, spec.hook_timeout_s
-        run = self._book.begin(launch, BEFORE_STOP, now, timeout_s + HOOK_MARGIN_S)
+        run = self._hook_runs.begin(launch, BEFORE_STOP, now, timeout_s + HOOK_MARGIN_S)
         if run is None:
-            if self._book.is_held(launch.launch_id, BEFORE_STOP, now):
+            if self._hook_runs.is_running(launch.launch_id, BEFORE_STOP, now):
                 return False
             self._give_up(launch, _CUT_OFF)
             return self._over(launch.launch_id)
@@ -173,7 +173,7 @@ class LaunchHooks:
         try:
             error = self._call(run, hook, timeout_s)
             if error is None:
-                self._book.done(run)
+                self._hook_runs.mark_done(run)
             elif not self._stopping.is_set():  # otherwise the next process reports that it was interrupted
                 self._fail(run, error)
         finally:
@@ -207,13 +207,13 @@ class LaunchHooks:
         return error
 
     def _fail(self, run: HookRun, error: str) -> None:
-        news = self._hook_alert(run.launch_id, run.watch, run.event, error, run.attempts)
-        self._book.failed(run.launch_id, run.event, error, news)
+        outbox_alert = self._hook_alert(run.launch_id, run.watch, run.event, error, run.attempts)
+        self._hook_runs.mark_failed(run.launch_id, run.event, error, outbox_alert)
 
     def _give_up(self, launch: Launch, error: str) -> None:
         """Report a hook whose end was never recorded; otherwise it is already over."""
-        news = self._hook_alert(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
-        self._book.failed(launch.launch_id, BEFORE_STOP, error, news)
+        outbox_alert = self._hook_alert(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
+        self._hook_runs.mark_failed(launch.launch_id, BEFORE_STOP, error, outbox_alert)
 
     def _hook_alert(self, launch_id: str, watch: str, event: str, error: str, tries: int) -> OutboxAlert:
         now = self._clock()

@@ -74,7 +74,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         created_at=decision.decided_at,
         headline=_offer_headline(watch, best, lines[0]),
         watch=watch.name,
-        approval_id=None if approval is None else approval.ask_id,
+        approval_id=None if approval is None else approval.approval_id,
         facts=tuple(facts),
         offers=tuple(lines),
         why=decision_text(watch, decision),
@@ -185,7 +185,7 @@ def _quote_facts(approval: Approval, watch: Watch, zone: tzinfo) -> list[tuple[s
 
 def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
     if approval is not None:
-        return (f"Rent it: gpuwatch approve {approval.ask_id}", f"Reject it: gpuwatch deny {approval.ask_id}")
+        return (f"Rent it: gpuwatch approve {approval.approval_id}", f"Reject it: gpuwatch deny {approval.approval_id}")
     return (hint(best),)
 
 

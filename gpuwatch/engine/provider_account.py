@@ -108,7 +108,7 @@ class ProviderAccount:
     def _look_up(self, now: datetime) -> str:
         name = self._launcher.name
         of_key = self._accounts.key_account(name, self._key or "", now)
-        known = self._accounts.known(name, of_key) if self._key is not None else None
+        known = self._accounts.canonical_account(name, of_key) if self._key is not None else None
         asked = self._launcher if isinstance(self._launcher, AccountLookup) else None
         if known is not None and (asked is None or known != of_key):
             return known
@@ -136,7 +136,7 @@ class ProviderAccount:
 
     def _same(self, account_id: str) -> str:
         """Return the canonical id; read each time, because the owner may have confirmed that two accounts are one."""
-        return self._accounts.known(self._launcher.name, account_id) or account_id
+        return self._accounts.canonical_account(self._launcher.name, account_id) or account_id
 
     def own(self, launches: Sequence[Launch]) -> list[Launch]:
         """Return the launches of this account. Raises StoreError."""
@@ -155,7 +155,7 @@ class ProviderAccount:
             return self.own(launches)
         joined = {launch.launch_id for launch in (older if self.other_key is None else shown)}
         for launch_id in joined:
-            self._accounts.claim(launch_id, account_id)
+            self._accounts.set_launch_account(launch_id, account_id)
         return self.own([_with_account(one, account_id) if one.launch_id in joined else one for one in launches])
 
 

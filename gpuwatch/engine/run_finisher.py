@@ -78,7 +78,7 @@ class RunFinisher:
         for one in wanted:
             if not _of_pattern(one, listed):
                 return (), f"no file matches {one.source}"
-        waiting = self._parts.files.results_of(job.job_id, run.run_number)
+        waiting = self._parts.files.results_folder(job.job_id, run.run_number)
         bound = self._parts.bounds.fetch_s
         verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, waiting, bound)
         if len(verified) < len(listed):
@@ -145,17 +145,17 @@ class RunFinisher:
         now = self._parts.clock()
         is_done = run.step == "fetched"
         if is_done and (places := _in_stores(job, run)):
-            fetched = self._parts.files.results_of(job.job_id, run.run_number)
+            fetched = self._parts.files.results_folder(job.job_id, run.run_number)
             if not self._copies.put_results(job, fetched, places):  # the instance is gone: waiting costs nothing
                 return job if job.reason == NOT_STORED else self._parts.record(job, JobState.FETCHING, NOT_STORED)
             self._parts.event(run, "stored", files=sum(len(names) for _, _, names in places))
         run = msgspec.structs.replace(run, step="over")
         is_given = run.held_until is not None
         if not is_given:
-            self._parts.shells.forget(run.launch_id)
+            self._parts.shells.delete_keys(run.launch_id)
         if is_done:
             names = ", ".join(str(one["path"]) for one in run.results[:5]) or "none"
-            news = job_alert(
+            outbox_alert = job_alert(
                 job,
                 now,
                 "finished",
@@ -163,7 +163,7 @@ class RunFinisher:
                 facts=[("Results", f"{len(run.results)}: {names}")],
                 did=_GIVEN if is_given else _DESTROYED,
             )
-            self._parts.report(news)
+            self._parts.report(outbox_alert)
             return self._parts.record(job, JobState.DONE, None, run, exit_code=0, progress=1.0)
         return self._parts.record(job, JobState.FAILED, run.end_reason, run, exit_code=run.exit_code)
 

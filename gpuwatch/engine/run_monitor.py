@@ -169,13 +169,13 @@ class RunMonitor:
         if newest is None or any(_is_same(one, newest.files) for one in stored):
             return run
         sequence = max((one.sequence for one in stored), default=0) + 1
-        target = files.checkpoint_files(job.job_id, sequence)
+        target = files.checkpoint_folder(job.job_id, sequence)
         whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, self._parts.bounds.fetch_s)
         if len(whole) < len(newest.files):
             return run  # the next round fetches the rest
         again = machine_checkpoints(pattern, self._parts.listed(shell, run, [newest.name])) if running else [newest]
         if not any(_hashes(one.files) == _hashes(newest.files) for one in again):
-            files.drop_checkpoint(job.job_id, sequence)  # it changed while it was fetched
+            files.delete_checkpoint(job.job_id, sequence)  # it changed while it was fetched
             return run
         made = StoredCheckpoint(
             sequence=sequence,
@@ -186,7 +186,7 @@ class RunMonitor:
         )
         files.save_checkpoint(job.job_id, made)
         for one in superseded([*stored, made], spec.keep):
-            files.drop_checkpoint(job.job_id, one.sequence)
+            files.delete_checkpoint(job.job_id, one.sequence)
         run = msgspec.structs.replace(run, checkpoint=newest.name)
         self._parts.event(run, "checkpoint", name=newest.name, bytes=sum(one.size for one in newest.files))
         return run

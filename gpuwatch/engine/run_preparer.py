@@ -102,7 +102,7 @@ class RunPreparer:
 
     def _send_from_store(self, shell: RemoteShell, job: Job, number: int, one: JobFiles) -> None:
         """Copy it to this host, then to the machine: no credentials of a store leave this host."""
-        folder = self._parts.files.input_of(job.job_id, number)
+        folder = self._parts.files.input_folder(job.job_id, number)
         try:
             self._parts.stores.get(one.source, folder, timeout_s=self._parts.bounds.store_s)
         except ObjectMissing as error:
@@ -133,7 +133,7 @@ class RunPreparer:
         """Store the lease, then send the start order: from then on the command may be running."""
         chosen = self._checkpoint(job)
         if chosen is not None:
-            files = self._parts.files.checkpoint_files(job.job_id, chosen.sequence)
+            files = self._parts.files.checkpoint_folder(job.job_id, chosen.sequence)
             shell.send(files, work_folder(job.job_id), timeout_s=self._parts.bounds.send_s)
         script = command_script(job, run.run_number, None if chosen is None else chosen.name)
         folder = run_folder(job.job_id, run.run_number)

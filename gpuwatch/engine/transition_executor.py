@@ -89,13 +89,13 @@ class TransitionExecutor:
 
     def _write(self, launch: Launch, transition: Transition, now: datetime) -> Launch:
         after = msgspec.structs.replace(launch, state=transition.to_state, **transition.changes)
-        news = (
+        outbox_alert = (
             None if transition.notify is None else self._launch_alerts.for_notification(after, transition.notify, now)
         )
         failpoint(f"{transition.to_state.value}.before_record")
-        texts = {"words": transition.words, "hook": transition.hook}
+        texts = {"message": transition.words, "hook": transition.hook}
         written = self._repository.transition(
-            launch, transition.to_state, transition.cause, now, news, **texts, **transition.changes
+            launch, transition.to_state, transition.cause, now, outbox_alert, **texts, **transition.changes
         )
         failpoint(f"{transition.to_state.value}.after_record")
         return written

@@ -127,7 +127,7 @@ class UnknownInstances:
         others = set(listing.by_id) - known
         if not others:
             return []
-        had = {one.instance_id: one for one in self._repository.over_with_instances(self._provider, others)}
+        had = {one.instance_id: one for one in self._repository.ended_with_instances(self._provider, others)}
         disowned = self._repository.known_foreign_instances(self._provider) if had else frozenset()
         found = [
             ReturnedInstance(launch, listing.by_id[i])

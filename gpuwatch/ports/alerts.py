@@ -283,5 +283,5 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
     def save_new_address(self, channel: str, address: str, new_address: str, now: datetime) -> None:
         """Store it for the next start."""
 
-    def enqueue(self, news: OutboxAlert) -> bool:
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert; False: there is already an alert with this `once_key`."""

@@ -66,19 +66,19 @@ class HookRunRepository(Protocol):
     def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
         """Lease a hook that runs now or never; None: it was already started."""
 
-    def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
+    def is_running(self, launch_id: str, event: str, now: datetime) -> bool:
         """Whether it is running at the moment."""
 
-    def done(self, run: HookRun) -> None:
+    def mark_done(self, run: HookRun) -> None:
         """Mark as done: it ran, or there is nothing to run."""
 
-    def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
+    def postpone(self, run: HookRun, next_try_at: datetime, error: str) -> None:
         """Mark as failed; retry at the given time."""
 
     def release(self, run: HookRun) -> None:
         """Release it unused, because time ran out."""
 
-    def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
+    def mark_failed(self, launch_id: str, event: str, error: str, outbox_alert: OutboxAlert) -> bool:
         """Give up and report it in one transaction; False: it was already finished."""
 
 

@@ -39,7 +39,7 @@ class JobStore(Protocol):
             JobTransitionRefused: the transition is not allowed in the job's state.
         """
 
-    def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, donor_run: JobRun) -> Job:
         """Move a queued job to the instance of a finished job, with both runs, like `record`.
 
         Raises:

@@ -26,7 +26,7 @@ class ObligationLog(Protocol):
     def record_extension(self, launch: Launch) -> None:
         """Write its later end durably before the row is updated. Raises StoreError: it must not be extended."""
 
-    def follow(self, launches: Iterable[Launch]) -> None:
+    def record_changes(self, launches: Iterable[Launch]) -> None:
         """Write what changed. Never raises: the file is a copy, and the next call catches up."""
 
 
@@ -36,7 +36,7 @@ class ObligationReader(Protocol):
     def open_obligations(self) -> Sequence[Obligation]:
         """Open obligations in the current file. Raises StoreError: it cannot be read."""
 
-    def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
+    def recently_closed(self, since: datetime) -> Sequence[Obligation]:
         """Obligations closed since the given time, as of the last call of `open_obligations`."""
 
     def close(self, obligation: Obligation) -> None:
@@ -55,7 +55,7 @@ class NoObligationLog:
     def record_extension(self, launch: Launch) -> None:
         """Does nothing."""
 
-    def follow(self, launches: Iterable[Launch]) -> None:
+    def record_changes(self, launches: Iterable[Launch]) -> None:
         """Does nothing."""
 
 

@@ -27,7 +27,7 @@ class InstanceProbe(Protocol):
     def banner(self, host: str, port: int) -> str:
         """The banner of the SSH server, cleaned. Raises InstanceUnreachable."""
 
-    def inside(
+    def measure(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
     ) -> MeasuredInstance:
         """Log in and measure; unknown values are None.
@@ -48,11 +48,11 @@ class UtilisationRepository(Protocol):
     def add(self, launch_id: str, sample: UtilisationSample) -> None:
         """Store one; it replaces a sample of the same millisecond."""
 
-    def since(self, launch_id: str, moment: datetime) -> Sequence[UtilisationSample]:
+    def samples_since(self, launch_id: str, since: datetime) -> Sequence[UtilisationSample]:
         """Samples since the given time, oldest first."""
 
     def mean(self, launch_id: str) -> float | None:
         """Summary of all samples of a launch; None: there are none."""
 
-    def forget(self, before: datetime) -> int:
+    def delete_before(self, before: datetime) -> int:
         """Delete older samples; returns how many."""

@@ -79,7 +79,7 @@ class RemoteShells(Protocol):
     def open(self, launch_id: str, address: SshAddress, host_key: str) -> RemoteShell:
         """A shell that accepts only this host key."""
 
-    def forget(self, launch_id: str) -> None:
+    def delete_keys(self, launch_id: str) -> None:
         """Delete the key pair of an ended launch."""
 
 
@@ -100,14 +100,14 @@ class RunFiles(Protocol):
     ) -> list[MachineFile]:
         """Fetch missing files; returns those that are verified here. Raises RemoteUnreachable, RemoteRefused."""
 
-    def input_of(self, job_id: str, number: int) -> Path:
+    def input_folder(self, job_id: str, number: int) -> Path:
         """Where an input from a store is kept until the machine has it."""
 
-    def results_of(self, job_id: str, run_number: int) -> Path:
+    def results_folder(self, job_id: str, run_number: int) -> Path:
         """Where the verified results of a run wait to be published."""
 
     def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
-        """Publish verified results (path in `results_of`, target), each atomically; never over those of a later run."""
+        """Publish verified results (path in `results_folder`, target) atomically; never over those of a later run."""
 
     def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
         """Complete checkpoints, oldest first."""
@@ -115,13 +115,13 @@ class RunFiles(Protocol):
     def is_intact(self, job_id: str, checkpoint: StoredCheckpoint) -> bool:
         """Whether it is unchanged since it was verified."""
 
-    def checkpoint_files(self, job_id: str, sequence: int) -> Path:
+    def checkpoint_folder(self, job_id: str, sequence: int) -> Path:
         """The folder of a checkpoint's files."""
 
     def save_checkpoint(self, job_id: str, checkpoint: StoredCheckpoint) -> None:
         """Mark it as complete."""
 
-    def drop_checkpoint(self, job_id: str, sequence: int) -> None:
+    def delete_checkpoint(self, job_id: str, sequence: int) -> None:
         """Delete it."""
 
 
@@ -137,11 +137,11 @@ class ObjectStores(Protocol):
     def get(self, source: str, folder: Path, names: Sequence[str] = (), *, timeout_s: float) -> None:
         """Copy a file, a folder, or the named files below it. Raises ObjectMissing."""
 
-    def folders(self, target: str, *, timeout_s: float) -> list[str]:
+    def list_folders(self, target: str, *, timeout_s: float) -> list[str]:
         """Names of the folders below it, sorted; empty if there is nothing."""
 
     def read(self, source: str, *, timeout_s: float) -> bytes:
         """The text of a small file. Raises ObjectMissing."""
 
-    def drop(self, target: str, first: str, *, timeout_s: float) -> None:
+    def delete(self, target: str, first: str, *, timeout_s: float) -> None:
         """Delete a folder with its contents, the file `first` first."""

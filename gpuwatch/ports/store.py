@@ -39,19 +39,19 @@ class ProviderHealth(msgspec.Struct, frozen=True, kw_only=True):
 class UnitOfWork(Protocol):
     """One open transaction: all results of a decision are stored completely or not at all."""
 
-    def remember(self, watch: str, remembered: WatchMemory) -> None:
+    def save_memory(self, watch: str, memory: WatchMemory) -> None:
         """Store the memory of a watch."""
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Reserve a free slot of the watch and its budget; returns the launch and its match, or a refusal."""
 
     def request_approval(
-        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:
         """Request approval for the first offer that could be rented now; the intent's id becomes the approval's id.
 
         An open approval for the same offer stays valid unless it now costs more. A refusal: none could be rented, and
-        no approval is requested. None: the owner denied all of them recently; `rearmed` ignores that.
+        no approval is requested. None: the owner denied all of them recently; `ignores_denials` ignores that.
         """
 
     def unticked(self, watch: Watch) -> Sequence[str]:
@@ -60,16 +60,16 @@ class UnitOfWork(Protocol):
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         """Whether the owner recently approved a quote that was no longer valid, and was not asked again since."""
 
-    def enqueue(self, news: OutboxAlert) -> bool:
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert in the outbox; False: there is already an alert with this `once_key`."""
 
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
         """Store the health of a provider's lane."""
 
-    def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+    def record_new_value(self, provider: str, kind: str, new_value: str, now: datetime) -> bool:
         """Record a value (a GPU spelling, a field); True: it was never seen before."""
 
-    def forget_values(self, provider: str, kind: str) -> None:
+    def delete_values(self, provider: str, kind: str) -> None:
         """Forget all values of a kind: seen again, they are new."""
 
 
@@ -89,19 +89,19 @@ class UnitOfWorkFactory(Protocol):
 class ApprovalRepository(Protocol):
     """Approvals, for the handlers of the owner's answers. All methods raise StoreError."""
 
-    def get(self, ask_id: str) -> Approval | None:
+    def get(self, approval_id: str) -> Approval | None:
         """One approval."""
 
-    def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
+    def approve(self, approval_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
         """Approve it and reserve its launch in one transaction.
 
         A refusal leaves it open. None: it is no longer open, or has expired.
         """
 
-    def refuse(self, ask_id: str, words: str, now: datetime) -> bool:
+    def mark_refused(self, approval_id: str, reason: str, now: datetime) -> bool:
         """The quote is no longer valid; False: it was not open."""
 
-    def deny(self, ask_id: str, why: str, now: datetime) -> bool:
+    def deny(self, approval_id: str, reason: str, now: datetime) -> bool:
         """The owner denies it; False: it was already answered."""
 
 
@@ -121,7 +121,7 @@ class PollHistory(Protocol):
 class AlertQueue(Protocol):
     """Stores alerts to be sent."""
 
-    def enqueue(self, news: OutboxAlert) -> bool:
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert in the outbox; False: there is already an alert with this `once_key`. Raises StoreError."""
 
 
@@ -153,9 +153,9 @@ class LaunchWriter(Protocol):
         to_state: LaunchState,
         cause: str,
         now: datetime,
-        news: OutboxAlert | None = None,
+        outbox_alert: OutboxAlert | None = None,
         *,
-        words: str | None = None,
+        message: str | None = None,
         hook: str | None = None,
         **changes: Any,
     ) -> Launch:
@@ -173,18 +173,18 @@ class LaunchWriter(Protocol):
         budget: Budget,
         now: datetime,
         *,
-        place: Mapping[str, Any] | None = None,
-        words: str | None = None,
+        provider_fields: Mapping[str, Any] | None = None,
+        message: str | None = None,
     ) -> Launch | LaunchRefusal:
         """Switch to another offer, if pause, machine and budget allow it. Raises LaunchConflict, StoreError.
 
         Args:
-            place: fields that change if the offer is from another provider (`place_fields`).
-            words: why the previous offer was not rented.
+            provider_fields: fields that change if the offer is from another provider (`place_fields`).
+            message: why the previous offer was not rented.
         """
 
     def extend(
-        self, launch: Launch, by_s: float, budget: Budget, of_watch: Budget, now: datetime
+        self, launch: Launch, by_s: float, budget: Budget, watch_budget: Budget, now: datetime
     ) -> Launch | LaunchRefusal:
         """Extend its end, if the budgets allow it. Raises LaunchConflict, StoreError."""
 
@@ -198,7 +198,7 @@ class InstanceRecords(Protocol):
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
         """Which of them a launch has or had, or the owner assigned to other installations. Raises StoreError."""
 
-    def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> Sequence[Launch]:
+    def ended_with_instances(self, provider: str, instance_ids: Collection[str]) -> Sequence[Launch]:
         """Ended launches that had one of these instances, oldest first. Raises StoreError."""
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
@@ -231,7 +231,7 @@ class AccountRepository(Protocol):
     def key_account(self, provider: str, key: str, now: datetime) -> str:
         """The account id of a key if the provider reports none: a salted hash."""
 
-    def known(self, provider: str, account_id: str) -> str | None:
+    def canonical_account(self, provider: str, account_id: str) -> str | None:
         """The account that it is known to belong to; None: unknown."""
 
     def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
@@ -242,7 +242,7 @@ class AccountRepository(Protocol):
             account_id: as the provider reports it; None: not reported.
         """
 
-    def claim(self, launch_id: str, account_id: str) -> None:
+    def set_launch_account(self, launch_id: str, account_id: str) -> None:
         """Store the account of a launch that an older gpuwatch started."""
 
 
@@ -265,13 +265,13 @@ class PastPriceReader(Protocol):
 class AutoPriceRepository(Protocol):
     """The start of the wait of a watch with `max_price = "auto"`, and its history. All methods raise StoreError."""
 
-    def began(self, watch: Watch, now: datetime) -> datetime:
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
         """When it was first evaluated (now, if never). After a launch that ran, its wait starts again."""
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         """Store the current limit for other readers."""
 
-    def forget_except(self, watches: Collection[str]) -> None:
+    def delete_except(self, watches: Collection[str]) -> None:
         """Remove the wait of a watch that is no longer in the settings."""
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
@@ -281,7 +281,7 @@ class AutoPriceRepository(Protocol):
 class ForecastRepository(Protocol):
     """Stores price forecasts and their outcomes. All methods raise StoreError."""
 
-    def add(self, made: PriceForecast) -> None:
+    def add(self, forecast: PriceForecast) -> None:
         """Store a forecast."""
 
     def all(self) -> Sequence[tuple[PriceForecast, ForecastScore | None]]:
@@ -293,10 +293,10 @@ class ForecastRepository(Protocol):
     def newest_of(self, watch: str) -> PriceForecast | None:
         """The newest forecast of a watch."""
 
-    def settle(self, forecast_id: str, score: ForecastScore) -> None:
+    def save_score(self, forecast_id: str, score: ForecastScore) -> None:
         """Store the outcome; an existing score does not change."""
 
-    def series(self, made: PriceForecast, now: datetime) -> PriceSeries:
+    def series(self, forecast: PriceForecast, now: datetime) -> PriceSeries:
         """The lowest price of each hour from the forecast until now."""
 
 
@@ -306,10 +306,10 @@ class InvoiceRepository(Protocol):
     def all(self, provider: str | None = None) -> Sequence[InvoiceRow]:
         """Known charges, oldest day first. Raises StoreError."""
 
-    def final(self, provider: str) -> Collection[tuple[str, date]]:
+    def final_days(self, provider: str) -> Collection[tuple[str, date]]:
         """(instance, day) pairs whose charges are final. Raises StoreError."""
 
-    def keep(self, rows: Sequence[InvoiceRow]) -> int:
+    def save(self, rows: Sequence[InvoiceRow]) -> int:
         """Store rows. They replace those of the same (provider, instance, day), but final rows only by final rows.
         Returns the number of stored rows. Raises StoreError.
         """

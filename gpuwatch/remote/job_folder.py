@@ -110,7 +110,7 @@ class JobFolder:
 
     def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
         """Copy verified results to their targets, each atomically; never over those of a later run."""
-        results = self.results_of(job_id, run_number)
+        results = self.results_folder(job_id, run_number)
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
             run_marker = self._job(job_id) / "published" / hashlib.sha256(str(target).encode()).hexdigest()[:32]
@@ -121,11 +121,11 @@ class JobFolder:
             with atomic_file(target, is_durable=True) as temporary:
                 shutil.copyfile(results / source, temporary)
 
-    def input_of(self, job_id: str, number: int) -> Path:
+    def input_folder(self, job_id: str, number: int) -> Path:
         """Return the folder for an input from a store."""
         return self._job(job_id) / "inputs" / str(number)
 
-    def results_of(self, job_id: str, run_number: int) -> Path:
+    def results_folder(self, job_id: str, run_number: int) -> Path:
         """Return the folder for the results of a run."""
         return self._run(job_id, run_number) / "fetched"
 
@@ -143,22 +143,22 @@ class JobFolder:
 
     def is_intact(self, job_id: str, checkpoint: StoredCheckpoint) -> bool:
         """Whether every file of it still has its size and hash."""
-        folder = self.checkpoint_files(job_id, checkpoint.sequence)
+        folder = self.checkpoint_folder(job_id, checkpoint.sequence)
         return all(_is_verified(folder / file.path, file) for file in checkpoint.files)
 
-    def checkpoint_files(self, job_id: str, sequence: int) -> Path:
+    def checkpoint_folder(self, job_id: str, sequence: int) -> Path:
         """Return the folder of a checkpoint's files, with the same layout as in the work folder."""
         return self._job(job_id) / "checkpoints" / f"{sequence:06d}" / "files"
 
     def save_checkpoint(self, job_id: str, checkpoint: StoredCheckpoint) -> None:
         """Mark it as complete, because all its files are verified."""
-        path = self.checkpoint_files(job_id, checkpoint.sequence).parent / _MANIFEST
+        path = self.checkpoint_folder(job_id, checkpoint.sequence).parent / _MANIFEST
         with atomic_file(path, is_durable=True) as temporary:
             temporary.write_bytes(msgspec.json.encode(checkpoint))
 
-    def drop_checkpoint(self, job_id: str, sequence: int) -> None:
+    def delete_checkpoint(self, job_id: str, sequence: int) -> None:
         """Delete one: its manifest first, so that an incomplete one does not count."""
-        folder = self.checkpoint_files(job_id, sequence).parent
+        folder = self.checkpoint_folder(job_id, sequence).parent
         (folder / _MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
 

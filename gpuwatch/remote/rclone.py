@@ -73,7 +73,7 @@ class Rclone:
         if not any(folder.iterdir()):  # S3 has no folders: a missing one looks empty
             raise ObjectMissing(f"no file at {source}")
 
-    def folders(self, target: str, *, timeout_s: float) -> list[str]:
+    def list_folders(self, target: str, *, timeout_s: float) -> list[str]:
         """Return the names of the folders below it, sorted; empty if there are none."""
         try:
             output = self._call(["lsjson", "--dirs-only", _path(target)], timeout_s)
@@ -88,7 +88,7 @@ class Rclone:
             raise ObjectMissing(f"no file at {source}")
         return content
 
-    def drop(self, target: str, first: str, *, timeout_s: float) -> None:
+    def delete(self, target: str, first: str, *, timeout_s: float) -> None:
         """Delete a folder with its contents, beginning with one file."""
         for args in (["deletefile", _path(below(target, first))], ["purge", _path(target)]):
             with suppress(ObjectMissing):

@@ -77,7 +77,7 @@ class OpenSshShells:
         key_file = str(self._launch_folder(launch_id) / "id_ed25519")
         return OpenSshShell(ssh_command(key_file, address.user, address.port, options), address.host)
 
-    def forget(self, launch_id: str) -> None:
+    def delete_keys(self, launch_id: str) -> None:
         """Delete its key pair."""
         folder = self._launch_folder(launch_id)
         for name in ("id_ed25519", "id_ed25519.pub", "known_hosts"):

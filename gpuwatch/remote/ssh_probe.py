@@ -68,7 +68,7 @@ class SshProbe:
         except OSError as error:
             raise InstanceUnreachable(f"{host}:{port}: {error.strerror or 'no answer'}") from error
 
-    def inside(
+    def measure(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
     ) -> MeasuredInstance:
         """Log in and measure, within thirty seconds. Raises NoAnswer, LoginRefused."""

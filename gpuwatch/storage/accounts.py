@@ -53,9 +53,9 @@ class SqlAccountRepository:
         """Return the account of a key that was used before, or None. Only reads."""
         with self._database.read() as connection:
             found = connection.execute(READ_INSTALLATION).first()
-        return None if found is None else self.known(provider, _hashed(found.key_salt, provider, key))
+        return None if found is None else self.canonical_account(provider, _hashed(found.key_salt, provider, key))
 
-    def known(self, provider: str, account_id: str) -> str | None:
+    def canonical_account(self, provider: str, account_id: str) -> str | None:
         """Return the account that this one was found or confirmed to be; None: never seen."""
         accounts = {one.account_id: one for one in self.all(provider)}
         return root_of(accounts, account_id) if account_id in accounts else None
@@ -75,7 +75,7 @@ class SqlAccountRepository:
                 _set_same(connection, provider, of_key, account_id)
             return account_id
 
-    def claim(self, launch_id: str, account_id: str) -> None:
+    def set_launch_account(self, launch_id: str, account_id: str) -> None:
         """Store the account of a launch that an older gpuwatch started."""
         unclaimed = update(launch).where(launch.c.launch_id == launch_id, launch.c.account_id.is_(None))
         with self._database.write() as connection:

@@ -70,7 +70,7 @@ def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> Answ
     prices.polls += 1
     mark = prices.polls
     provider_prices = prices.prices_of(poll.provider, poll.spot)
-    odd, facts = _changed_offers(answer, provider_prices, mark, remember=poll.lane == "sweep")
+    odd, facts = _changed_offers(answer, provider_prices, mark, saves_quotes=poll.lane == "sweep")
     seen = _PriceComparison(prices, poll, mark, facts).judge(odd) if odd else []
     gone: list[OpenPrice] = []
     if poll.covers:
@@ -80,7 +80,7 @@ def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> Answ
 
 
 def _changed_offers(
-    answer: Answer, provider_prices: ProviderPrices, mark: int, *, remember: bool
+    answer: Answer, provider_prices: ProviderPrices, mark: int, *, saves_quotes: bool
 ) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
     """Return the offers that differ from before. This loop runs for every offer of every answer."""
     odd: list[Offer] = []
@@ -101,7 +101,7 @@ def _changed_offers(
             if opened is None or not _costs_the_same(opened, offer):
                 odd.append(offer)
                 continue
-            if remember:  # hunts request other disks: their quotes do not recur
+            if saves_quotes:  # hunts request other disks: their quotes do not recur
                 remember_quote(opened, offer)
         opened.mark = mark
         if opened.verification is not offer.verification:

@@ -37,7 +37,7 @@ class _RolledBack(Exception):
 
 
 def create_approval(
-    connection: Connection, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+    connection: Connection, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
 ) -> Approval | LaunchRefusal | None:
     """Request approval of an intent's first offer that can be rented now, in the caller's transaction.
 
@@ -45,14 +45,14 @@ def create_approval(
 
     Args:
         intent: its id becomes the id of the approval.
-        rearmed: the watch was rearmed, so denied offers may be requested again.
+        ignores_denials: the watch fires anew, so denied offers may be requested again.
 
     Returns:
         The approval: a new one, or the open one for the same offer if that costs no more now. A refusal: why nothing
         can be rented. None: the owner recently denied every one of these offers.
     """
     lock_reservations(connection)
-    _expire_late(connection, intent.watch.name, now, rearmed)
+    _expire_late(connection, intent.watch.name, now, ignores_denials)
     silent = _denied_identities(connection, intent.watch.name, now)
     left = [match for match in (intent.match, *intent.alternatives) if match.offer.identity not in silent]
     if not left:
@@ -70,10 +70,10 @@ def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bo
     return row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
 
 
-def _expire_late(connection: Connection, watch: str, now: datetime, rearmed: bool) -> None:
+def _expire_late(connection: Connection, watch: str, now: datetime, ignores_denials: bool) -> None:
     late = and_(approval.c.watch == watch, approval.c.state == _OPEN, approval.c.deadline_ms <= to_ms(now))
     connection.execute(update(approval).where(late).values(state=ApprovalState.EXPIRED.value))
-    if rearmed:
+    if ignores_denials:
         silent = and_(approval.c.watch == watch, approval.c.muted_until_ms.is_not(None))
         connection.execute(update(approval).where(silent).values(muted_until_ms=None))
 
@@ -112,14 +112,16 @@ def _request(connection: Connection, intent: Intent, match: Match, deadline: dat
             return before
         price = price_text(usd(match.price.price_microusd_hour), most=6)
         words = f"it now costs ${price} an hour; a new approval is {intent.launch_id}"
-        _close(connection, before.ask_id, ApprovalState.REFUSED, words, now)
-    new = Approval(ask_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline)
+        _close(connection, before.approval_id, ApprovalState.REFUSED, words, now)
+    new = Approval(
+        approval_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline
+    )
     connection.execute(insert(approval), _row(new))
     return new
 
 
-def _close(connection: Connection, ask_id: str, state: ApprovalState, words: str, now: datetime) -> bool:
-    still_open = and_(approval.c.approval_id == ask_id, approval.c.state == _OPEN)
+def _close(connection: Connection, approval_id: str, state: ApprovalState, words: str, now: datetime) -> bool:
+    still_open = and_(approval.c.approval_id == approval_id, approval.c.state == _OPEN)
     values = {"state": state.value, "answered_at_ms": to_ms(now), "message": clean(words)}
     return connection.execute(update(approval).where(still_open).values(**values)).rowcount == 1
 
@@ -130,10 +132,10 @@ class SqlApprovalRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def get(self, ask_id: str) -> Approval | None:
+    def get(self, approval_id: str) -> Approval | None:
         """Return one approval. Raises StoreError."""
         with self._database.read() as connection:
-            row = connection.execute(select(approval).where(approval.c.approval_id == ask_id)).first()
+            row = connection.execute(select(approval).where(approval.c.approval_id == approval_id)).first()
             return None if row is None else _ask(row)
 
     def recent(self, now: datetime) -> list[Approval]:
@@ -143,9 +145,11 @@ class SqlApprovalRepository:
             query = select(approval).where(lately).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
             return [_ask(row) for row in connection.execute(query)]
 
-    def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
+    def approve(self, approval_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
         """Store the approval and reserve its launch, both or neither. Raises StoreError."""
-        in_time = and_(approval.c.approval_id == ask_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now))
+        in_time = and_(
+            approval.c.approval_id == approval_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now)
+        )
         values = {
             "state": ApprovalState.APPROVED.value,
             "answered_at_ms": to_ms(now),
@@ -160,19 +164,21 @@ class SqlApprovalRepository:
         except _RolledBack as undone:
             return undone.refusal
 
-    def refuse(self, ask_id: str, words: str, now: datetime) -> bool:
+    def mark_refused(self, approval_id: str, reason: str, now: datetime) -> bool:
         """Close an approval whose quote is no longer valid; False: it was not open. Raises StoreError."""
         with self._database.write() as connection:
-            return _close(connection, ask_id, ApprovalState.REFUSED, words, now)
+            return _close(connection, approval_id, ApprovalState.REFUSED, reason, now)
 
-    def deny(self, ask_id: str, why: str, now: datetime) -> bool:
+    def deny(self, approval_id: str, reason: str, now: datetime) -> bool:
         """Store the owner's denial, also after the deadline; False: it was already answered. Raises StoreError."""
-        unanswered = and_(approval.c.approval_id == ask_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value)))
+        unanswered = and_(
+            approval.c.approval_id == approval_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value))
+        )
         values = {
             "state": ApprovalState.DENIED.value,
             "answered_at_ms": to_ms(now),
             "muted_until_ms": to_ms(now + QUIET_AFTER_DENIAL),
-            "message": clean(why) or None,
+            "message": clean(reason) or None,
         }
         with self._database.write() as connection:
             return connection.execute(update(approval).where(unanswered).values(**values)).rowcount == 1
@@ -186,7 +192,7 @@ def _or_rolled_back(got: tuple[Launch, Match] | LaunchRefusal) -> Launch:
 
 def _row(ask: Approval) -> dict[str, Any]:
     return {
-        "approval_id": ask.ask_id,
+        "approval_id": ask.approval_id,
         "watch": ask.watch,
         "provider": ask.provider,
         "created_at_ms": to_ms(ask.created_at),
@@ -200,7 +206,7 @@ def _row(ask: Approval) -> dict[str, Any]:
 
 def _ask(row: Row[Any]) -> Approval:
     return Approval(
-        ask_id=row.approval_id,
+        approval_id=row.approval_id,
         watch=row.watch,
         match=_MATCHES.decode(row.offer),
         created_at=from_ms(row.created_at_ms),

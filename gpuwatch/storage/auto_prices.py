@@ -36,7 +36,7 @@ class SqlAutoPriceWaits:
         self._commissions = commissions
         self._keep = keep
 
-    def began(self, watch: Watch, now: datetime) -> datetime:
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
         """Return its first poll, or the end of its newest launch that ran. A beginning in the future counts as now."""
         with self._database.read() as connection:
             known = _since(connection, watch.name)
@@ -54,7 +54,7 @@ class SqlAutoPriceWaits:
             with self._database.write() as connection:
                 connection.execute(update(auto_price).where(auto_price.c.watch == watch.name).values(**limit))
 
-    def forget_except(self, watches: Collection[str]) -> None:
+    def delete_except(self, watches: Collection[str]) -> None:
         """Delete the waits of removed watches: a later watch of the same name begins anew."""
         with self._database.read() as connection:
             gone = [name for name in connection.execute(select(auto_price.c.watch)).scalars() if name not in watches]

@@ -35,15 +35,15 @@ class SqlForecasts:
         self._commissions = commissions
         self._watches = {watch.name: watch for watch in watches}
 
-    def add(self, made: PriceForecast) -> None:
+    def add(self, price_forecast: PriceForecast) -> None:
         """Store a forecast."""
         row = {
-            "forecast_id": made.forecast_id,
-            "source": made.source.value,
-            "watch": made.watch,
-            "made_at_ms": to_ms(made.made_at),
-            "due_at_ms": to_ms(made.due_at),
-            "statement": msgspec.json.encode(made).decode(),
+            "forecast_id": price_forecast.forecast_id,
+            "source": price_forecast.source.value,
+            "watch": price_forecast.watch,
+            "made_at_ms": to_ms(price_forecast.made_at),
+            "due_at_ms": to_ms(price_forecast.due_at),
+            "statement": msgspec.json.encode(price_forecast).decode(),
         }
         with self._database.write() as connection:
             connection.execute(forecast.insert().values(row))
@@ -68,18 +68,19 @@ class SqlForecasts:
             text = connection.execute(query.limit(1)).scalar()
         return None if text is None else _statement(text)
 
-    def settle(self, forecast_id: str, score: ForecastScore) -> None:
+    def save_score(self, forecast_id: str, score: ForecastScore) -> None:
         """Store a score; an earlier one stays."""
         is_open = (forecast.c.forecast_id == forecast_id) & forecast.c.score.is_(None)
         with self._database.write() as connection:
             connection.execute(update(forecast).where(is_open).values(score=msgspec.json.encode(score).decode()))
 
-    def series(self, made: PriceForecast, now: datetime) -> PriceSeries:
+    def series(self, price_forecast: PriceForecast, now: datetime) -> PriceSeries:
         """Return the lowest price of each hour since the forecast."""
-        since = made.made_at - timedelta(seconds=POLL_LASTS_S + 3600)  # an earlier poll still counts in its hour
-        market_history = read_market_history(self._database, made.scope, since, now + timedelta(seconds=1))
-        watch = self._watches.get(made.watch or "")
-        if watch is not None and watch.gpu_names == made.scope.gpus:
+        # an earlier poll still counts in its hour
+        since = price_forecast.made_at - timedelta(seconds=POLL_LASTS_S + 3600)
+        market_history = read_market_history(self._database, price_forecast.scope, since, now + timedelta(seconds=1))
+        watch = self._watches.get(price_forecast.watch or "")
+        if watch is not None and watch.gpu_names == price_forecast.scope.gpus:
             found = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
         else:
             found = series_of(market_history, gpu_pricer(market_history, self._commissions, REFERENCE_DISK_GB))

@@ -83,35 +83,35 @@ class SqlHookQueue:
             found = connection.execute(select(hook_run.c.body).where(_is(launch.launch_id, event))).scalar_one()
         return HookRun(launch_id=launch.launch_id, watch=launch.watch, event=event, body=found, attempts=1)
 
-    def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
+    def is_running(self, launch_id: str, event: str, now: datetime) -> bool:
         """Whether it is being run at this moment."""
         held = and_(_is(launch_id, event), hook_run.c.state == "pending", _leased(to_ms(now)))
         with self._database.read() as connection:
             return connection.execute(select(hook_run.c.event).where(held)).first() is not None
 
-    def done(self, run: HookRun) -> None:
+    def mark_done(self, run: HookRun) -> None:
         """Note that it ran, or that there is nothing to run."""
-        self._settle(run, state="done", last_error=None)
+        self._update_leased(run, state="done", last_error=None)
 
-    def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
+    def postpone(self, run: HookRun, next_try_at: datetime, error: str) -> None:
         """Note that it failed; retry at that time."""
-        self._settle(run, next_try_at_ms=to_ms(next_try_at), last_error=error)
+        self._update_leased(run, next_try_at_ms=to_ms(next_try_at), last_error=error)
 
     def release(self, run: HookRun) -> None:
         """Note that it was not run."""
-        self._settle(run, attempts=run.attempts - 1)
+        self._update_leased(run, attempts=run.attempts - 1)
 
-    def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
+    def mark_failed(self, launch_id: str, event: str, error: str, outbox_alert: OutboxAlert) -> bool:
         """Give up, and alert the owner; False: it was already over."""
         pending = and_(_is(launch_id, event), hook_run.c.state == "pending")
         over = {"state": "failed", "leased_until_ms": None, "last_error": error}
         with self._database.write() as connection:
             if connection.execute(update(hook_run).where(pending).values(**over)).rowcount != 1:
                 return False
-            new_alerts.enqueue(connection, news)
+            new_alerts.enqueue(connection, outbox_alert)
             return True
 
-    def _settle(self, run: HookRun, **values: Any) -> None:
+    def _update_leased(self, run: HookRun, **values: Any) -> None:
         mine = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, hook_run.c.state == "pending")
         with self._database.write() as connection:
             connection.execute(update(hook_run).where(mine).values(leased_until_ms=None, **values))

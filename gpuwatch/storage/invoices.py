@@ -38,7 +38,7 @@ class SqlInvoiceRepository:
             for row in found
         ]
 
-    def final(self, provider: str) -> set[tuple[str, date]]:
+    def final_days(self, provider: str) -> set[tuple[str, date]]:
         """Return the (instance, day) whose charges are final."""
         days = (
             select(invoice_line.c.instance_id, invoice_line.c.day)
@@ -49,7 +49,7 @@ class SqlInvoiceRepository:
         with self._database.read() as connection:
             return {(instance_id, _date(day)) for instance_id, day in connection.execute(days)}
 
-    def keep(self, rows: Sequence[InvoiceRow]) -> int:
+    def save(self, rows: Sequence[InvoiceRow]) -> int:
         """Save rows, each instance's day as a whole; return how many."""
         days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
         for row in rows:

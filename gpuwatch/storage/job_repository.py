@@ -86,7 +86,7 @@ class SqlJobRepository:
         with self._database.write() as connection:
             return _step(connection, job, transition, *(() if run is None else (run,)))
 
-    def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, donor_run: JobRun) -> Job:
         """Move a queued job onto the instance of a finished job. Raises JobConflict, StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)  # a reservation reads whether the job is queued
@@ -95,7 +95,7 @@ class SqlJobRepository:
             paused = pause_refusal(load_pauses(connection).by_hand, WATCH_PREFIX + job.name, transition.at)
             if paused is not None:
                 raise JobConflict(f"job {job.name!r}: {paused.text}")
-            return _step(connection, job, transition, run, given_by)
+            return _step(connection, job, transition, run, donor_run)
 
     def ended_jobs(self, names: Collection[str]) -> list[Job]:
         """Return ended jobs with one of these names, or of an array with such a name. Raises StoreError."""

@@ -208,13 +208,13 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
 
 
 def extension_refusal(
-    connection: Connection, later: Launch, budget: Budget, of_watch: Budget, now: datetime
+    connection: Connection, extended: Launch, budget: Budget, watch_budget: Budget, now: datetime
 ) -> LaunchRefusal | None:
     """Return why the budgets do not allow an extension, or None. Pauses do not matter: the launch runs already."""
-    others = [one for one in _relevant_launches(connection, now) if one.launch_id != later.launch_id]
+    others = [one for one in _relevant_launches(connection, now) if one.launch_id != extended.launch_id]
     without_count = msgspec.structs.replace(budget, max_instances=None)
-    own_without_count = msgspec.structs.replace(of_watch, max_instances=None)
-    return all_budgets_refusal(later, others, without_count, own_without_count, now)
+    own_without_count = msgspec.structs.replace(watch_budget, max_instances=None)
+    return all_budgets_refusal(extended, others, without_count, own_without_count, now)
 
 
 def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:

@@ -71,7 +71,7 @@ class SqlLaunchRepository:
     def alive(self, provider: str | None = None) -> list[Launch]:
         """Return active launches, oldest first. Raises StoreError."""
         alive = [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
-        self._obligations.follow(alive)  # another host may have extended or ended one
+        self._obligations.record_changes(alive)  # another host may have extended or ended one
         return alive
 
     def all(self, watch: str | None = None) -> list[Launch]:
@@ -97,9 +97,9 @@ class SqlLaunchRepository:
         to_state: LaunchState,
         cause: str,
         now: datetime,
-        news: OutboxAlert | None = None,
+        outbox_alert: OutboxAlert | None = None,
         *,
-        words: str | None = None,
+        message: str | None = None,
         hook: str | None = None,
         **changes: Any,
     ) -> Launch:
@@ -116,13 +116,13 @@ class SqlLaunchRepository:
             if launch.is_over:
                 lock_reservations(connection)
                 moved = _with_free_place(connection, moved)
-            self._step(connection, launch, moved, cause, now, words)
+            self._step(connection, launch, moved, cause, now, message)
             update_breaker(connection, moved, now)
             if hook is not None:
                 hook_runs.schedule_hook(connection, moved, hook, now)
-            if news is not None:
-                new_alerts.enqueue(connection, news)
-        self._obligations.follow([moved])
+            if outbox_alert is not None:
+                new_alerts.enqueue(connection, outbox_alert)
+        self._obligations.record_changes([moved])
         return moved
 
     def _step(
@@ -141,14 +141,14 @@ class SqlLaunchRepository:
         budget: Budget,
         now: datetime,
         *,
-        place: Mapping[str, Any] | None = None,
-        words: str | None = None,
+        provider_fields: Mapping[str, Any] | None = None,
+        message: str | None = None,
     ) -> Launch | LaunchRefusal:
         """Change to another offer, by the rules of the first one, except for the slot, which it already has.
 
         Raises LaunchConflict, StoreError: it was not written, so the offer must not be requested.
         """
-        fields = {**offer_fields(match, watch), **(place or {})}
+        fields = {**offer_fields(match, watch), **(provider_fields or {})}
         pointed = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)
         try:
             with self._database.write() as connection:
@@ -156,33 +156,33 @@ class SqlLaunchRepository:
                 found = admit_retarget(connection, pointed, match, watch, budget, now, came_from=launch.provider)
                 if isinstance(found, Launch):
                     where = "" if found.provider == launch.provider else f" at {found.provider}"
-                    self._step(connection, launch, found, f"offer {found.offer_id}{where}", now, words)
+                    self._step(connection, launch, found, f"offer {found.offer_id}{where}", now, message)
         except IntegrityError:
             return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {pointed.offer_id}")
         return found
 
     def extend(
-        self, launch: Launch, by_s: float, budget: Budget, of_watch: Budget, now: datetime
+        self, launch: Launch, by_s: float, budget: Budget, watch_budget: Budget, now: datetime
     ) -> Launch | LaunchRefusal:
         """Extend its end, if the budgets allow that. The keeper's file is written before the row.
 
         Raises LaunchConflict, StoreError: it was not written, and the old end stays.
         """
-        later = msgspec.structs.replace(
+        extended = msgspec.structs.replace(
             launch, max_runtime_s=(launch.max_runtime_s or 0.0) + by_s, version=launch.version + 1
         )
         refusal = None
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                refusal = extension_refusal(connection, later, budget, of_watch, now)
+                refusal = extension_refusal(connection, extended, budget, watch_budget, now)
                 if refusal is None:
-                    self._obligations.record_extension(later)
-                    self._step(connection, launch, later, f"extended by {format_duration(by_s)}", now)
+                    self._obligations.record_extension(extended)
+                    self._step(connection, launch, extended, f"extended by {format_duration(by_s)}", now)
         except (LaunchConflict, StoreError):  # the row has the old end, so the file must have it, too
-            self._obligations.follow([msgspec.structs.replace(launch, version=later.version)])
+            self._obligations.record_changes([msgspec.structs.replace(launch, version=extended.version)])
             raise
-        return refusal or later
+        return refusal or extended
 
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """Check right before the order is sent whether renting was paused or the machine blocked since the reservation.
@@ -200,7 +200,7 @@ class SqlLaunchRepository:
             ids = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
             return frozenset(connection.execute(ids).scalars())
 
-    def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> list[Launch]:
+    def ended_with_instances(self, provider: str, instance_ids: Collection[str]) -> list[Launch]:
         """Return ended launches that had one of these instances, oldest first. Raises StoreError."""
         had = and_(launches.c.provider == provider, launches.c.instance_id.in_(list(instance_ids)))
         over = select(launches).where(had, launches.c.state.in_(OVER_STATES))
@@ -253,7 +253,7 @@ class SqlLaunchRepository:
             row = {"provider": provider, "instance_id": clean(instance_id, 64), "at_ms": to_ms(now)}
             return insert_if_absent(connection, foreign_instance, row)
 
-    def adopt(self, launch: Launch, now: datetime, news: OutboxAlert) -> bool:
+    def adopt(self, launch: Launch, now: datetime, outbox_alert: OutboxAlert) -> bool:
         """Store a launch for an existing instance, with its alert; False: another launch has it.
 
         Raises:
@@ -279,16 +279,16 @@ class SqlLaunchRepository:
                 )
                 connection.execute(delete(foreign_instance).where(was_foreign))
                 remove_unknown(connection, launch.provider, [launch.instance_id or ""])
-                new_alerts.enqueue(connection, news)
+                new_alerts.enqueue(connection, outbox_alert)
         except IntegrityError:
             return False
-        self._obligations.follow([launch])
+        self._obligations.record_changes([launch])
         return True
 
-    def enqueue(self, news: OutboxAlert) -> bool:
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` exists. Raises StoreError."""
         with self._database.write() as connection:
-            return new_alerts.enqueue(connection, news)
+            return new_alerts.enqueue(connection, outbox_alert)
 
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:

@@ -31,13 +31,13 @@ _ROUTE = update(alerts).where(alerts.c.alert_id == bindparam("alert_id_is"), ale
 _CHANNELS_OF = select(delivery.c.channel).where(delivery.c.alert_id == bindparam("alert_id_is"))
 
 
-def enqueue(connection: Connection, news: OutboxAlert) -> bool:
+def enqueue(connection: Connection, outbox_alert: OutboxAlert) -> bool:
     """Write an alert into the caller's transaction; it is logged and routed to its channels later (`route`).
 
     Returns:
         False if an alert with this `once_key` exists; nothing is written then.
     """
-    alert = news.alert
+    alert = outbox_alert.alert
     row = {
         "alert_id": alert.alert_id,
         "kind": alert.kind.value,
@@ -46,14 +46,14 @@ def enqueue(connection: Connection, news: OutboxAlert) -> bool:
         "headline": alert.headline,
         "watch": alert.watch,
         "created_at_ms": to_ms(alert.created_at),
-        "expires_at_ms": to_ms(news.expires_at),
+        "expires_at_ms": to_ms(outbox_alert.expires_at),
         "body": msgspec.json.encode(alert).decode(),
-        "once_key": news.once_key,
+        "once_key": outbox_alert.once_key,
     }
     if not insert_if_absent(connection, alerts, row, "once_key"):
         return False
-    if news.channels:
-        rows = [new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(news.channels)]
+    if outbox_alert.channels:
+        rows = [new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(outbox_alert.channels)]
         connection.execute(_INSERT_DELIVERY, rows)
     return True
 

@@ -81,7 +81,7 @@ class ObligationFile:
             self._catch_up()
             self._record(launch, may_be_later=True)
 
-    def follow(self, launches: Iterable[Launch]) -> None:
+    def record_changes(self, launches: Iterable[Launch]) -> None:
         """Record changes of launches; a write error is logged once, and the write is retried."""
         with self._lock:
             try:
@@ -148,7 +148,7 @@ class ObligationFile:
                 self._catch_up()
             return tuple(self._read.open.values())
 
-    def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
+    def recently_closed(self, since: datetime) -> Sequence[Obligation]:
         """Return obligations closed since then, as of the last read."""
         with self._lock:
             return watched_since(self._read, since)

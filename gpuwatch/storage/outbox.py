@@ -65,10 +65,10 @@ class Outbox:
         """Whether any alert is new, pending, or expired and not mentioned; if not, other queries are unnecessary."""
         return self._has_work.get()
 
-    def enqueue(self, news: OutboxAlert) -> bool:
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Write an alert in a transaction of its own."""
         with self._database.write() as connection:
-            return enqueue(connection, news)
+            return enqueue(connection, outbox_alert)
 
     def unrouted(self) -> Sequence[UnroutedAlert]:
         """Return alerts without a route, oldest first; only some of them if there are many."""

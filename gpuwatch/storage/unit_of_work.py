@@ -69,14 +69,14 @@ class SqlUnitOfWork:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def remember(self, watch: str, remembered: WatchMemory) -> None:
+    def save_memory(self, watch: str, memory: WatchMemory) -> None:
         """Save the memory of a watch."""
         row = {
             "watch": watch,
-            "fired_at_ms": to_ms(remembered.fired_at),
-            "fired_microusd_gpu_hour": remembered.fired_microusd_gpu_hour,
-            "under_since_ms": to_ms(remembered.under_since),
-            "misses": remembered.misses,
+            "fired_at_ms": to_ms(memory.fired_at),
+            "fired_microusd_gpu_hour": memory.fired_microusd_gpu_hour,
+            "under_since_ms": to_ms(memory.under_since),
+            "misses": memory.misses,
         }
         upsert(self._connection, watch_state, row)
 
@@ -85,10 +85,10 @@ class SqlUnitOfWork:
         return launch_admission.reserve(self._connection, intent, budget, now)
 
     def request_approval(
-        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:
         """Request an approval, or return why not."""
-        return approvals.create_approval(self._connection, intent, budget, deadline, now, rearmed)
+        return approvals.create_approval(self._connection, intent, budget, deadline, now, ignores_denials)
 
     def unticked(self, watch: Watch) -> Sequence[str]:
         """Return the items that the watch requires and its owner has not ticked."""
@@ -98,9 +98,9 @@ class SqlUnitOfWork:
         """Whether the owner recently approved a quote that was no longer valid."""
         return approvals.has_lapsed_approval(self._connection, watch, now)
 
-    def enqueue(self, news: OutboxAlert) -> bool:
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Put an alert into the outbox."""
-        return new_alerts.enqueue(self._connection, news)
+        return new_alerts.enqueue(self._connection, outbox_alert)
 
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
         """Save the health of a provider on one lane."""
@@ -115,12 +115,12 @@ class SqlUnitOfWork:
         }
         upsert(self._connection, provider_health, row)
 
-    def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+    def record_new_value(self, provider: str, kind: str, new_value: str, now: datetime) -> bool:
         """Record a value; return whether it was never seen before."""
-        value = {"provider": provider, "kind": clean(kind, 16), "value": clean(word, 200)}
+        value = {"provider": provider, "kind": clean(kind, 16), "value": clean(new_value, 200)}
         return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})
 
-    def forget_values(self, provider: str, kind: str) -> None:
+    def delete_values(self, provider: str, kind: str) -> None:
         """Delete all values of a kind."""
         where = seen_value.c.provider == provider, seen_value.c.kind == kind
         self._connection.execute(delete(seen_value).where(*where))

@@ -24,9 +24,9 @@ class SqlUtilisationRepository:
         with self._database.write() as connection:
             upsert(connection, samples, row)
 
-    def since(self, launch_id: str, moment: datetime) -> list[UtilisationSample]:
+    def samples_since(self, launch_id: str, since: datetime) -> list[UtilisationSample]:
         """Return the samples from a moment on, oldest first. Raises StoreError."""
-        wanted = and_(samples.c.launch_id == launch_id, samples.c.at_ms >= to_ms(moment))
+        wanted = and_(samples.c.launch_id == launch_id, samples.c.at_ms >= to_ms(since))
         query = select(samples.c.at_ms, samples.c.percent).where(wanted).order_by(samples.c.at_ms)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
@@ -39,7 +39,7 @@ class SqlUtilisationRepository:
             found = connection.execute(query).scalar()
         return None if found is None else float(found)
 
-    def forget(self, before: datetime) -> int:
+    def delete_before(self, before: datetime) -> int:
         """Delete older samples, each launch in its own transaction; return how many. Raises StoreError."""
         older = samples.c.at_ms < to_ms(before)
         with self._database.read() as connection:

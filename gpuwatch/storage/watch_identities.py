@@ -50,7 +50,7 @@ class SqlWatchIdentities:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def settle(self, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+    def apply(self, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
         """Apply the watches of new settings: rename, add and retire, in one transaction.
 
         Raises:
@@ -58,12 +58,12 @@ class SqlWatchIdentities:
         """
         with self._database.write() as connection:
             lock_reservations(connection)
-            return _settle(connection, watches, now)
+            return _apply(connection, watches, now)
 
-    def report(self, news: Sequence[OutboxAlert]) -> None:
+    def report(self, alerts: Sequence[OutboxAlert]) -> None:
         """Store alerts about them; each is sent once. Raises StoreError."""
         with self._database.write() as connection:
-            for one in news:
+            for one in alerts:
                 new_alerts.enqueue(connection, one)
 
 
@@ -94,7 +94,7 @@ def abandoned_by(connection: Connection, name: str) -> str | None:
     return found
 
 
-def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
     rows = connection.execute(select(watch_identity)).all()
     rows = [row for row in rows if not row.name.startswith(WATCH_PREFIX)]  # jobs come and go without settings
     alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]

@@ -136,7 +136,7 @@ def test_what_the_daemon_scored_is_counted_by_outcome_and_by_share(database: Dat
         made = stated(2.0, None, after_h=3 * number, reached=((0.8, 2.5),))
         ledger.add(made)
         if number:
-            ledger.settle(made.forecast_id, scored(2.4 + number / 5))
+            ledger.save_score(made.forecast_id, scored(2.4 + number / 5))
     found = MetricsReader().read(load_settings(str(file)), NOON).values
     assert found["gpuwatch_forecasts"] == {
         ("advise", "open"): 1.0, ("advise", "bought"): 2.0, ("advise", "missed"): 0.0, ("advise", "unknown"): 0.0,

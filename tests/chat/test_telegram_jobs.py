@@ -103,7 +103,7 @@ def test_the_alert_of_a_job_bears_what_can_be_done_about_it(
     chat: Chat, what: str, kind: AlertKind, labels: list[str]
 ) -> None:
     alert = job_alert(a_job(launch_id="k" * 12, run_number=1), NOON, what, kind=kind).alert
-    (row,) = AlertButtons(chat.signer, lambda ask_id: None, chat.clock).buttons_for(alert)
+    (row,) = AlertButtons(chat.signer, lambda approval_id: None, chat.clock).buttons_for(alert)
     assert [one.label for one in row] == labels
     assert {read.subject for one in row if isinstance(read := chat.signer.read(one.data, NOON), SignedButton)} == {
         "jobaaaa2"

@@ -190,7 +190,7 @@ def test_check_heeds_the_record_that_the_daemon_heeds(shell: Shell, seen: Databa
         )  # fmt: skip
         ledger.add(made)
         score = ForecastScore(outcome=ForecastOutcome.BOUGHT, paid_usd=3.0, median_paid_usd=2.0)
-        ledger.settle(made.forecast_id, score)
+        ledger.save_score(made.forecast_id, score)
     ran = shell("check", "--json")
     (watch,) = ran.json["watches"]
     assert (watch["max_price"], watch["auto"]["rule"]) == (3.0, "fixed median")
@@ -203,9 +203,9 @@ def test_check_begins_the_wait_and_no_store_does_not(shell: Shell, seen: Databas
     later = real_now() + timedelta(days=3)
     waits = SqlAutoPriceWaits(seen, {"vastai": Commission("0.20")}, keep=False)
     watch = a_watch(name="hunt")
-    assert waits.began(watch, later) == later
+    assert waits.wait_started_at(watch, later) == later
     shell("check")
-    assert waits.began(watch, later) < later
+    assert waits.wait_started_at(watch, later) < later
 
 
 def test_check_near_the_deadline_takes_the_cap(shell: Shell, seen: Database, market: Marketplace) -> None:

@@ -72,7 +72,7 @@ class Rows:
             microusd=microusd,
             final=True,
         )
-        self.charges.keep([row])
+        self.charges.save([row])
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
 from tests.cli.test_asks import SETTINGS, House
 from tests.cli.test_launches import Rows
-from tests.outbox import news
+from tests.outbox import outbox_alert
 
 LAUNCH, REFUSED = "abcdefghijkl", "mnopqrstuvwx"
 PRIME = "h100.csv.gz"
@@ -95,7 +95,7 @@ def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, h10
     with SqlDecisionStore(house.store).open() as work:
         work.save_health("vastai", "hunt", ProviderHealth(blind_since=now, last_error="502"))
     an_alert = Alert(alert_id="a1", kind=AlertKind.MATCH, created_at=now, headline="H100")
-    Outbox(house.store).enqueue(news(an_alert, ("email",), now + timedelta(hours=1)))
+    Outbox(house.store).enqueue(outbox_alert(an_alert, ("email",), now + timedelta(hours=1)))
     (shell.folder / PRIME).symlink_to(h100_prices)
     yield shell
     house.store.close()

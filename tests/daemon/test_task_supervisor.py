@@ -62,10 +62,10 @@ class World:
         if name in self.broken:
             raise RuntimeError("by design")
 
-    def _enqueue(self, news: OutboxAlert) -> None:
+    def _enqueue(self, outbox_alert: OutboxAlert) -> None:
         if self.no_database:
             raise StoreError("the disk is full")
-        self.stored.append(news.alert)
+        self.stored.append(outbox_alert.alert)
 
 
 def headlines(alerts: Sequence[Alert]) -> list[str]:

@@ -64,7 +64,7 @@ class Looker:
             raise self.on_banner.pop(0)
         return "SSH-2.0-x"
 
-    def inside(
+    def measure(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
     ) -> MeasuredInstance:
         self.downloads.append(download)

@@ -12,7 +12,7 @@ from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.ports import Alert, AlertKind, Channel, Severity
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
-from tests.outbox import news
+from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -92,7 +92,7 @@ class DeliveryBench:
     ) -> None:
         at = NOON + timedelta(seconds=after_s)
         alert = Alert(alert_id=alert_id, kind=kind, created_at=at, headline=f"headline of {alert_id}")
-        self.outbox.enqueue(news(alert, self.names if channels is None else channels, at + life))
+        self.outbox.enqueue(outbox_alert(alert, self.names if channels is None else channels, at + life))
 
     def send_due(self, after_s: float = 1) -> int:
         return self.deliverer.send_due(NOON + timedelta(seconds=after_s))

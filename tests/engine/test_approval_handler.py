@@ -88,8 +88,8 @@ class Office:
         assert provider == "vastai"
         return self.window
 
-    def approve(self, ask_id: str = ID) -> ApprovalReply:
-        return self.respondent().approve(ask_id)
+    def approve(self, approval_id: str = ID) -> ApprovalReply:
+        return self.respondent().approve(approval_id)
 
     @property
     def state(self) -> ApprovalState:
@@ -183,7 +183,7 @@ def test_when_the_offer_goes_at_the_last_moment_no_other_is_tried(office: Office
 def test_bound_to_its_quote_a_watch_takes_that_price_and_not_a_micro_dollar_more(gpus: int) -> None:
     match = a_match(an_offer(gpu_count=gpus, quoted_usd_hour=8.333333))
     ask = Approval(
-        ask_id=ID, watch="h100", match=match, created_at=match.offer.observed_at, deadline=match.offer.observed_at
+        approval_id=ID, watch="h100", match=match, created_at=match.offer.observed_at, deadline=match.offer.observed_at
     )
     wide = msgspec.structs.replace(ASKS, max_price_usd_gpu_hour=Decimal(100))
     most = watch_bound_to_quote(ask, wide).max_price_usd_gpu_hour

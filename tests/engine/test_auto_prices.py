@@ -48,7 +48,7 @@ class Waits:
         self.known: list[list[str]] = []
         self.broken = False
 
-    def began(self, watch: Watch, now: datetime) -> datetime:
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
         if self.broken:
             raise StoreError("the disk is full")
         return self.since
@@ -56,7 +56,7 @@ class Waits:
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         self.limits.append(limit_usd_gpu_hour)
 
-    def forget_except(self, watches: Sequence[str]) -> None:
+    def delete_except(self, watches: Sequence[str]) -> None:
         self.known.append(list(watches))
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:

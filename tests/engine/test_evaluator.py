@@ -310,8 +310,8 @@ def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing()
     bench.sees(h100(machine_id="1"), h100(2.5, machine_id="2"), after_s=30)
     (ask,), ((alert, _),) = bench.uow_factory.asks, bench.uow_factory.alerts
     assert (ask.match.offer.machine_id, ask.deadline) == ("2", NOON + timedelta(hours=2))
-    assert f"Rent it: gpuwatch approve {ask.ask_id}" in alert.can_do
-    assert f"Reject it: gpuwatch deny {ask.ask_id}" in alert.can_do
+    assert f"Rent it: gpuwatch approve {ask.approval_id}" in alert.can_do
+    assert f"Reject it: gpuwatch deny {ask.approval_id}" in alert.can_do
     assert dict(alert.facts)["Quote"] == "$3.00 per hour, or less; open until 2026-11-21 14:00 UTC"
     assert (bench.started, bench.uow_factory.launches) == ([], [])
 
@@ -364,8 +364,8 @@ def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(databa
     evaluate(evaluator, (ASKS,), an_answer(h100(machine_id="1")), False, NOON)
     (ask,) = SqlApprovalRepository(database).recent(NOON)
     (alert,) = new_alerts(database)
-    assert f"Rent it: gpuwatch approve {ask.ask_id}" in alert.can_do
-    assert SqlApprovalRepository(database).deny(ask.ask_id, "", NOON)
+    assert f"Rent it: gpuwatch approve {ask.approval_id}" in alert.can_do
+    assert SqlApprovalRepository(database).deny(ask.approval_id, "", NOON)
     later = NOON + timedelta(seconds=30)
     evaluate(evaluator, (ASKS,), an_answer(h100(2.0, machine_id="1"), at=later), False, later)  # cheaper, and denied
     assert len(SqlApprovalRepository(database).recent(later)) == 1

@@ -35,7 +35,7 @@ class Ledger:
     def newest_of(self, watch: str) -> PriceForecast | None:
         return max((one for one in self.made.values() if one.watch == watch), key=lambda one: one.made_at, default=None)
 
-    def settle(self, forecast_id: str, score: ForecastScore) -> None:
+    def save_score(self, forecast_id: str, score: ForecastScore) -> None:
         self.scores[forecast_id] = score
 
     def series(self, made: PriceForecast, now: datetime) -> PriceSeries:

@@ -43,7 +43,9 @@ def test_an_unknown_use_ends_nothing_and_is_kept_as_unknown(database: Database) 
     for odd in (None, math.nan, -1.0, 101.0):
         assert world.look(launch, gpu_utilisation=odd) is None
         world.pass_(minutes=20)
-    assert [one.percent for one in SqlUtilisationRepository(database).since(launch.launch_id, NOON)] == [None] * 4
+    assert [one.percent for one in SqlUtilisationRepository(database).samples_since(launch.launch_id, NOON)] == [
+        None
+    ] * 4
 
 
 def test_a_look_that_tells_nothing_ends_nothing(database: Database) -> None:

@@ -31,8 +31,8 @@ class Launches:
         self.rows: dict[str, Launch] = {}
         self.alerts: dict[str, str] = {}  # once-key → headline
 
-    def enqueue(self, news: OutboxAlert) -> bool:
-        self.alerts[news.once_key or ""] = news.alert.headline
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
+        self.alerts[outbox_alert.once_key or ""] = outbox_alert.alert.headline
         return True
 
     def put(self, state: LaunchState, launch_id: str = "a" * 12, **changes: Any) -> Launch:

@@ -55,7 +55,7 @@ class World:
             raise self.broken
         return tuple(self.file.values())
 
-    def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
+    def recently_closed(self, since: datetime) -> Sequence[Obligation]:
         return tuple(one for one in self.closed.values() if one.over_at and one.over_at >= since)
 
     def close(self, obligation: Obligation) -> None:

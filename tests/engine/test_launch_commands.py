@@ -233,5 +233,5 @@ def test_no_keeper_and_no_reminder_of_an_unmanaged_launch_takes_it_up(bench: Ben
     assert send_reminders(bench.repository, LaunchAlerts(lambda: next(bench.ids)), (), bench.now) == 0
     assert new_alerts(bench.store) == []
     file = ObligationFile(tmp_path / "obligations.jsonl", lambda: bench.now)
-    file.follow([bench.found(launch)])
+    file.record_changes([bench.found(launch)])
     assert not file.open_obligations()

@@ -129,4 +129,4 @@ def test_two_that_are_said_to_be_each_other_end_nowhere_endless(database: Databa
     one, other = (repository.record("vastai", f"key:{n}", None, NOON) for n in "ab")
     repository.confirm_same("vastai", one, other, NOON)
     repository.confirm_same("vastai", other, one, NOON)
-    assert repository.known("vastai", one) in {one, other}
+    assert repository.canonical_account("vastai", one) in {one, other}

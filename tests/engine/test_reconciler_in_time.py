@@ -223,7 +223,7 @@ def test_a_slow_end_that_cannot_be_reported_is_asked_for_all_the_same(world: Wor
     world.provider.destroy_works = False
     world.look(2, every_s=200)
 
-    def full(news: OutboxAlert) -> bool:
+    def full(outbox_alert: OutboxAlert) -> bool:
         raise StoreError("the disk is full")
 
     world.repository.enqueue = full  # type: ignore[method-assign]

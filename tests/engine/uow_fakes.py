@@ -102,8 +102,8 @@ class MemoryPage:
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
         self.asks: list[Approval] = []
 
-    def remember(self, watch: str, remembered: WatchMemory) -> None:
-        self.remembered[watch] = remembered
+    def save_memory(self, watch: str, memory: WatchMemory) -> None:
+        self.remembered[watch] = memory
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         if self._unit_of_work.refusal is not None:
@@ -114,13 +114,13 @@ class MemoryPage:
         return launch, intent.match
 
     def request_approval(
-        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, ignores_denials: bool
     ) -> Approval | LaunchRefusal | None:
         if self._unit_of_work.refusal is not None:
             return self._unit_of_work.refusal
         self.asks.append(
             Approval(
-                ask_id=intent.launch_id,
+                approval_id=intent.launch_id,
                 watch=intent.watch.name,
                 match=intent.match,
                 created_at=now,
@@ -135,8 +135,8 @@ class MemoryPage:
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         return self._unit_of_work.left_open
 
-    def enqueue(self, news: OutboxAlert) -> bool:
-        self.alerts.append((news.alert, news.channels))
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
+        self.alerts.append((outbox_alert.alert, outbox_alert.channels))
         return True
 
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
@@ -148,7 +148,7 @@ class MemoryPage:
         self._unit_of_work.words.add(key)
         return new
 
-    def forget_values(self, provider: str, kind: str) -> None:
+    def delete_values(self, provider: str, kind: str) -> None:
         words = self._unit_of_work.words
         words -= {word for word in words if word[:2] == (provider, kind)}
 

@@ -80,9 +80,9 @@ class MemoryJobStore:
         self.save_run(run, event) if run is not None else self.happened.append(event)
         return after
 
-    def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, donor_run: JobRun) -> Job:
         after = self.record(job, transition, run)
-        self.save_run(given_by)
+        self.save_run(donor_run)
         return after
 
 
@@ -106,9 +106,9 @@ class MemoryLaunches:
         self.rows[launch.launch_id] = after
         return after
 
-    def enqueue(self, news: OutboxAlert) -> bool:
-        is_new = news.once_key not in self.alerts
-        self.alerts.setdefault(news.once_key or "", news)
+    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
+        is_new = outbox_alert.once_key not in self.alerts
+        self.alerts.setdefault(outbox_alert.once_key or "", outbox_alert)
         return is_new
 
 
@@ -186,7 +186,7 @@ class LocalShells:
         assert isinstance(machine, LocalMachine)
         return LocalShell(machine)
 
-    def forget(self, launch_id: str) -> None:
+    def delete_keys(self, launch_id: str) -> None:
         pass
 
 

@@ -63,9 +63,9 @@ def test_files_are_verified_there_and_come_back(store: Rclone, url: str, tmp_pat
     back = {str(one.relative_to(tmp_path / "back")) for one in (tmp_path / "back").rglob("*") if one.is_file()}
     assert back == set(names)
     assert (tmp_path / "back/x.bin").read_bytes() == (tmp_path / "a/x.bin").read_bytes()
-    assert store.folders(url, timeout_s=BOUND) == ["out"]
-    store.drop(f"{url}/out", "x.bin", timeout_s=BOUND)
-    assert store.folders(url, timeout_s=BOUND) == []
+    assert store.list_folders(url, timeout_s=BOUND) == ["out"]
+    store.delete(f"{url}/out", "x.bin", timeout_s=BOUND)
+    assert store.list_folders(url, timeout_s=BOUND) == []
     with pytest.raises(ObjectMissing):
         store.read(f"{url}/out/x.bin", timeout_s=BOUND)
     with pytest.raises(ObjectMissing):
@@ -200,7 +200,7 @@ def test_a_job_resumes_from_the_newest_whole_checkpoint_of_its_store(
     (world.work().parent / "hold").touch()
     world.until(lambda _: [one.name for one in world.files.checkpoints(job.job_id)][-1:] == ["ckpt/step-9"])
     here = world.files.checkpoints(job.job_id)
-    world.until(lambda _: len(store.folders(folder, timeout_s=BOUND)) >= len(here))
+    world.until(lambda _: len(store.list_folders(folder, timeout_s=BOUND)) >= len(here))
     sequence = here[-1].sequence
     torn = msgspec.structs.replace(here[-1], sequence=sequence + 1)
     lies = world.folder / "lies"
@@ -214,7 +214,7 @@ def test_a_job_resumes_from_the_newest_whole_checkpoint_of_its_store(
     assert world.over().state is JobState.DONE
     assert world.files.log_tail(job.job_id, 2, 100)[0] == "from 9"
     assert (world.folder / "project/results/n.txt").read_text() == "30\n"
-    assert len(store.folders(folder, timeout_s=BOUND)) <= spec.keep + 1
+    assert len(store.list_folders(folder, timeout_s=BOUND)) <= spec.keep + 1
 
 
 def fake(folder: Path, answer: str) -> dict[str, str]:

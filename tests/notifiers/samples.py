@@ -60,7 +60,7 @@ def _match(approval: bool = False) -> Alert:
     )
     decision = Decision(watch=watch.name, reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=matches)
     asked = Approval(
-        ask_id="uoyauilxpk2f",
+        approval_id="uoyauilxpk2f",
         watch=watch.name,
         match=matches[0],
         created_at=NOON,

@@ -125,7 +125,7 @@ def test_a_key_pair_is_made_once_and_forgotten(shells: OpenSshShells, tmp_path: 
     key = made.public_key("abc")
     assert made.public_key("abc") == key != made.public_key("def")
     assert (tmp_path / "abc/id_ed25519").stat().st_mode & 0o77 == 0
-    made.forget("abc")
+    made.delete_keys("abc")
     assert not (tmp_path / "abc").exists()
 
 

@@ -84,7 +84,7 @@ def test_what_is_no_address_is_never_used(host: str, port: int, tmp_path: Path) 
     with pytest.raises(InstanceUnreachable, match="address"):
         SshProbe().banner(host, port)
     with pytest.raises(InstanceUnreachable, match="address"):
-        SshProbe(client=str(tmp_path / "none")).inside(host, port, "key", download=False)
+        SshProbe(client=str(tmp_path / "none")).measure(host, port, "key", download=False)
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
@@ -99,21 +99,21 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 
 
 def test_it_logs_in_and_reads_the_gpus(server: SshServer) -> None:
-    found = SshProbe().inside("127.0.0.1", server.port, str(server.key_file), download=False)
+    found = SshProbe().measure("127.0.0.1", server.port, str(server.key_file), download=False)
     assert found == MeasuredInstance(gpus=((H100, 81_559.0),) * 2)
     assert server.users == ["root"]
     assert "curl" not in server.commands[0]
 
 
 def test_it_logs_in_as_the_user_that_the_instance_wants(server: SshServer) -> None:
-    SshProbe().inside("127.0.0.1", server.port, str(server.key_file), download=False, user="ubuntu")
+    SshProbe().measure("127.0.0.1", server.port, str(server.key_file), download=False, user="ubuntu")
     assert server.users == ["ubuntu"]
 
 
 @pytest.mark.parametrize("user", ["-oProxyCommand=touch x", "a b", "a@b", "x" * 40, "é"])
 def test_a_user_that_is_none_is_not_tried(server: SshServer, user: str) -> None:
     with pytest.raises(InstanceUnreachable, match="no valid address"):
-        SshProbe().inside("127.0.0.1", server.port, str(server.key_file), download=False, user=user)
+        SshProbe().measure("127.0.0.1", server.port, str(server.key_file), download=False, user=user)
     assert server.users == []
 
 
@@ -123,7 +123,7 @@ def test_it_measures_a_real_download(server: SshServer) -> None:
 
     with serving(answer) as files:
         probe = SshProbe(url=f"{files.url}/file")
-        found = probe.inside("127.0.0.1", server.port, str(server.key_file), download=True)
+        found = probe.measure("127.0.0.1", server.port, str(server.key_file), download=True)
     assert found.download_mbps is not None
     assert found.download_mbps > 1
 
@@ -131,13 +131,13 @@ def test_it_measures_a_real_download(server: SshServer) -> None:
 def test_a_file_that_is_not_there_says_nothing_of_the_speed(server: SshServer) -> None:
     with serving(lambda _request, wire: wire.answer(503, b"x" * 1000)) as files:
         probe = SshProbe(url=f"{files.url}/file")
-        found = probe.inside("127.0.0.1", server.port, str(server.key_file), download=True)
+        found = probe.measure("127.0.0.1", server.port, str(server.key_file), download=True)
     assert (found.download_mbps, len(found.gpus)) == (None, 2)
 
 
 def test_a_key_that_it_does_not_know_is_distinguished(server: SshServer, tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match="ermission denied"):
-        SshProbe().inside("127.0.0.1", server.port, str(_other_key(tmp_path)), download=False)
+        SshProbe().measure("127.0.0.1", server.port, str(_other_key(tmp_path)), download=False)
     assert server.commands == []
 
 
@@ -152,19 +152,19 @@ def _other_key(folder: Path) -> Path:
 
 def test_a_key_file_that_is_not_there_is_no_fault_of_the_machine(server: SshServer, tmp_path: Path) -> None:
     with pytest.raises(LoginRefused):
-        SshProbe().inside("127.0.0.1", server.port, str(tmp_path / "none"), download=False)
+        SshProbe().measure("127.0.0.1", server.port, str(tmp_path / "none"), download=False)
 
 
 def test_no_client_on_this_machine_is_no_fault_of_the_machine(tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match="cannot run"):
-        SshProbe(client=str(tmp_path / "none")).inside("127.0.0.1", 22, "key", download=False)
+        SshProbe(client=str(tmp_path / "none")).measure("127.0.0.1", 22, "key", download=False)
 
 
 def test_nobody_there_is_no_answer(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(InstanceUnreachable, match="refused"):
-        SshProbe().inside("127.0.0.1", port, str(_other_key(tmp_path)), download=False)
+        SshProbe().measure("127.0.0.1", port, str(_other_key(tmp_path)), download=False)
 
 
 def _stand_in_client(folder: Path, script: str) -> str:
@@ -180,7 +180,7 @@ def test_a_host_that_never_ends_is_cut_off(tmp_path: Path) -> None:
     client = _stand_in_client(tmp_path, f"sleep 300 & echo $! > {pid_file}; wait")
     for inside_s in (0.5, 5.0, 50.0):  # on a busy machine a shell may need more than half a second to report its child
         with pytest.raises(InstanceUnreachable, match=rf"within {inside_s:g} s"):
-            SshProbe(client=client, measure_timeout_s=inside_s).inside("h", 22, "key", download=True)
+            SshProbe(client=client, measure_timeout_s=inside_s).measure("h", 22, "key", download=True)
         if pid_file.exists() and pid_file.read_text():
             break
     pid = int(pid_file.read_text())
@@ -199,7 +199,7 @@ def _lives(pid: int) -> bool:
 
 def test_of_an_endless_answer_a_little_is_kept(tmp_path: Path) -> None:
     probe = SshProbe(client=_stand_in_client(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' '\\n'; echo gpu,late, 1"))
-    assert probe.inside("h", 22, "key", download=True) == MeasuredInstance()
+    assert probe.measure("h", 22, "key", download=True) == MeasuredInstance()
 
 
 @pytest.mark.parametrize(

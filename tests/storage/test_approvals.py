@@ -38,29 +38,29 @@ def match(listed: float = 3.0, machine: str = "77", offer_id: str = "1001") -> M
 
 def put(
     store: Database,
-    ask_id: str,
+    approval_id: str,
     *matches: Match,
     budget: Budget = Budget(),  # noqa: B008
     after: timedelta = timedelta(0),
-    rearmed: bool = False,
+    ignores_denials: bool = False,
     watch: Watch = WATCH,
 ) -> Approval | LaunchRefusal | None:
     first, *others = matches or (match(),)
-    intent = Intent(watch=watch, match=first, launch_id=ask_id, dry_run=False, alternatives=tuple(others))
+    intent = Intent(watch=watch, match=first, launch_id=approval_id, dry_run=False, alternatives=tuple(others))
     now = NOON + after
     with SqlDecisionStore(store).open() as page:
-        return page.request_approval(intent, budget, now + 15 * MINUTE, now, rearmed)
+        return page.request_approval(intent, budget, now + 15 * MINUTE, now, ignores_denials)
 
 
-def asked(store: Database, ask_id: str, *matches: Match, **how: Any) -> Approval:
-    got = put(store, ask_id, *matches, **how)
+def asked(store: Database, approval_id: str, *matches: Match, **how: Any) -> Approval:
+    got = put(store, approval_id, *matches, **how)
     assert isinstance(got, Approval)
     return got
 
 
 def approve(store: Database, ask: Approval, budget: Budget = Budget(), after: timedelta = MINUTE) -> Any:  # noqa: B008
-    intent = Intent(watch=WATCH, match=ask.match, launch_id=ask.ask_id, dry_run=False)
-    return SqlApprovalRepository(store).approve(ask.ask_id, intent, budget, NOON + after)
+    intent = Intent(watch=WATCH, match=ask.match, launch_id=ask.approval_id, dry_run=False)
+    return SqlApprovalRepository(store).approve(ask.approval_id, intent, budget, NOON + after)
 
 
 def over(store: Database, launch: Launch) -> None:
@@ -75,8 +75,8 @@ def launches(store: Database) -> int:
     return len(SqlLaunchRepository(store).all())
 
 
-def read(store: Database, ask_id: str) -> Approval:
-    found = SqlApprovalRepository(store).get(ask_id)
+def read(store: Database, approval_id: str) -> Approval:
+    found = SqlApprovalRepository(store).get(approval_id)
     assert found is not None
     return found
 
@@ -111,12 +111,12 @@ def test_what_budget_or_limits_forbid_is_not_asked(database: Database) -> None:
 def test_the_same_offer_at_the_same_or_a_lower_price_is_asked_once(database: Database, listed: float) -> None:
     asked(database, FIRST)
     again = asked(database, SECOND, match(listed, offer_id="2002"), after=MINUTE)
-    assert (again.ask_id, SqlApprovalRepository(database).get(SECOND)) == (FIRST, None)
+    assert (again.approval_id, SqlApprovalRepository(database).get(SECOND)) == (FIRST, None)
 
 
 def test_the_same_offer_at_a_higher_price_is_asked_anew_and_the_old_quote_is_over(database: Database) -> None:
     asked(database, FIRST, match(2.5))
-    assert asked(database, SECOND, match(2.6), after=MINUTE).ask_id == SECOND
+    assert asked(database, SECOND, match(2.6), after=MINUTE).approval_id == SECOND
     old = read(database, FIRST)
     assert old.state is ApprovalState.REFUSED
     assert SECOND in (old.words or "")
@@ -124,14 +124,14 @@ def test_the_same_offer_at_a_higher_price_is_asked_anew_and_the_old_quote_is_ove
 
 def test_another_rental_type_count_or_machine_is_another_question(database: Database) -> None:
     asked(database, FIRST)
-    assert asked(database, SECOND, match(machine="78", offer_id="2")).ask_id == SECOND
+    assert asked(database, SECOND, match(machine="78", offer_id="2")).approval_id == SECOND
     two = a_match(an_offer(gpu_count=2, quoted_usd_hour=6.0))
-    assert asked(database, THIRD, two).ask_id == THIRD
+    assert asked(database, THIRD, two).approval_id == THIRD
 
 
 def test_an_expired_question_is_asked_again(database: Database) -> None:
     asked(database, FIRST)
-    assert asked(database, SECOND, after=15 * MINUTE).ask_id == SECOND
+    assert asked(database, SECOND, after=15 * MINUTE).approval_id == SECOND
     assert read(database, FIRST).state is ApprovalState.EXPIRED
 
 
@@ -147,7 +147,9 @@ def test_a_denied_offer_is_not_asked_again_at_any_price_and_the_next_best_is(dat
     asked(database, FIRST)
     assert SqlApprovalRepository(database).deny(FIRST, "too far away", NOON + MINUTE)
     assert put(database, SECOND, match(1.0), after=2 * MINUTE) is None
-    assert asked(database, SECOND, match(1.0), match(machine="78", offer_id="2"), after=2 * MINUTE).ask_id == SECOND
+    assert (
+        asked(database, SECOND, match(1.0), match(machine="78", offer_id="2"), after=2 * MINUTE).approval_id == SECOND
+    )
     assert read(database, FIRST).words == "too far away"
 
 
@@ -156,23 +158,23 @@ def test_the_silence_ends_after_a_day_or_when_the_watch_is_armed_anew(database: 
     SqlApprovalRepository(database).deny(FIRST, "", NOON)
     day = timedelta(hours=24)
     assert put(database, SECOND, after=day - MINUTE) is None
-    assert asked(database, SECOND, after=day + MINUTE).ask_id == SECOND
+    assert asked(database, SECOND, after=day + MINUTE).approval_id == SECOND
     SqlApprovalRepository(database).deny(SECOND, "", NOON + day + MINUTE)
-    assert asked(database, THIRD, after=day + 2 * MINUTE, rearmed=True).ask_id == THIRD
-    SqlApprovalRepository(database).refuse(THIRD, "gone", NOON)
-    assert asked(database, "d" * 12, after=day + 3 * MINUTE).ask_id == "d" * 12  # … and it stays forgotten
+    assert asked(database, THIRD, after=day + 2 * MINUTE, ignores_denials=True).approval_id == THIRD
+    SqlApprovalRepository(database).mark_refused(THIRD, "gone", NOON)
+    assert asked(database, "d" * 12, after=day + 3 * MINUTE).approval_id == "d" * 12  # … and it stays forgotten
 
 
 def test_a_silence_from_a_clock_that_ran_ahead_does_not_last_for_years(database: Database) -> None:
     asked(database, FIRST)
     SqlApprovalRepository(database).deny(FIRST, "", NOON + timedelta(days=400))
-    assert asked(database, SECOND, after=MINUTE).ask_id == SECOND
+    assert asked(database, SECOND, after=MINUTE).approval_id == SECOND
 
 
 def test_another_watch_is_not_silenced(database: Database) -> None:
     asked(database, FIRST)
     SqlApprovalRepository(database).deny(FIRST, "", NOON)
-    assert asked(database, SECOND, watch=msgspec.structs.replace(WATCH, name="other")).ask_id == SECOND
+    assert asked(database, SECOND, watch=msgspec.structs.replace(WATCH, name="other")).approval_id == SECOND
 
 
 def test_a_late_denial_counts_and_a_second_one_changes_nothing(database: Database) -> None:
@@ -225,8 +227,8 @@ def test_a_doubled_approval_launches_nothing_more(database: Database) -> None:
 def test_a_denied_a_refused_and_an_unknown_ask_launch_nothing(database: Database) -> None:
     denied, refused = asked(database, FIRST), asked(database, SECOND, match(machine="78", offer_id="2"))
     SqlApprovalRepository(database).deny(FIRST, "", NOON)
-    SqlApprovalRepository(database).refuse(SECOND, "gone", NOON)
-    unknown = msgspec.structs.replace(denied, ask_id=THIRD)
+    SqlApprovalRepository(database).mark_refused(SECOND, "gone", NOON)
+    unknown = msgspec.structs.replace(denied, approval_id=THIRD)
     assert [approve(database, ask) for ask in (denied, refused, unknown)] == [None, None, None]
     assert launches(database) == 0
 
@@ -239,7 +241,7 @@ def test_a_refused_quote_leaves_its_question_open_for_an_hour_or_until_it_is_ask
     assert not left(MINUTE)
     first = asked(database, "a" * 12)
     assert not left(MINUTE)
-    assert SqlApprovalRepository(database).refuse(first.ask_id, "dearer", NOON + MINUTE)
+    assert SqlApprovalRepository(database).mark_refused(first.approval_id, "dearer", NOON + MINUTE)
     assert left(2 * MINUTE)
     assert not left(62 * MINUTE)
     asked(database, "b" * 12, after=2 * MINUTE)
@@ -250,9 +252,12 @@ def test_open_and_recent_asks_are_listed_newest_first(database: Database) -> Non
     asked(database, FIRST)
     asked(database, SECOND, match(machine="78", offer_id="2"), after=timedelta(days=5))
     later = NOON + timedelta(days=10)
-    SqlApprovalRepository(database).refuse(FIRST, "gone", later)
-    assert [ask.ask_id for ask in SqlApprovalRepository(database).recent(NOON + timedelta(days=6))] == [SECOND, FIRST]
-    assert [ask.ask_id for ask in SqlApprovalRepository(database).recent(later)] == [SECOND]
+    SqlApprovalRepository(database).mark_refused(FIRST, "gone", later)
+    assert [ask.approval_id for ask in SqlApprovalRepository(database).recent(NOON + timedelta(days=6))] == [
+        SECOND,
+        FIRST,
+    ]
+    assert [ask.approval_id for ask in SqlApprovalRepository(database).recent(later)] == [SECOND]
     week = NOON + timedelta(days=7)
     assert len(SqlApprovalRepository(database).recent(week)) == 2
     assert len(SqlApprovalRepository(database).recent(week + MINUTE)) == 1
@@ -286,8 +291,8 @@ def race(url: str, jobs: list[Callable[[Database], Any]]) -> list[Any]:
 
 def test_approvals_at_the_same_moment_launch_once(database: Database, database_url: str) -> None:
     for n in range(ROUNDS):
-        ask_id = "race" + "abcdefgh"[n] * 8
-        ask = asked(database, ask_id, match(machine=str(n), offer_id=str(n)))
+        approval_id = "race" + "abcdefgh"[n] * 8
+        ask = asked(database, approval_id, match(machine=str(n), offer_id=str(n)))
         got = race(database_url, [lambda store, ask=ask: approve(store, ask)] * RACERS)
         assert sorted(type(one).__name__ for one in got) == ["Launch"] + ["NoneType"] * (RACERS - 1)
         over(database, next(one for one in got if one))
@@ -300,10 +305,10 @@ def test_an_approval_and_a_denial_at_the_same_moment_leave_one_answer(database: 
         ask = asked(database, "deny" + "abcdefgh"[n] * 8, match(machine=str(n), offer_id=str(n)))
         jobs: list[Callable[[Database], Any]] = [
             lambda store, ask=ask: isinstance(approve(store, ask), Launch),
-            lambda store, ask=ask: SqlApprovalRepository(store).deny(ask.ask_id, "", NOON + MINUTE),
+            lambda store, ask=ask: SqlApprovalRepository(store).deny(ask.approval_id, "", NOON + MINUTE),
         ]
         assert sorted(race(database_url, jobs)) == [False, True]
-        answered = read(database, ask.ask_id)
+        answered = read(database, ask.approval_id)
         assert launches(database) - before == (answered.state is ApprovalState.APPROVED)
         if answered.launch_id is not None:
             launch = SqlLaunchRepository(database).get(answered.launch_id)
@@ -316,7 +321,8 @@ def test_two_daemons_that_fire_at_the_same_moment_ask_once(database: Database, d
         offer = match(machine=str(n), offer_id=str(n))
         ids = [letter * 4 + "abcdefgh"[n] * 8 for letter in "wxyz"]
         got = race(
-            database_url, [lambda store, ask_id=ask_id, offer=offer: put(store, ask_id, offer) for ask_id in ids]
+            database_url,
+            [lambda store, approval_id=approval_id, offer=offer: put(store, approval_id, offer) for approval_id in ids],
         )
-        assert len({ask.ask_id for ask in got}) == 1
+        assert len({ask.approval_id for ask in got}) == 1
     assert len(SqlApprovalRepository(database).recent(NOON)) == ROUNDS

@@ -41,7 +41,7 @@ def test_a_score_is_kept_once(database: Database) -> None:
     rows.add(made)
     assert rows.unscored(made.due_at) == []
     assert rows.unscored(made.due_at + H) == [made]
-    rows.settle(made.forecast_id, BOUGHT)
-    rows.settle(made.forecast_id, msgspec.structs.replace(BOUGHT, paid_usd=1.0))
+    rows.save_score(made.forecast_id, BOUGHT)
+    rows.save_score(made.forecast_id, msgspec.structs.replace(BOUGHT, paid_usd=1.0))
     assert rows.all() == [(made, BOUGHT)]
     assert rows.unscored(NOON + timedelta(days=900)) == []

@@ -71,7 +71,7 @@ def test_a_step_that_did_not_happen_calls_for_nothing(database: Database, launch
 
 def test_a_launch_has_each_hook_once(database: Database, launch: Launch) -> None:
     again = runs(database, launch)
-    SqlHookQueue(database).done(leased(database)[0])
+    SqlHookQueue(database).mark_done(leased(database)[0])
     SqlLaunchRepository(database).transition(again, S.RUNNING, "resumed", NOON, hook=ON_RUNNING)
     assert leased(database) == []
 
@@ -87,16 +87,16 @@ def test_who_lost_the_lease_settles_nothing(database: Database, launch: Launch) 
     runs(database, launch)
     (old,) = leased(database)
     (new,) = leased(database, LEASE_S + 1)
-    SqlHookQueue(database).done(old)
-    assert SqlHookQueue(database).is_held(ID, ON_RUNNING, NOON + timedelta(seconds=LEASE_S + 2))
-    SqlHookQueue(database).done(new)
+    SqlHookQueue(database).mark_done(old)
+    assert SqlHookQueue(database).is_running(ID, ON_RUNNING, NOON + timedelta(seconds=LEASE_S + 2))
+    SqlHookQueue(database).mark_done(new)
     assert leased(database, 10_000) == []
 
 
 def test_a_failure_rests_before_the_next_try_and_a_release_does_not_count(database: Database, launch: Launch) -> None:
     runs(database, launch)
     (run,) = leased(database)
-    SqlHookQueue(database).later(run, NOON + timedelta(seconds=60), "code 1")
+    SqlHookQueue(database).postpone(run, NOON + timedelta(seconds=60), "code 1")
     assert leased(database, 59) == []
     (run,) = leased(database, 60)
     SqlHookQueue(database).release(run)
@@ -107,7 +107,7 @@ def test_a_clock_that_is_set_back_keeps_no_hook_waiting(database: Database, laun
     runs(database, launch)
     (run,) = leased(database, 86_400)
     assert len(leased(database)) == 1  # a lease of tomorrow
-    SqlHookQueue(database).later(
+    SqlHookQueue(database).postpone(
         HookRun(launch_id=run.launch_id, watch=run.watch, event=run.event, body=run.body, attempts=2),
         NOON + timedelta(days=1),
         "x",
@@ -118,8 +118,8 @@ def test_a_clock_that_is_set_back_keeps_no_hook_waiting(database: Database, laun
 def test_given_up_and_reported_are_one_transaction_and_happen_once(database: Database, launch: Launch) -> None:
     runs(database, launch)
     leased(database)
-    assert SqlHookQueue(database).failed(ID, ON_RUNNING, "code 1", NEWS)
-    assert not SqlHookQueue(database).failed(ID, ON_RUNNING, "code 1", NEWS)
+    assert SqlHookQueue(database).mark_failed(ID, ON_RUNNING, "code 1", NEWS)
+    assert not SqlHookQueue(database).mark_failed(ID, ON_RUNNING, "code 1", NEWS)
     assert [alert.headline for alert in new_alerts(database)] == ["h100: its hook failed"]
     assert leased(database, 10_000) == []
 
@@ -128,8 +128,8 @@ def test_before_stop_is_begun_once_and_never_by_the_task(database: Database, lau
     book = SqlHookQueue(database)
     assert book.begin(launch, BEFORE_STOP, NOON, LEASE_S) is not None
     assert book.begin(launch, BEFORE_STOP, NOON, LEASE_S) is None
-    assert book.is_held(ID, BEFORE_STOP, NOON)
-    assert not book.is_held(ID, BEFORE_STOP, NOON + timedelta(seconds=LEASE_S + 1))
+    assert book.is_running(ID, BEFORE_STOP, NOON)
+    assert not book.is_running(ID, BEFORE_STOP, NOON + timedelta(seconds=LEASE_S + 1))
     assert leased(database, 10_000) == []
 
 
@@ -157,7 +157,7 @@ def test_two_daemons_lease_a_hook_once(database: Database, database_url: str, la
     def one() -> None:
         store = open_database(database_url)
         try:
-            SqlHookQueue(store).is_held(ID, ON_RUNNING, NOON)
+            SqlHookQueue(store).is_running(ID, ON_RUNNING, NOON)
             gate.wait()
             found.extend(SqlHookQueue(store).lease(NOON, 10, LEASE_S))
         finally:

@@ -26,34 +26,34 @@ def test_charges_come_back_as_they_were_kept(database: Database) -> None:
         a_row(-7, kind="other", final=True),
         a_row(1, provider="runpod", instance_id="x"),
     ]
-    assert book.keep(rows) == 3
+    assert book.save(rows) == 3
     assert sorted(book.all(), key=lambda row: -row.microusd) == [rows[0], rows[2], rows[1]]
     assert book.all("runpod") == [rows[2]]
 
 
 def test_an_instances_day_is_replaced_whole(database: Database) -> None:
     book = SqlInvoiceRepository(database)
-    book.keep([a_row(1), a_row(2, kind="disk"), a_row(3, day=date(2026, 11, 19)), a_row(4, instance_id="2")])
-    book.keep([a_row(10)])
+    book.save([a_row(1), a_row(2, kind="disk"), a_row(3, day=date(2026, 11, 19)), a_row(4, instance_id="2")])
+    book.save([a_row(10)])
     assert sorted(row.microusd for row in book.all()) == [3, 4, 10]
 
 
 def test_what_is_final_is_not_taken_back_by_what_is_not(database: Database) -> None:
     book = SqlInvoiceRepository(database)
-    book.keep([a_row(1, final=True)])
-    assert book.keep([a_row(9)]) == 0
+    book.save([a_row(1, final=True)])
+    assert book.save([a_row(9)]) == 0
     assert [row.microusd for row in book.all()] == [1]
-    assert book.keep([a_row(2, final=True)]) == 1
+    assert book.save([a_row(2, final=True)]) == 1
     assert [row.microusd for row in book.all()] == [2]
 
 
 def test_a_day_is_final_when_all_of_it_is(database: Database) -> None:
     book = SqlInvoiceRepository(database)
-    book.keep([a_row(1, final=True), a_row(2, kind="disk"), a_row(3, instance_id="2", final=True)])
-    assert book.final("vastai") == {("2", DAY)}
-    assert book.final("runpod") == set()
+    book.save([a_row(1, final=True), a_row(2, kind="disk"), a_row(3, instance_id="2", final=True)])
+    assert book.final_days("vastai") == {("2", DAY)}
+    assert book.final_days("runpod") == set()
 
 
 @pytest.mark.parametrize("rows", [[], ()])
 def test_nothing_to_keep_is_nothing(database: Database, rows: Any) -> None:
-    assert SqlInvoiceRepository(database).keep(rows) == 0
+    assert SqlInvoiceRepository(database).save(rows) == 0

@@ -146,10 +146,10 @@ def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
     launch = reserve(database, renting(), "1", "a" * 12)
     repository = SqlLaunchRepository(database)
     reported = Alert(alert_id="1" * 12, kind=AlertKind.RENT, created_at=NOON, headline="running")
-    news = OutboxAlert(alert=reported, channels=("telegram",), expires_at=NOON)
+    outbox_alert = OutboxAlert(alert=reported, channels=("telegram",), expires_at=NOON)
     repository.transition(launch, S.STARTING, "created", NOON, instance_id="1")
     with pytest.raises(LaunchConflict):
-        repository.transition(launch, S.UNKNOWN, "late", NOON, news)
+        repository.transition(launch, S.UNKNOWN, "late", NOON, outbox_alert)
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 0
 

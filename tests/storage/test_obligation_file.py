@@ -48,17 +48,17 @@ def test_it_follows_a_launch_to_its_end(tmp_path: Path) -> None:
     writer, reader = file_in(tmp_path), file_in(tmp_path)
     launch = a_launch()
     writer.record_order(launch, 0.0)
-    writer.follow([changed(launch, instance_id="4711", state=LaunchState.STARTING, version=1)])
+    writer.record_changes([changed(launch, instance_id="4711", state=LaunchState.STARTING, version=1)])
     assert [one.instance_id for one in reader.open_obligations()] == ["4711"]
-    writer.follow([changed(launch, instance_id="4711", state=LaunchState.ENDED, version=2)])
+    writer.record_changes([changed(launch, instance_id="4711", state=LaunchState.ENDED, version=2)])
     assert reader.open_obligations() == ()
 
 
 def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     writer = file_in(tmp_path)
-    writer.follow([a_launch()])
+    writer.record_changes([a_launch()])
     before = (tmp_path / FILE_NAME).read_bytes()
-    writer.follow([changed(a_launch(), version=1)])
+    writer.record_changes([changed(a_launch(), version=1)])
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_gone_is_still_known_to_who_read_it(tmp_path: Path) -> No
     assert len(reader.open_obligations()) == 1
     (tmp_path / FILE_NAME).unlink()
     assert len(reader.open_obligations()) == 1
-    writer.follow([a_launch()])  # and comes back as soon as the rows are read
+    writer.record_changes([a_launch()])  # and comes back as soon as the rows are read
     assert set(opened(tmp_path)) == {"a" * 12}
 
 
@@ -84,7 +84,7 @@ def test_a_compaction_keeps_what_is_open(tmp_path: Path) -> None:
     writer = file_in(tmp_path)
     writer.record_order(a_launch(), 0.0)
     writer.record_order(a_launch("b" * 12), 0.0)
-    writer.follow([changed(a_launch("b" * 12), state=LaunchState.FAILED, version=1)])
+    writer.record_changes([changed(a_launch("b" * 12), state=LaunchState.FAILED, version=1)])
     writer.compact()
     assert (tmp_path / FILE_NAME).read_bytes().count(b"\n") == 1
     assert set(opened(tmp_path)) == {"a" * 12}
@@ -116,7 +116,7 @@ def test_an_order_is_refused_where_the_file_cannot_be_written(tmp_path: Path) ->
     (tmp_path / FILE_NAME).mkdir()
     with pytest.raises(StoreError, match=r"cannot (read|write)"):
         file_in(tmp_path).record_order(a_launch(), 0.0)
-    file_in(tmp_path).follow([a_launch()])  # a copy that cannot be written delays nothing
+    file_in(tmp_path).record_changes([a_launch()])  # a copy that cannot be written delays nothing
 
 
 def test_a_later_end_is_in_the_file_first(tmp_path: Path) -> None:
@@ -131,23 +131,23 @@ def test_a_row_of_a_restored_backup_moves_no_end_later(tmp_path: Path) -> None:
     """The backup was made before the instance ran: its `max_runtime` would start again."""
     writer, running = file_in(tmp_path), {"state": LaunchState.RUNNING, "instance_id": "4711"}
     writer.record_order(a_launch(), 0.0)
-    writer.follow([a_launch(**running, requested_at=NOON, running_at=NOON, version=2)])
-    writer.follow([a_launch(**running, running_at=NOON + timedelta(minutes=10), version=3)])
-    writer.follow([a_launch(instance_id="4711", state=LaunchState.STARTING, version=4)])
+    writer.record_changes([a_launch(**running, requested_at=NOON, running_at=NOON, version=2)])
+    writer.record_changes([a_launch(**running, running_at=NOON + timedelta(minutes=10), version=3)])
+    writer.record_changes([a_launch(instance_id="4711", state=LaunchState.STARTING, version=4)])
     assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(hours=1)]
 
 
 def test_an_end_that_was_wanted_outlives_a_restored_backup(tmp_path: Path) -> None:
     writer, running = file_in(tmp_path), a_launch(state=LaunchState.RUNNING, instance_id="4711", running_at=NOON)
-    writer.follow([running, changed(running, state=LaunchState.STOPPING, version=2)])
-    writer.follow([changed(running, version=3)])
+    writer.record_changes([running, changed(running, state=LaunchState.STOPPING, version=2)])
+    writer.record_changes([changed(running, version=3)])
     assert [one.ends_at for one in writer.open_obligations()] == [NOON]
 
 
 def test_a_launch_that_is_adopted_anew_has_an_end_of_its_own(tmp_path: Path) -> None:
     writer, later = file_in(tmp_path), NOON + timedelta(hours=2)
     writer.record_order(a_launch(), 0.0)
-    writer.follow([a_launch(intended_at=later, requested_at=later, version=1)])
+    writer.record_changes([a_launch(intended_at=later, requested_at=later, version=1)])
     assert [one.ends_at for one in writer.open_obligations()] == [later + timedelta(seconds=3600 + 900)]
 
 
@@ -160,19 +160,19 @@ def test_it_lies_beside_the_database_or_in_the_state_folder(tmp_path: Path) -> N
 def test_what_the_keeper_closed_is_watched_until_it_is_back_or_a_week_has_passed(tmp_path: Path) -> None:
     daemon, keeper = file_in(tmp_path), file_in(tmp_path)
     launch = a_launch(instance_id="4711", state=LaunchState.STARTING, version=3)
-    daemon.follow([launch])
+    daemon.record_changes([launch])
     keeper.close(keeper.open_obligations()[0])
-    daemon.follow([launch])  # its row has not changed: it opens nothing
+    daemon.record_changes([launch])  # its row has not changed: it opens nothing
     file_in(tmp_path).compact()
     again = file_in(tmp_path)
     assert (opened(tmp_path), again.open_obligations()) == ({}, ())
-    (one,) = again.watched_obligations(NOON - timedelta(days=7))
-    assert (one.instance_id, again.watched_obligations(NOON + timedelta(seconds=1))) == ("4711", [])
+    (one,) = again.recently_closed(NOON - timedelta(days=7))
+    assert (one.instance_id, again.recently_closed(NOON + timedelta(seconds=1))) == ("4711", [])
     again.reopen(one)
     assert opened(tmp_path) == {"a" * 12: "4711"}
     again.open_obligations()
-    assert again.watched_obligations(NOON) == []
-    daemon.follow([changed(launch, state=LaunchState.ENDED, version=5)])
+    assert again.recently_closed(NOON) == []
+    daemon.record_changes([changed(launch, state=LaunchState.ENDED, version=5)])
     assert opened(tmp_path) == {}
 
 
@@ -180,11 +180,11 @@ def test_a_later_change_of_its_row_ends_the_watching(tmp_path: Path) -> None:
     """The daemon works again, and follows it by its row."""
     daemon, keeper = file_in(tmp_path), file_in(tmp_path)
     launch = a_launch(instance_id="4711", state=LaunchState.STARTING, version=3)
-    daemon.follow([launch])
+    daemon.record_changes([launch])
     keeper.close(keeper.open_obligations()[0])
-    daemon.follow([changed(launch, state=LaunchState.STOPPING, version=4)])
+    daemon.record_changes([changed(launch, state=LaunchState.STOPPING, version=4)])
     assert [one.is_ending for one in keeper.open_obligations()] == [True]
-    assert keeper.watched_obligations(NOON) == []
+    assert keeper.recently_closed(NOON) == []
 
 
 def test_what_is_opened_again_keeps_its_end_and_the_key_that_can_end_it(tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def test_what_is_opened_again_keeps_its_end_and_the_key_that_can_end_it(tmp_path
     daemon.record_order(launch, 0.0)
     keeper = file_in(tmp_path)
     keeper.close(keeper.open_obligations()[0])
-    daemon.follow([changed(launch, running_at=NOON + timedelta(minutes=10), version=4)])
+    daemon.record_changes([changed(launch, running_at=NOON + timedelta(minutes=10), version=4)])
     (one,) = keeper.open_obligations()
     assert (one.key_hash, one.ends_at) == ("f" * 16, NOON + timedelta(hours=1))
 
 
 def test_after_a_week_a_compaction_leaves_it_out(tmp_path: Path) -> None:
     keeper = file_in(tmp_path)
-    keeper.follow([a_launch(instance_id="4711")])
+    keeper.record_changes([a_launch(instance_id="4711")])
     keeper.close(keeper.open_obligations()[0])
     ObligationFile(tmp_path / FILE_NAME, lambda: NOON + timedelta(days=8)).compact()
     assert (tmp_path / FILE_NAME).read_bytes() == b""

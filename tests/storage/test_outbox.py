@@ -16,7 +16,7 @@ from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
 from tests.conftest import Postgres
-from tests.outbox import news
+from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -37,7 +37,7 @@ def reported(
     box = Outbox(database)
     for number, alert_id in enumerate(ids):
         at = NOON + timedelta(seconds=number)
-        box.enqueue(news(an_alert(alert_id, at), channels, at + life, once_key))
+        box.enqueue(outbox_alert(an_alert(alert_id, at), channels, at + life, once_key))
     return box
 
 
@@ -59,7 +59,7 @@ def state_of(database: Database, alert_id: str = "a1", channel: str = "telegram"
 def test_an_alert_is_kept_only_if_its_transaction_is(database: Database) -> None:
     def put_and_fail() -> None:
         with database.write() as connection:
-            module.enqueue(connection, news(an_alert(), ["telegram"], NOON + HOUR))
+            module.enqueue(connection, outbox_alert(an_alert(), ["telegram"], NOON + HOUR))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -76,8 +76,12 @@ def test_one_delivery_per_channel(database: Database) -> None:
 
 def test_a_once_key_is_reported_once(database: Database) -> None:
     with database.write() as connection:
-        assert module.enqueue(connection, news(an_alert("a1"), ["telegram"], NOON + HOUR, once_key="blind:vastai"))
-        assert not module.enqueue(connection, news(an_alert("a2"), ["telegram"], NOON + HOUR, once_key="blind:vastai"))
+        assert module.enqueue(
+            connection, outbox_alert(an_alert("a1"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
+        )
+        assert not module.enqueue(
+            connection, outbox_alert(an_alert("a2"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
+        )
     assert ids(lease(Outbox(database))) == ["a1"]
 
 
@@ -99,7 +103,7 @@ def test_an_alert_comes_back_as_it_was(database: Database) -> None:
         parts=(an_alert("part"),),
     )
     box = Outbox(database)
-    box.enqueue(news(alert, ["telegram"], NOON + HOUR))
+    box.enqueue(outbox_alert(alert, ["telegram"], NOON + HOUR))
     assert lease(box)[0].alert == alert
 
 
@@ -151,7 +155,7 @@ def test_one_of_several_daemons_leaves_the_leases_of_the_others(postgres: Postgr
 
 def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Database) -> None:
     box = reported(database, "a1", channels=("telegram", "email"))
-    box.enqueue(news(an_alert("a2"), ["telegram"], NOON + HOUR))
+    box.enqueue(outbox_alert(an_alert("a2"), ["telegram"], NOON + HOUR))
     assert box.start(["email", "apprise"]) == 2
     assert sorted((due.alert.alert_id, due.channel) for due in lease(box)) == [
         ("a1", "apprise"),
@@ -230,7 +234,7 @@ def test_a_wait_outlives_the_alert_that_met_it(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=90))
     box.postpone(lease(box)[0], NOON + timedelta(seconds=7200), "429")
     box.expire(NOON + timedelta(seconds=100))
-    box.enqueue(news(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 3 * HOUR))
+    box.enqueue(outbox_alert(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 3 * HOUR))
     assert lease(box, after_s=7199) == ()
     assert ids(lease(box, after_s=7200)) == ["a2"]
 
@@ -240,7 +244,7 @@ def test_channels_do_not_rest_for_each_other(database: Database) -> None:
     dues = {due.channel: due for due in lease(box)}
     box.postpone(dues["telegram"], NOON + HOUR, "429")
     box.mark_sent(dues["email"], NOON)
-    box.enqueue(news(an_alert("a2"), ("telegram", "email"), NOON + HOUR))
+    box.enqueue(outbox_alert(an_alert("a2"), ("telegram", "email"), NOON + HOUR))
     assert [due.channel for due in lease(box)] == ["email"]
 
 
@@ -295,11 +299,11 @@ def test_what_is_being_sent_does_not_expire(database: Database) -> None:
 def test_the_next_alert_mentions_what_was_missed_once(database: Database) -> None:
     box = reported(database, "a1", "a2", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
-    box.enqueue(news(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
+    box.enqueue(outbox_alert(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     due = lease(box, after_s=3600)[0]
     assert [alert_id for alert_id, _ in due.unreported] == ["a1", "a2"]
     box.mark_sent(due, NOON + HOUR)
-    box.enqueue(news(an_alert("a4", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
+    box.enqueue(outbox_alert(an_alert("a4", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     assert lease(box, after_s=3700)[0].unreported == ()
 
 
@@ -307,14 +311,14 @@ def test_of_several_that_are_due_the_first_mentions_what_was_missed(database: Da
     box = reported(database, "a1", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
     for alert_id in ("a2", "a3"):
-        box.enqueue(news(an_alert(alert_id, NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
+        box.enqueue(outbox_alert(an_alert(alert_id, NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     assert [len(due.unreported) for due in lease(box, after_s=3600)] == [1, 0]
 
 
 def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
-    box.enqueue(news(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
+    box.enqueue(outbox_alert(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     box.postpone(lease(box, after_s=3600)[0], NOON + HOUR, "503")
     assert len(lease(box, after_s=3700)[0].unreported) == 1
 
@@ -324,7 +328,7 @@ def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: D
     assert box.unreported_failures() == {}
     box.expire(NOON + HOUR)
     assert box.unreported_failures() == {"telegram": 2}
-    box.enqueue(news(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
+    box.enqueue(outbox_alert(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR))
     assert box.unreported_failures() == {}
 
 

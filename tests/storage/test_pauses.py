@@ -73,7 +73,7 @@ def failing(launch: Launch) -> Callable[[Database], Any]:
 
 
 def adopting(launch: Launch) -> Callable[[Database], Any]:
-    return lambda store: SqlLaunchRepository(store).adopt(launch, NOON, news(NOON))
+    return lambda store: SqlLaunchRepository(store).adopt(launch, NOON, outbox_alert(NOON))
 
 
 def rented(store: Database, launch_id: str, **how: Any) -> Launch:
@@ -82,13 +82,15 @@ def rented(store: Database, launch_id: str, **how: Any) -> Launch:
     return got
 
 
-def news(at: datetime) -> OutboxAlert:
+def outbox_alert(at: datetime) -> OutboxAlert:
     reported = Alert(alert_id=f"{next(_ALERTS):012}", kind=AlertKind.RENT, created_at=at, headline="not rented")
     return OutboxAlert(alert=reported, channels=("telegram",), expires_at=at + HOUR)
 
 
 def fail(store: Database, launch: Launch, at: datetime, end: EndReason = EndReason.BROKEN) -> None:
-    SqlLaunchRepository(store).transition(launch, S.FAILED, end.value, at, news(at), ended_at=at, end_reason=end.value)
+    SqlLaunchRepository(store).transition(
+        launch, S.FAILED, end.value, at, outbox_alert(at), ended_at=at, end_reason=end.value
+    )
 
 
 def trip(store: Database, began: datetime = NOON) -> datetime:

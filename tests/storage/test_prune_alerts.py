@@ -13,7 +13,7 @@ from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.prune import prune
 from tests.builders import NOON, a_match, a_watch
-from tests.outbox import news
+from tests.outbox import outbox_alert
 from tests.reserving import launch_or_refusal
 
 MONTH = timedelta(days=30)
@@ -25,7 +25,9 @@ def an_alert(alert_id: str) -> Alert:
 
 def put(database: Database, alert_id: str, once_key: str | None = None) -> None:
     with database.write() as connection:
-        new_alerts.enqueue(connection, news(an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key))
+        new_alerts.enqueue(
+            connection, outbox_alert(an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key)
+        )
         new_alerts.route(connection, {alert_id: ()}, NOON)
 
 
@@ -82,5 +84,5 @@ def test_a_key_of_a_window_that_may_still_last_stays(database: Database) -> None
 
 
 def test_what_no_daemon_has_seen_stays(database: Database) -> None:
-    Outbox(database).enqueue(news(an_alert("new"), [], NOON))
+    Outbox(database).enqueue(outbox_alert(an_alert("new"), [], NOON))
     assert prune(database, MONTH, NOON + 2 * MONTH).alerts == 0

@@ -24,7 +24,7 @@ from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.engine.scripted_channels import Scripted
-from tests.outbox import news
+from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DAY = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"
@@ -157,7 +157,7 @@ def test_an_alert_is_sent_by_the_next_look_whoever_wrote_it(database: Database) 
         assert delivery.send_due(NOON + timedelta(seconds=seconds)) == 0
     other = open_database(database.url)
     alert = Alert(alert_id="a1", kind=AlertKind.MATCH, created_at=NOON, headline="H100 at $3.48")
-    Outbox(other).enqueue(news(alert, (), NOON + timedelta(hours=1)))
+    Outbox(other).enqueue(outbox_alert(alert, (), NOON + timedelta(hours=1)))
     other.close()
     assert delivery.send_due(NOON + timedelta(seconds=3)) == 1
     assert delivery.close()

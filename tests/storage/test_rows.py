@@ -17,8 +17,8 @@ def test_a_memory_comes_back_as_it_was_kept(database: Database) -> None:
     )
     store = SqlDecisionStore(database)
     with store.open() as uow:
-        uow.remember("night", WatchMemory())
-        uow.remember("night", memory)
+        uow.save_memory("night", WatchMemory())
+        uow.save_memory("night", memory)
     assert store.memories() == {"night": memory}
 
 

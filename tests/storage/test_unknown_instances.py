@@ -16,7 +16,7 @@ from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.reserving import launch_or_refusal
 from tests.storage.test_approvals import FIRST, SECOND, asked
 from tests.storage.test_approvals import approve as approve_row
-from tests.storage.test_pauses import adoption, news
+from tests.storage.test_pauses import adoption, outbox_alert
 
 LABEL = "gpuwatch-" + "z" * 12 + "-otherone-watchwid"
 
@@ -101,5 +101,5 @@ def test_disowning_one_settles_its_installation_at_once(world: World) -> None:
 
 def test_adopting_it_settles_it_at_once(world: World) -> None:
     world.listed("99")
-    assert world.repository.adopt(adoption(SECOND, "99"), NOON, news(NOON))
+    assert world.repository.adopt(adoption(SECOND, "99"), NOON, outbox_alert(NOON))
     assert world.repository.unknown_instances("vastai") == []

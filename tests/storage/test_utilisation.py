@@ -31,11 +31,11 @@ def test_samples_outlive_the_process_in_their_order(database: Database, launch_i
     for minute, percent in ((2, 5.5), (0, 97.0), (1, None)):
         SqlUtilisationRepository(database).add(launch_id, UtilisationSample(NOON + minute * MINUTE, percent))
     again = SqlUtilisationRepository(database)
-    assert again.since(launch_id, NOON + MINUTE) == [
+    assert again.samples_since(launch_id, NOON + MINUTE) == [
         UtilisationSample(NOON + MINUTE, None),
         UtilisationSample(NOON + 2 * MINUTE, 5.5),
     ]
-    assert again.since("another", NOON) == []
+    assert again.samples_since("another", NOON) == []
 
 
 def test_unknown_is_no_part_of_the_mean(database: Database, launch_id: str) -> None:
@@ -50,13 +50,13 @@ def test_a_second_sample_of_one_moment_takes_its_place(database: Database, launc
     uses = SqlUtilisationRepository(database)
     uses.add(launch_id, UtilisationSample(NOON, None))
     uses.add(launch_id, UtilisationSample(NOON, 3.0))
-    assert uses.since(launch_id, NOON) == [UtilisationSample(NOON, 3.0)]
+    assert uses.samples_since(launch_id, NOON) == [UtilisationSample(NOON, 3.0)]
 
 
 def test_what_is_old_is_forgotten(database: Database, launch_id: str) -> None:
     uses = SqlUtilisationRepository(database)
     for minute in range(4):
         uses.add(launch_id, UtilisationSample(NOON + minute * MINUTE, 1.0))
-    assert uses.forget(NOON + 2 * MINUTE) == 2
-    assert uses.forget(NOON + 2 * MINUTE) == 0
-    assert len(uses.since(launch_id, NOON)) == 2
+    assert uses.delete_before(NOON + 2 * MINUTE) == 2
+    assert uses.delete_before(NOON + 2 * MINUTE) == 0
+    assert len(uses.samples_since(launch_id, NOON)) == 2

@@ -49,7 +49,7 @@ def identities(database: Database) -> SqlWatchIdentities:
 def test_a_launch_says_which_installation_and_which_watch_it_is_of(
     database: Database, identities: SqlWatchIdentities
 ) -> None:
-    identities.settle([renting("old")], NOON)
+    identities.apply([renting("old")], NOON)
     first, second = rented(database, renting("old"), 1), rented(database, renting("old"), 2)
     assert first.install_id is not None
     assert (first.install_id, first.watch_id) == (second.install_id, second.watch_id)
@@ -57,9 +57,9 @@ def test_a_launch_says_which_installation_and_which_watch_it_is_of(
 
 
 def test_a_rename_keeps_the_launches_their_slots_and_the_id(database: Database, identities: SqlWatchIdentities) -> None:
-    identities.settle([renting("old")], NOON)
+    identities.apply([renting("old")], NOON)
     first = rented(database, renting("old"), 1)
-    settled = identities.settle([renting("new", "old")], LATER)
+    settled = identities.apply([renting("new", "old")], LATER)
     assert (settled.changes.renamed, settled.abandoned) == ({"old": "new"}, [])
     [found] = SqlLaunchRepository(database).all("new")
     assert (found.slot, found.watch_id, found.version) == (first.slot, first.watch_id, first.version + 1)
@@ -67,18 +67,18 @@ def test_a_rename_keeps_the_launches_their_slots_and_the_id(database: Database, 
     refused = rent(database, renting("new", "old"), 3)
     assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MAX_ACTIVE
-    again = identities.settle([renting("new", "old")], LATER)
+    again = identities.apply([renting("new", "old")], LATER)
     assert again.changes.renamed == {}
 
 
 def test_a_rename_moves_what_the_name_keys(database: Database, identities: SqlWatchIdentities) -> None:
-    identities.settle([renting("old")], NOON)
+    identities.apply([renting("old")], NOON)
     with database.write() as connection:
         connection.execute(insert(tables.watch_state), {"watch": "old", "misses": 7})
         connection.execute(insert(tables.checklist_tick), {"watch": "old", "item": "one", "at_ms": 1})
         connection.execute(insert(tables.checklist_tick), {"watch": "other", "item": "one", "at_ms": 1})
         save_pause(connection, Pause(watch="old", at=NOON))
-    identities.settle([renting("new", "old"), renting("other")], LATER)
+    identities.apply([renting("new", "old"), renting("other")], LATER)
     with database.read() as connection:
         assert connection.execute(select(tables.watch_state.c.watch, tables.watch_state.c.misses)).all() == [("new", 7)]
         ticks = connection.execute(select(tables.checklist_tick.c.watch)).scalars()
@@ -88,13 +88,13 @@ def test_a_rename_moves_what_the_name_keys(database: Database, identities: SqlWa
 
 def test_where_both_names_have_a_row_the_new_name_s_stays(database: Database, identities: SqlWatchIdentities) -> None:
     """The watch was first renamed without `renamed_from`, which followed after both had rented."""
-    identities.settle([renting("old")], NOON)
+    identities.apply([renting("old")], NOON)
     first = rented(database, renting("old"), 1)
-    identities.settle([renting("new", "")], NOON)
+    identities.apply([renting("new", "")], NOON)
     second = rented(database, renting("new", ""), 2)
     with database.write() as connection:
         connection.execute(insert(tables.watch_state), [{"watch": "old", "misses": 7}, {"watch": "new", "misses": 3}])
-    identities.settle([renting("new", "old")], LATER)
+    identities.apply([renting("new", "old")], LATER)
     with database.read() as connection:
         assert connection.execute(select(tables.watch_state.c.watch, tables.watch_state.c.misses)).all() == [("new", 3)]
     found = {launch.launch_id: launch.slot for launch in SqlLaunchRepository(database).all("new")}
@@ -104,22 +104,22 @@ def test_where_both_names_have_a_row_the_new_name_s_stays(database: Database, id
 def test_what_is_new_beside_an_abandoned_launch_rents_nothing(
     database: Database, identities: SqlWatchIdentities
 ) -> None:
-    identities.settle([renting("old")], NOON)
+    identities.apply([renting("old")], NOON)
     first = rented(database, renting("old"), 1)
-    settled = identities.settle([renting("new")], NOON)
+    settled = identities.apply([renting("new")], NOON)
     assert ([one.launch_id for one in settled.abandoned], settled.changes.blocked) == ([first.launch_id], ["new"])
     refused = rent(database, renting("new"), 2)
     assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.RENAMED
     assert 'renamed_from = "old"' in refused.text
-    identities.settle([renting("new")], LATER)  # a start finds the same
+    identities.apply([renting("new")], LATER)  # a start finds the same
     assert isinstance(rent(database, renting("new"), 2), LaunchRefusal)
 
 
 def test_it_rents_once_nothing_of_the_other_is_alive(database: Database, identities: SqlWatchIdentities) -> None:
-    identities.settle([renting("old")], NOON)
+    identities.apply([renting("old")], NOON)
     rented(database, renting("old"), 1)
-    identities.settle([renting("new")], NOON)
+    identities.apply([renting("new")], NOON)
     with database.write() as connection:
         connection.execute(tables.launch.update().values(state="ended", ended_at_ms=to_ms(NOON)))
     assert rented(database, renting("new"), 2).watch_id is not None
@@ -132,6 +132,6 @@ def test_the_store_of_an_older_gpuwatch_holds_up_no_watch_that_it_knows(
     with database.write() as connection:
         connection.execute(tables.watch_identity.delete())
         connection.execute(insert(tables.watch_state), {"watch": "fired", "misses": 0})
-    settled = identities.settle([renting("fired"), renting("fresh")], NOON)
+    settled = identities.apply([renting("fired"), renting("fresh")], NOON)
     assert settled.changes.blocked == ["fresh"]
     rented(database, renting("fired"), 2)

@@ -27,7 +27,7 @@ class ApprovalState(StrEnum):
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """A request for approval. Its id is also that of the launch that an approval starts: one request, one launch."""
 
-    ask_id: str
+    approval_id: str
     watch: str
     match: Match  # the quote
     created_at: datetime

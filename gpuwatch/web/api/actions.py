@@ -71,12 +71,12 @@ class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Settings, str, Any, str], dict[str, Any]]
 
 
-def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
-    return _answered(owner_actions.answer_approval(settings, ask_id, wanted=True, actor=actor))
+def _approve(settings: Settings, approval_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    return _answered(owner_actions.answer_approval(settings, approval_id, wanted=True, actor=actor))
 
 
-def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
-    return _answered(owner_actions.answer_approval(settings, ask_id, wanted=False, actor=actor, why=body.why))
+def _deny(settings: Settings, approval_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
+    return _answered(owner_actions.answer_approval(settings, approval_id, wanted=False, actor=actor, why=body.why))
 
 
 def _answered(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:

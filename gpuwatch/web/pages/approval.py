@@ -31,7 +31,7 @@ def _approve(view: View) -> FormResult:
             ("Dry run", "yes: gpuwatch rents nothing" if view.settings.dry_run else "no: this costs money"),
         )
         question = f"Rent it for {price.price_microusd_hour / MICRO:.3f} $ per hour, or less?"
-        return Confirm(question=question, button="Approve", back=f"/approvals/{found.ask_id}", facts=facts)
+        return Confirm(question=question, button="Approve", back=f"/approvals/{found.approval_id}", facts=facts)
     return _answered(view, wanted=True)
 
 
