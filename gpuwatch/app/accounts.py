@@ -13,7 +13,7 @@ from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.provider_access import has_credentials, resolve_provider
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.accounts import KnownAccount, SqlAccountRepository, is_of_key, root_of
+from gpuwatch.storage.accounts import KnownAccount, SqlAccountRepository, is_key_hash, root_of
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _at_one_provider(
     ]
 
 
-def confirm_same(settings: Settings, provider: str | None) -> list[Launch]:
+def link_accounts(settings: Settings, provider: str | None) -> list[Launch]:
     """Confirm, for the owner, that the key in the settings belongs to the account of the active launches.
 
     Returns:
@@ -109,10 +109,10 @@ def _join(repository: SqlAccountRepository, provider: str, former: str, current:
     former, current = root_of(known, former), root_of(known, current)
     if former == current:
         return
-    if not is_of_key(former) and not is_of_key(current):
+    if not is_key_hash(former) and not is_key_hash(current):
         raise UsageError(f"{provider} reports two different accounts, {former} and {current}")
-    hashed, whole = (former, current) if is_of_key(former) else (current, former)
-    repository.confirm_same(provider, hashed, whole, now)
+    hashed, whole = (former, current) if is_key_hash(former) else (current, former)
+    repository.link_accounts(provider, hashed, whole, now)
 
 
 def account_json(status: AccountStatus) -> dict[str, Any]:

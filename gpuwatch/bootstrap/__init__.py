@@ -150,11 +150,11 @@ def _tools(
     )
 
 
-def light_holds(settings: Settings, keep: bool = False) -> HoldStore:
-    """The stored holds for a command; the store is opened only when needed. `keep`: may also write them."""
+def light_holds(settings: Settings, may_write: bool = False) -> HoldStore:
+    """The stored holds for a command; the store is opened only when needed. `may_write`: may also write them."""
     from gpuwatch.storage.provider_holds import LightHolds
 
-    return LightHolds(settings.database_url, keep)
+    return LightHolds(settings.database_url, may_write)
 
 
 def missing_extra_hint(name: str) -> str | None:

@@ -33,13 +33,13 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is unavailable.
     """
-    from gpuwatch.app.accounts import account_json, confirm_same
+    from gpuwatch.app.accounts import account_json, link_accounts
     from gpuwatch.app.accounts import accounts as found_accounts
 
     if same and as_json:
         raise UsageError("use either --same or --json")
     if same:
-        joined = confirm_same(settings, provider)
+        joined = link_accounts(settings, provider)
         names = ", ".join(launch.launch_id for launch in joined)
         click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
         return

@@ -47,17 +47,17 @@ class SqlAccountRepository:
     def key_account(self, provider: str, key: str, now: datetime) -> str:
         """Return a key's account if the provider states none: a salted hash, from which nobody can guess the key."""
         with self._database.write() as connection:
-            return _hashed(load_installation(connection, now).key_salt, provider, key)
+            return _hash_key(load_installation(connection, now).key_salt, provider, key)
 
     def account_of_key(self, provider: str, key: str) -> str | None:
         """Return the account of a key that was used before, or None. Only reads."""
         with self._database.read() as connection:
-            found = connection.execute(READ_INSTALLATION).first()
-        return None if found is None else self.canonical_account(provider, _hashed(found.key_salt, provider, key))
+            row = connection.execute(READ_INSTALLATION).first()
+        return None if row is None else self.canonical_account(provider, _hash_key(row.key_salt, provider, key))
 
     def canonical_account(self, provider: str, account_id: str) -> str | None:
         """Return the account that this one was found or confirmed to be; None: never seen."""
-        accounts = {one.account_id: one for one in self.all(provider)}
+        accounts = {account.account_id: account for account in self.all(provider)}
         return root_of(accounts, account_id) if account_id in accounts else None
 
     def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
@@ -65,27 +65,27 @@ class SqlAccountRepository:
         with self._database.write() as connection:
             accounts = {one.account_id: one for one in _read(connection, provider)}
             if key_account is not None:
-                _see(connection, provider, key_account, BY_KEY, now)
+                _upsert_seen(connection, provider, key_account, BY_KEY, now)
             if account_id is None:
                 return root_of(accounts, key_account or "")
-            _see(connection, provider, account_id, BY_ID, now)
+            _upsert_seen(connection, provider, account_id, BY_ID, now)
             if key_account is not None:
                 root = root_of(accounts, key_account)  # launches under a hash belong to this account, too
-                of_key = root if is_of_key(root) else key_account
-                _set_same(connection, provider, of_key, account_id)
+                key_id = root if is_key_hash(root) else key_account
+                _link_accounts(connection, provider, key_id, account_id)
             return account_id
 
     def set_launch_account(self, launch_id: str, account_id: str) -> None:
         """Store the account of a launch that an older gpuwatch started."""
-        unclaimed = update(launch).where(launch.c.launch_id == launch_id, launch.c.account_id.is_(None))
+        statement = update(launch).where(launch.c.launch_id == launch_id, launch.c.account_id.is_(None))
         with self._database.write() as connection:
-            connection.execute(unclaimed.values(account_id=account_id))
+            connection.execute(statement.values(account_id=account_id))
 
-    def confirm_same(self, provider: str, account_id: str, same_as: str, now: datetime) -> None:
+    def link_accounts(self, provider: str, account_id: str, same_as: str, now: datetime) -> None:
         """Store that two accounts are one, as the owner confirmed: a key's hash belongs to `same_as`."""
         with self._database.write() as connection:
-            _see(connection, provider, account_id, BY_KEY, now)
-            _set_same(connection, provider, account_id, same_as)
+            _upsert_seen(connection, provider, account_id, BY_KEY, now)
+            _link_accounts(connection, provider, account_id, same_as)
 
     def all(self, provider: str | None = None) -> list[KnownAccount]:
         """Return every account, oldest first."""
@@ -93,12 +93,12 @@ class SqlAccountRepository:
             return _read(connection, provider)
 
 
-def _hashed(salt: str, provider: str, key: str) -> str:
+def _hash_key(salt: str, provider: str, key: str) -> str:
     digest = hmac.new(salt.encode(), f"{provider} {key}".encode(), hashlib.sha256).hexdigest()
     return _KEY_PREFIX + digest[:_HASH_LENGTH]
 
 
-def is_of_key(account_id: str) -> bool:
+def is_key_hash(account_id: str) -> bool:
     """Whether it is the hash of a key, not the provider's own id."""
     return account_id.startswith(_KEY_PREFIX)
 
@@ -123,13 +123,13 @@ def _account_of(row: Row[Any]) -> KnownAccount:
 def root_of(accounts: Mapping[str, KnownAccount], account_id: str) -> str:
     """Return the canonical account, by following `same_as` to its end."""
     seen = {account_id}
-    while (one := accounts.get(account_id)) is not None and one.same_as is not None and one.same_as not in seen:
-        account_id = one.same_as
+    while (found := accounts.get(account_id)) is not None and found.same_as is not None and found.same_as not in seen:
+        account_id = found.same_as
         seen.add(account_id)
     return account_id
 
 
-def _see(connection: Connection, provider: str, account_id: str, known_by: str, now: datetime) -> None:
+def _upsert_seen(connection: Connection, provider: str, account_id: str, known_by: str, now: datetime) -> None:
     row = {
         "provider": provider,
         "account_id": account_id,
@@ -139,15 +139,15 @@ def _see(connection: Connection, provider: str, account_id: str, known_by: str, 
         "same_as": None,
     }
     if not insert_if_absent(connection, provider_account, row):
-        connection.execute(_one(provider, account_id).values(last_seen_ms=to_ms(now)))
+        connection.execute(_is_account(provider, account_id).values(last_seen_ms=to_ms(now)))
 
 
-def _set_same(connection: Connection, provider: str, account_id: str, same_as: str) -> None:
+def _link_accounts(connection: Connection, provider: str, account_id: str, same_as: str) -> None:
     if account_id != same_as:
-        connection.execute(_one(provider, account_id).values(same_as=same_as))
+        connection.execute(_is_account(provider, account_id).values(same_as=same_as))
 
 
-def _one(provider: str, account_id: str) -> Any:
+def _is_account(provider: str, account_id: str) -> Any:
     return update(provider_account).where(
         provider_account.c.provider == provider, provider_account.c.account_id == account_id
     )

@@ -22,8 +22,8 @@ REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (
 # difference up to this counts as the same price.
 HUNT_TOLERANCE_MICROUSD = 2
 _MAX_MICROUSD = 10**15
-_STORED = {word: number for number, word in VERIFICATIONS.items()}
-_LISTED = Commission()
+_STORED_VERIFICATIONS = {word: number for number, word in VERIFICATIONS.items()}
+_NO_COMMISSION = Commission()
 
 
 class RecordedPoll(NamedTuple):
@@ -45,14 +45,14 @@ class PriceChange(NamedTuple):
     machine_id: str
     machine_microusd: int
     disk_microusd: int | None
-    was: OpenPrice | None
+    previous: OpenPrice | None
 
 
 class AnswerChanges(NamedTuple):
     """The changes to write after one poll."""
 
-    seen: list[PriceChange]  # new, or at another price
-    gone: list[OpenPrice]
+    new_prices: list[PriceChange]  # new, or at another price
+    delisted: list[OpenPrice]
     facts: list[tuple[OpenPrice, Offer]]  # the facts of the machine changed, its price did not
 
 
@@ -70,20 +70,22 @@ def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> Answ
     prices.polls += 1
     mark = prices.polls
     provider_prices = prices.prices_of(poll.provider, poll.spot)
-    odd, facts = _changed_offers(answer, provider_prices, mark, saves_quotes=poll.lane == "sweep")
-    seen = _PriceComparison(prices, poll, mark, facts).judge(odd) if odd else []
-    gone: list[OpenPrice] = []
+    changed_offers, facts = _changed_offers(answer, provider_prices, mark, saves_quotes=poll.lane == "sweep")
+    price_changes = _PriceComparison(prices, poll, mark, facts).compare(changed_offers) if changed_offers else []
+    delisted: list[OpenPrice] = []
     if poll.covers:
         models = provider_prices.models_of(poll.gpu)
-        gone = [one for model in models for one in model.values() if one.mark != mark and _may_end(one, poll)]
-    return AnswerChanges(seen, gone, facts)
+        delisted = [
+            price for model in models for price in model.values() if price.mark != mark and _is_covered(price, poll)
+        ]
+    return AnswerChanges(price_changes, delisted, facts)
 
 
 def _changed_offers(
     answer: Answer, provider_prices: ProviderPrices, mark: int, *, saves_quotes: bool
 ) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
     """Return the offers that differ from before. This loop runs for every offer of every answer."""
-    odd: list[Offer] = []
+    changed: list[Offer] = []
     facts: list[tuple[OpenPrice, Offer]] = []
     models = provider_prices.models
     gpu, model = "", dict[Key, OpenPrice]()
@@ -91,29 +93,29 @@ def _changed_offers(
         if offer.gpu != gpu:
             gpu = offer.gpu
             model = models[gpu] if gpu in models else {}  # noqa: SIM401 saves a call for almost every offer
-        opened = model.get((offer.machine_id, offer.gpu_count))
+        open_price = model.get((offer.machine_id, offer.gpu_count))
         if (
-            opened is None
-            or opened.quoted_usd_hour != offer.quoted_usd_hour
-            or opened.disk_usd_gb_month != offer.disk_usd_gb_month
-            or opened.quoted_disk_gb != offer.quoted_disk_gb
+            open_price is None
+            or open_price.quoted_usd_hour != offer.quoted_usd_hour
+            or open_price.disk_usd_gb_month != offer.disk_usd_gb_month
+            or open_price.quoted_disk_gb != offer.quoted_disk_gb
         ):
-            if opened is None or not _costs_the_same(opened, offer):
-                odd.append(offer)
+            if open_price is None or not _has_same_price(open_price, offer):
+                changed.append(offer)
                 continue
             if saves_quotes:  # hunts request other disks: their quotes do not recur
-                remember_quote(opened, offer)
-        opened.mark = mark
-        if opened.verification is not offer.verification:
-            facts.append((opened, offer))
-    return odd, facts
+                save_quote(open_price, offer)
+        open_price.mark = mark
+        if open_price.verification is not offer.verification:
+            facts.append((open_price, offer))
+    return changed, facts
 
 
-def _costs_the_same(opened: OpenPrice, offer: Offer) -> bool:
+def _has_same_price(open_price: OpenPrice, offer: Offer) -> bool:
     """Whether the quote equals the stored price. If rounding leaves doubt, it does not, and the offer is priced."""
-    if stored_disk_rate(offer.disk_usd_gb_month) != opened.disk_microusd:
+    if stored_disk_rate(offer.disk_usd_gb_month) != open_price.disk_microusd:
         return False
-    listed = opened.machine_microusd + disk_part_microusd(opened.disk_microusd, offer.quoted_disk_gb)
+    listed = open_price.machine_microusd + disk_part_microusd(open_price.disk_microusd, offer.quoted_disk_gb)
     return abs(offer.quoted_usd_hour * MICRO - listed) < 0.499
 
 
@@ -126,43 +128,46 @@ class _PriceComparison:
         self._mark = mark
         self._facts = facts
 
-    def judge(self, offers: list[Offer]) -> list[PriceChange]:
+    def compare(self, offers: list[Offer]) -> list[PriceChange]:
         """Return new and repriced offers; the cheapest if an identity appears twice."""
-        best: dict[tuple[str, str, int, bool], PriceChange] = {}
+        cheapest: dict[tuple[str, str, int, bool], PriceChange] = {}
         for offer in offers:
             machine_id = machine_of(offer)
             gpu = clean(offer.gpu, 200)
             provider_prices = self._prices.prices_of(self._poll.provider, int(offer.spot))
-            was = provider_prices.models.get(gpu, {}).get((machine_id, offer.gpu_count))
+            previous = provider_prices.models.get(gpu, {}).get((machine_id, offer.gpu_count))
             machine, disk = price_parts(offer)
-            now = PriceChange(offer, machine_id, machine, disk, was)
+            change = PriceChange(offer, machine_id, machine, disk, previous)
             key = (gpu, machine_id, offer.gpu_count, offer.spot)
-            other = best.get(key)
-            if other is None or _reference(now) < _reference(other):
-                best[key] = now
-        return [one for one in best.values() if self._differs(one)]
+            other = cheapest.get(key)
+            if other is None or _reference_price(change) < _reference_price(other):
+                cheapest[key] = change
+        return [one for one in cheapest.values() if self._differs(one)]
 
-    def _differs(self, now: PriceChange) -> bool:
-        was = now.was
-        if was is None:
+    def _differs(self, change: PriceChange) -> bool:
+        previous = change.previous
+        if previous is None:
             return True
-        cheaper = _reference(now) < reference_microusd(was.machine_microusd, was.disk_microusd)
-        if was.mark == self._mark and not cheaper:  # an unchanged, cheaper twin is in this answer
+        is_cheaper = _reference_price(change) < reference_microusd(previous.machine_microusd, previous.disk_microusd)
+        if previous.mark == self._mark and not is_cheaper:  # an unchanged, cheaper twin is in this answer
             return False
-        was.mark = self._mark
+        previous.mark = self._mark
         margin = 0 if self._poll.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
-        if was.disk_microusd != now.disk_microusd or abs(was.machine_microusd - now.machine_microusd) > margin:
+        if (
+            previous.disk_microusd != change.disk_microusd
+            or abs(previous.machine_microusd - change.machine_microusd) > margin
+        ):
             return True
-        if was.verification is not now.offer.verification:
-            self._facts.append((was, now.offer))
+        if previous.verification is not change.offer.verification:
+            self._facts.append((previous, change.offer))
         return False
 
 
-def remember_quote(opened: OpenPrice, offer: Offer) -> None:
+def save_quote(open_price: OpenPrice, offer: Offer) -> None:
     """Store a quote, so that the same quote is recognised next time."""
-    opened.quoted_usd_hour = offer.quoted_usd_hour
-    opened.disk_usd_gb_month = offer.disk_usd_gb_month
-    opened.quoted_disk_gb = offer.quoted_disk_gb
+    open_price.quoted_usd_hour = offer.quoted_usd_hour
+    open_price.disk_usd_gb_month = offer.disk_usd_gb_month
+    open_price.quoted_disk_gb = offer.quoted_disk_gb
 
 
 def price_parts(offer: Offer) -> tuple[int, int | None]:
@@ -171,7 +176,7 @@ def price_parts(offer: Offer) -> tuple[int, int | None]:
     With the quoted disk they give the quote, to the micro-dollar.
     """
     disk = stored_disk_rate(offer.disk_usd_gb_month)
-    quoted = price_of(offer, None, _LISTED).listed_microusd_hour
+    quoted = price_of(offer, None, _NO_COMMISSION).listed_microusd_hour
     return quoted - disk_part_microusd(disk, offer.quoted_disk_gb), disk
 
 
@@ -196,12 +201,12 @@ def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None
 
 def verification_of(offer: Offer | ListedOffer) -> int | None:
     """Return the verification as stored."""
-    return None if offer.verification is None else _STORED[offer.verification]
+    return None if offer.verification is None else _STORED_VERIFICATIONS[offer.verification]
 
 
-def verification_from(stored: int | None) -> Verification | None:
+def verification_from(code: int | None) -> Verification | None:
     """Return the verification as the provider stated it."""
-    return None if stored is None else VERIFICATIONS.get(stored)
+    return None if code is None else VERIFICATIONS.get(code)
 
 
 def machine_of(offer: Offer) -> str:
@@ -217,11 +222,11 @@ def clean(text: str, length: int) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
-def _reference(one: PriceChange) -> int:
-    return reference_microusd(one.machine_microusd, one.disk_microusd)
+def _reference_price(change: PriceChange) -> int:
+    return reference_microusd(change.machine_microusd, change.disk_microusd)
 
 
-def _may_end(opened: OpenPrice, poll: RecordedPoll) -> bool:
+def _is_covered(open_price: OpenPrice, poll: RecordedPoll) -> bool:
     if poll.complete_to_microusd is None:
         return True
-    return reference_microusd(opened.machine_microusd, opened.disk_microusd) <= poll.complete_to_microusd
+    return reference_microusd(open_price.machine_microusd, open_price.disk_microusd) <= poll.complete_to_microusd

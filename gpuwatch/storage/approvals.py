@@ -22,8 +22,8 @@ from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import from_ms, to_ms
 from gpuwatch.storage.tables import approval
 
-LATELY = timedelta(hours=1)
-SHOWN_FOR = timedelta(days=7)
+LAPSED_WITHIN = timedelta(hours=1)
+RECENT_FOR = timedelta(days=7)
 _MATCHES = msgspec.json.Decoder(Match)
 _OPEN = ApprovalState.OPEN.value
 
@@ -53,29 +53,31 @@ def create_approval(
     """
     lock_reservations(connection)
     _expire_late(connection, intent.watch.name, now, ignores_denials)
-    silent = _denied_identities(connection, intent.watch.name, now)
-    left = [match for match in (intent.match, *intent.alternatives) if match.offer.identity not in silent]
-    if not left:
+    denied = _denied_identities(connection, intent.watch.name, now)
+    candidates = [match for match in (intent.match, *intent.alternatives) if match.offer.identity not in denied]
+    if not candidates:
         return None
-    found = _first_rentable(connection, intent, left, budget, now)
-    if isinstance(found, LaunchRefusal):
-        return found
-    return _request(connection, intent, found, deadline, now)
+    rentable = _first_rentable(connection, intent, candidates, budget, now)
+    if isinstance(rentable, LaunchRefusal):
+        return rentable
+    return _request(connection, intent, rentable, deadline, now)
 
 
 def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bool:
     """Whether the owner recently approved a quote that was no longer valid, so that the approval had no effect."""
     newest = select(approval.c.state, approval.c.answered_at_ms).where(approval.c.watch == watch)
     row = connection.execute(newest.order_by(approval.c.created_at_ms.desc(), approval.c.approval_id).limit(1)).first()
-    return row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
+    return (
+        row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LAPSED_WITHIN)
+    )
 
 
 def _expire_late(connection: Connection, watch: str, now: datetime, ignores_denials: bool) -> None:
-    late = and_(approval.c.watch == watch, approval.c.state == _OPEN, approval.c.deadline_ms <= to_ms(now))
-    connection.execute(update(approval).where(late).values(state=ApprovalState.EXPIRED.value))
+    is_late = and_(approval.c.watch == watch, approval.c.state == _OPEN, approval.c.deadline_ms <= to_ms(now))
+    connection.execute(update(approval).where(is_late).values(state=ApprovalState.EXPIRED.value))
     if ignores_denials:
-        silent = and_(approval.c.watch == watch, approval.c.muted_until_ms.is_not(None))
-        connection.execute(update(approval).where(silent).values(muted_until_ms=None))
+        is_muted = and_(approval.c.watch == watch, approval.c.muted_until_ms.is_not(None))
+        connection.execute(update(approval).where(is_muted).values(muted_until_ms=None))
 
 
 def _denied_identities(connection: Connection, watch: str, now: datetime) -> set[object]:
@@ -84,46 +86,46 @@ def _denied_identities(connection: Connection, watch: str, now: datetime) -> set
     A period that ends later than is possible from now was written before the clock was set back; it is ignored.
     """
     now_ms, last_ms = to_ms(now), to_ms(now + QUIET_AFTER_DENIAL)
-    found = select(approval).where(approval.c.watch == watch, approval.c.muted_until_ms.between(now_ms, last_ms))
-    return {_ask(row).match.offer.identity for row in connection.execute(found)}
+    query = select(approval).where(approval.c.watch == watch, approval.c.muted_until_ms.between(now_ms, last_ms))
+    return {_approval_of_row(row).match.offer.identity for row in connection.execute(query)}
 
 
 def _first_rentable(
-    connection: Connection, intent: Intent, left: Sequence[Match], budget: Budget, now: datetime
+    connection: Connection, intent: Intent, candidates: Sequence[Match], budget: Budget, now: datetime
 ) -> Match | LaunchRefusal:
-    first, *others = left
+    first, *others = candidates
     savepoint = connection.begin_nested()
-    wanted = msgspec.structs.replace(intent, match=first, alternatives=tuple(others))
-    got = reserve(connection, wanted, budget, now)
+    attempt = msgspec.structs.replace(intent, match=first, alternatives=tuple(others))
+    reserved = reserve(connection, attempt, budget, now)
     savepoint.rollback()
-    if isinstance(got, LaunchRefusal):
-        return got
-    return got[1]
+    if isinstance(reserved, LaunchRefusal):
+        return reserved
+    return reserved[1]
 
 
 def _request(connection: Connection, intent: Intent, match: Match, deadline: datetime, now: datetime) -> Approval:
     for row in connection.execute(
         select(approval).where(approval.c.watch == intent.watch.name, approval.c.state == _OPEN)
     ):
-        before = _ask(row)
-        if before.match.offer.identity != match.offer.identity:
+        open_approval = _approval_of_row(row)
+        if open_approval.match.offer.identity != match.offer.identity:
             continue
-        if match.price.price_microusd_hour <= before.match.price.price_microusd_hour:
-            return before
+        if match.price.price_microusd_hour <= open_approval.match.price.price_microusd_hour:
+            return open_approval
         price = price_text(usd(match.price.price_microusd_hour), most=6)
-        words = f"it now costs ${price} an hour; a new approval is {intent.launch_id}"
-        _close(connection, before.approval_id, ApprovalState.REFUSED, words, now)
-    new = Approval(
+        reason = f"it now costs ${price} an hour; a new approval is {intent.launch_id}"
+        _close(connection, open_approval.approval_id, ApprovalState.REFUSED, reason, now)
+    new_approval = Approval(
         approval_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline
     )
-    connection.execute(insert(approval), _row(new))
-    return new
+    connection.execute(insert(approval), _row(new_approval))
+    return new_approval
 
 
-def _close(connection: Connection, approval_id: str, state: ApprovalState, words: str, now: datetime) -> bool:
-    still_open = and_(approval.c.approval_id == approval_id, approval.c.state == _OPEN)
-    values = {"state": state.value, "answered_at_ms": to_ms(now), "message": clean(words)}
-    return connection.execute(update(approval).where(still_open).values(**values)).rowcount == 1
+def _close(connection: Connection, approval_id: str, state: ApprovalState, reason: str, now: datetime) -> bool:
+    is_open = and_(approval.c.approval_id == approval_id, approval.c.state == _OPEN)
+    values = {"state": state.value, "answered_at_ms": to_ms(now), "message": clean(reason)}
+    return connection.execute(update(approval).where(is_open).values(**values)).rowcount == 1
 
 
 class SqlApprovalRepository:
@@ -136,18 +138,18 @@ class SqlApprovalRepository:
         """Return one approval. Raises StoreError."""
         with self._database.read() as connection:
             row = connection.execute(select(approval).where(approval.c.approval_id == approval_id)).first()
-            return None if row is None else _ask(row)
+            return None if row is None else _approval_of_row(row)
 
     def recent(self, now: datetime) -> list[Approval]:
         """Return open approvals and those of the last week; newest first. Raises StoreError."""
-        lately = or_(approval.c.state == _OPEN, approval.c.created_at_ms >= to_ms(now - SHOWN_FOR))
+        is_recent = or_(approval.c.state == _OPEN, approval.c.created_at_ms >= to_ms(now - RECENT_FOR))
         with self._database.read() as connection:
-            query = select(approval).where(lately).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
-            return [_ask(row) for row in connection.execute(query)]
+            query = select(approval).where(is_recent).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
+            return [_approval_of_row(row) for row in connection.execute(query)]
 
     def approve(self, approval_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
         """Store the approval and reserve its launch, both or neither. Raises StoreError."""
-        in_time = and_(
+        is_in_time = and_(
             approval.c.approval_id == approval_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now)
         )
         values = {
@@ -158,9 +160,9 @@ class SqlApprovalRepository:
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                if connection.execute(update(approval).where(in_time).values(**values)).rowcount != 1:
+                if connection.execute(update(approval).where(is_in_time).values(**values)).rowcount != 1:
                     return None
-                return _or_rolled_back(reserve(connection, intent, budget, now))
+                return _raise_refusal(reserve(connection, intent, budget, now))
         except _RolledBack as undone:
             return undone.refusal
 
@@ -171,7 +173,7 @@ class SqlApprovalRepository:
 
     def deny(self, approval_id: str, reason: str, now: datetime) -> bool:
         """Store the owner's denial, also after the deadline; False: it was already answered. Raises StoreError."""
-        unanswered = and_(
+        is_unanswered = and_(
             approval.c.approval_id == approval_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value))
         )
         values = {
@@ -181,30 +183,30 @@ class SqlApprovalRepository:
             "message": clean(reason) or None,
         }
         with self._database.write() as connection:
-            return connection.execute(update(approval).where(unanswered).values(**values)).rowcount == 1
+            return connection.execute(update(approval).where(is_unanswered).values(**values)).rowcount == 1
 
 
-def _or_rolled_back(got: tuple[Launch, Match] | LaunchRefusal) -> Launch:
-    if isinstance(got, LaunchRefusal):
-        raise _RolledBack(got)
-    return got[0]
+def _raise_refusal(reserved: tuple[Launch, Match] | LaunchRefusal) -> Launch:
+    if isinstance(reserved, LaunchRefusal):
+        raise _RolledBack(reserved)
+    return reserved[0]
 
 
-def _row(ask: Approval) -> dict[str, Any]:
+def _row(request: Approval) -> dict[str, Any]:
     return {
-        "approval_id": ask.approval_id,
-        "watch": ask.watch,
-        "provider": ask.provider,
-        "created_at_ms": to_ms(ask.created_at),
-        "deadline_ms": to_ms(ask.deadline),
-        "state": ask.state.value,
-        "offer": msgspec.json.encode(ask.match).decode(),
-        "listed_microusd_hour": ask.match.price.listed_microusd_hour,
-        "price_microusd_hour": ask.match.price.price_microusd_hour,
+        "approval_id": request.approval_id,
+        "watch": request.watch,
+        "provider": request.provider,
+        "created_at_ms": to_ms(request.created_at),
+        "deadline_ms": to_ms(request.deadline),
+        "state": request.state.value,
+        "offer": msgspec.json.encode(request.match).decode(),
+        "listed_microusd_hour": request.match.price.listed_microusd_hour,
+        "price_microusd_hour": request.match.price.price_microusd_hour,
     }
 
 
-def _ask(row: Row[Any]) -> Approval:
+def _approval_of_row(row: Row[Any]) -> Approval:
     return Approval(
         approval_id=row.approval_id,
         watch=row.watch,

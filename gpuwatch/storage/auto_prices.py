@@ -31,25 +31,25 @@ class SqlAutoPriceWaits:
         keep: False: nothing is written; a wait without a stored beginning begins now.
     """
 
-    def __init__(self, database: Database, commissions: Mapping[str, Commission], keep: bool = True) -> None:
+    def __init__(self, database: Database, commissions: Mapping[str, Commission], may_write: bool = True) -> None:
         self._database = database
         self._commissions = commissions
-        self._keep = keep
+        self._may_write = may_write
 
     def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
         """Return its first poll, or the end of its newest launch that ran. A beginning in the future counts as now."""
         with self._database.read() as connection:
-            known = _since(connection, watch.name)
-        if known is not None and known <= now:
-            return known
-        if self._keep:
+            stored_since = _wait_start(connection, watch.name)
+        if stored_since is not None and stored_since <= now:
+            return stored_since
+        if self._may_write:
             with self._database.write() as connection:
                 upsert(connection, auto_price, {"watch": watch.name, "since_ms": to_ms(now)})
         return now
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         """Store the current limit."""
-        if self._keep:
+        if self._may_write:
             limit = {"limit_microusd_gpu_hour": microusd(limit_usd_gpu_hour), "computed_at_ms": to_ms(now)}
             with self._database.write() as connection:
                 connection.execute(update(auto_price).where(auto_price.c.watch == watch.name).values(**limit))
@@ -57,10 +57,10 @@ class SqlAutoPriceWaits:
     def delete_except(self, watches: Collection[str]) -> None:
         """Delete the waits of removed watches: a later watch of the same name begins anew."""
         with self._database.read() as connection:
-            gone = [name for name in connection.execute(select(auto_price.c.watch)).scalars() if name not in watches]
-        if gone and self._keep:
+            removed = [name for name in connection.execute(select(auto_price.c.watch)).scalars() if name not in watches]
+        if removed and self._may_write:
             with self._database.write() as connection:
-                connection.execute(delete(auto_price).where(auto_price.c.watch.in_(gone)))
+                connection.execute(delete(auto_price).where(auto_price.c.watch.in_(removed)))
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """Return the matching, rentable prices of the last 90 days, including imported ones."""
@@ -87,19 +87,19 @@ class SqlPastPrices:
     def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
         """Return the hourly lowest price of a watch's offers at any price, including imports. Raises StoreError."""
         history = read_market_history(self._database, scope_of(watch), since, now + timedelta(seconds=1))
-        fitting = fitting_series(watch, history, self._commissions, REFERENCE_DISK_GB, self._providers)
-        return known_until(fitting, now)
+        matching = fitting_series(watch, history, self._commissions, REFERENCE_DISK_GB, self._providers)
+        return known_until(matching, now)
 
 
-def _since(connection: Connection, watch: str) -> datetime | None:
+def _wait_start(connection: Connection, watch: str) -> datetime | None:
     since_ms: int | None = connection.execute(select(auto_price.c.since_ms).where(auto_price.c.watch == watch)).scalar()
     if since_ms is None:
         return None
-    ran = and_(
+    has_run = and_(
         launches.c.watch == watch,
         launches.c.dry_run.is_(False),
         launches.c.running_at_ms.is_not(None),
         launches.c.ended_at_ms.is_not(None),
     )
-    ran_until_ms = connection.execute(select(func.max(launches.c.ended_at_ms)).where(ran)).scalar()
+    ran_until_ms = connection.execute(select(func.max(launches.c.ended_at_ms)).where(has_run)).scalar()
     return from_ms(max(since_ms, ran_until_ms or 0))

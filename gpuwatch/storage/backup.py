@@ -72,30 +72,30 @@ def _check_target(source: Path, target: Path, force: bool) -> None:
 def _copy(source: Path, part: Path) -> dict[str, int]:
     """Copy in one step and one reading transaction, so that the counts match the copy despite concurrent writers."""
     driver = sqlite_driver()
-    with closing(connect_read_only(source)) as origin:
-        origin.execute("BEGIN")
-        rows = _counts(origin)
-        with closing(driver.connect(str(part))) as copy:
-            origin.backup(copy)
+    with closing(connect_read_only(source)) as source_connection:
+        source_connection.execute("BEGIN")
+        rows = _counts(source_connection)
+        with closing(driver.connect(str(part))) as target_connection:
+            source_connection.backup(target_connection)
     return rows
 
 
 def _verify(part: Path, rows: dict[str, int]) -> None:
-    with closing(sqlite_driver().connect(str(part))) as copy:
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal mode of the original
-        found = [row[0] for row in copy.execute("PRAGMA integrity_check(3)")]
-        if found != ["ok"]:
-            raise StoreError(f"the database is damaged, and so is the copy: {'; '.join(map(str, found))[:200]}")
-        broken = copy.execute("PRAGMA foreign_key_check").fetchone()
-        if broken is not None:
-            raise StoreError(f"the database is damaged, and so is the copy: {broken[0]} has dangling foreign keys")
-        if _counts(copy) != rows:
+    with closing(sqlite_driver().connect(str(part))) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal mode of the original
+        errors = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
+        if errors != ["ok"]:
+            raise StoreError(f"the database is damaged, and so is the copy: {'; '.join(map(str, errors))[:200]}")
+        violation = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if violation is not None:
+            raise StoreError(f"the database is damaged, and so is the copy: {violation[0]} has dangling foreign keys")
+        if _counts(connection) != rows:
             raise StoreError("the copy lacks rows of the database; try again")
 
 
 def _counts(connection: Any) -> dict[str, int]:
-    known = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    names = [name for name in metadata.tables if name in known]
+    existing = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    names = [name for name in metadata.tables if name in existing]
     return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
 
 

@@ -12,7 +12,7 @@ from gpuwatch.storage.chat_tables import chat_poller, chat_update
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
 
-KEPT_FOR = timedelta(days=9)  # longer than any button is valid
+RETENTION = timedelta(days=9)  # longer than any button is valid
 
 
 class ReceivedUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,21 +59,21 @@ class ChatInbox:
     def lease(self, now: datetime, for_s: float) -> PollingLease | None:
         """Take or keep the right to poll; None: another daemon has it."""
         until_ms = to_ms(now + timedelta(seconds=for_s))
-        mine = {"bot": self._bot, "holder": self._holder, "leased_until_ms": until_ms}
+        lease_row = {"bot": self._bot, "holder": self._holder, "leased_until_ms": until_ms}
         with self._database.write() as connection:
-            if not insert_if_absent(connection, chat_poller, mine):
-                free = or_(chat_poller.c.holder == self._holder, chat_poller.c.leased_until_ms <= to_ms(now))
-                taken = update(chat_poller).where(chat_poller.c.bot == self._bot, free).values(**mine)
-                if connection.execute(taken).rowcount != 1:
+            if not insert_if_absent(connection, chat_poller, lease_row):
+                is_free = or_(chat_poller.c.holder == self._holder, chat_poller.c.leased_until_ms <= to_ms(now))
+                claim = update(chat_poller).where(chat_poller.c.bot == self._bot, is_free).values(**lease_row)
+                if connection.execute(claim).rowcount != 1:
                     return None
             row = connection.execute(select(chat_poller).where(chat_poller.c.bot == self._bot)).one()
         return PollingLease(next_update_id=row.next_update_id, received_at=from_ms(row.received_at_ms))
 
     def release(self, now: datetime) -> None:
         """Let another daemon poll at once."""
-        mine = and_(chat_poller.c.bot == self._bot, chat_poller.c.holder == self._holder)
+        is_holder = and_(chat_poller.c.bot == self._bot, chat_poller.c.holder == self._holder)
         with self._database.write() as connection:
-            connection.execute(update(chat_poller).where(mine).values(leased_until_ms=to_ms(now)))
+            connection.execute(update(chat_poller).where(is_holder).values(leased_until_ms=to_ms(now)))
 
     def receive(
         self, updates: Sequence[ReceivedUpdate], next_update_id: int, now: datetime
@@ -83,45 +83,47 @@ class ChatInbox:
         Returns:
             None: another daemon polls now; it gets the same updates.
         """
-        mine = and_(chat_poller.c.bot == self._bot, chat_poller.c.holder == self._holder)
-        moved = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
+        is_holder = and_(chat_poller.c.bot == self._bot, chat_poller.c.holder == self._holder)
+        offset_row = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
         with self._database.write() as connection:
-            if connection.execute(update(chat_poller).where(mine).values(**moved)).rowcount != 1:
+            if connection.execute(update(chat_poller).where(is_holder).values(**offset_row)).rowcount != 1:
                 return None
-            return self._keep(connection, updates, now)
+            return self._insert_updates(connection, updates, now)
 
     def store(self, updates: Sequence[ReceivedUpdate], next_update_id: int, now: datetime) -> Sequence[StoredUpdate]:
         """Store updates that Telegram pushed, whoever has the lease; return the new ones."""
-        moved = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
+        offset_row = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
         with self._database.write() as connection:
-            connection.execute(update(chat_poller).where(chat_poller.c.bot == self._bot).values(**moved))
-            return self._keep(connection, updates, now)
+            connection.execute(update(chat_poller).where(chat_poller.c.bot == self._bot).values(**offset_row))
+            return self._insert_updates(connection, updates, now)
 
-    def _keep(self, connection: Connection, updates: Sequence[ReceivedUpdate], now: datetime) -> Sequence[StoredUpdate]:
-        old = and_(chat_update.c.bot == self._bot, chat_update.c.received_at_ms < to_ms(now - KEPT_FOR))
-        connection.execute(delete(chat_update).where(old))
-        return [new for one in updates if (new := self._stored(connection, one, now)) is not None]
+    def _insert_updates(
+        self, connection: Connection, updates: Sequence[ReceivedUpdate], now: datetime
+    ) -> Sequence[StoredUpdate]:
+        is_expired = and_(chat_update.c.bot == self._bot, chat_update.c.received_at_ms < to_ms(now - RETENTION))
+        connection.execute(delete(chat_update).where(is_expired))
+        return [new for received in updates if (new := self._insert_update(connection, received, now)) is not None]
 
-    def _stored(self, connection: Connection, one: ReceivedUpdate, now: datetime) -> StoredUpdate | None:
+    def _insert_update(self, connection: Connection, received: ReceivedUpdate, now: datetime) -> StoredUpdate | None:
         row = {
             "bot": self._bot,
-            "update_id": one.update_id,
+            "update_id": received.update_id,
             "received_at_ms": to_ms(now),
-            "body": one.body,
-            "button": one.button,
+            "body": received.body,
+            "button": received.button,
             "done_at_ms": None,
         }
         if insert_if_absent(connection, chat_update, row):
-            return StoredUpdate(update_id=one.update_id, body=one.body)
-        again = row | {"button": None, "body": None, "done_at_ms": to_ms(now)}  # stored, never carried out
-        if one.button is not None and insert_if_absent(connection, chat_update, again):
-            return StoredUpdate(update_id=one.update_id, body=one.body, is_again=True)
+            return StoredUpdate(update_id=received.update_id, body=received.body)
+        done_row = row | {"button": None, "body": None, "done_at_ms": to_ms(now)}  # stored, never carried out
+        if received.button is not None and insert_if_absent(connection, chat_update, done_row):
+            return StoredUpdate(update_id=received.update_id, body=received.body, is_again=True)
         return None
 
     def unfinished(self, since: datetime) -> Sequence[StoredUpdate]:
         """Return updates received since then and not finished, because a process ended."""
-        mine = and_(chat_update.c.bot == self._bot, chat_update.c.done_at_ms.is_(None))
-        query = select(chat_update).where(mine, chat_update.c.received_at_ms >= to_ms(since))
+        is_unfinished = and_(chat_update.c.bot == self._bot, chat_update.c.done_at_ms.is_(None))
+        query = select(chat_update).where(is_unfinished, chat_update.c.received_at_ms >= to_ms(since))
         with self._database.read() as connection:
             return [
                 StoredUpdate(update_id=row.update_id, body=row.body)
@@ -130,6 +132,6 @@ class ChatInbox:
 
     def finish(self, update_id: int, now: datetime) -> None:
         """Mark it as carried out; its text is deleted."""
-        one = and_(chat_update.c.bot == self._bot, chat_update.c.update_id == update_id)
+        is_update = and_(chat_update.c.bot == self._bot, chat_update.c.update_id == update_id)
         with self._database.write() as connection:
-            connection.execute(update(chat_update).where(one).values(done_at_ms=to_ms(now), body=None))
+            connection.execute(update(chat_update).where(is_update).values(done_at_ms=to_ms(now), body=None))

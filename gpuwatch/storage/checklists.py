@@ -17,8 +17,8 @@ from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import checklist_tick
 
-_LONGEST_NOTE = 500
-_OF_WATCH = (
+_MAX_NOTE_LENGTH = 500
+_TICKS_OF_WATCH = (
     select(checklist_tick.c.item, checklist_tick.c.at_ms, checklist_tick.c.note)
     .where(checklist_tick.c.watch == bindparam("of_watch"))
     .order_by(checklist_tick.c.at_ms, checklist_tick.c.item)
@@ -27,7 +27,7 @@ _OF_WATCH = (
 
 def ticks_of(connection: Connection, watch: str) -> list[ChecklistTick]:
     """Return the ticked items of a watch's checklist, oldest first, including those that it no longer requires."""
-    rows = connection.execute(_OF_WATCH, {"of_watch": watch})
+    rows = connection.execute(_TICKS_OF_WATCH, {"of_watch": watch})
     return [ChecklistTick(item=item, at=from_ms(at_ms), words=note) for item, at_ms, note in rows]
 
 
@@ -51,9 +51,9 @@ class SqlChecklistRepository:
         """Return the names of the ticked items. Raises StoreError."""
         return frozenset(tick.item for tick in self.load(watch))
 
-    def tick(self, watch: str, items: Sequence[str], words: str, now: datetime) -> None:
+    def tick(self, watch: str, items: Sequence[str], note_text: str, now: datetime) -> None:
         """Tick items, all or none; a second tick renews the first. Raises StoreError."""
-        note = clean(words, _LONGEST_NOTE) or None
+        note = clean(note_text, _MAX_NOTE_LENGTH) or None
         with self._database.write() as connection:
             lock_reservations(connection)
             rows = [{"watch": watch, "item": item, "at_ms": to_ms(now), "note": note} for item in items]
@@ -67,5 +67,5 @@ class SqlChecklistRepository:
 
 
 def _delete(connection: Connection, watch: str, item: str) -> bool:
-    its_row = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == item)
-    return connection.execute(delete(checklist_tick).where(its_row)).rowcount == 1
+    is_tick = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == item)
+    return connection.execute(delete(checklist_tick).where(is_tick)).rowcount == 1

@@ -28,7 +28,7 @@ from gpuwatch.storage.tables import launch as launches
 
 _FAILURE_WINDOW = timedelta(days=1)
 _ALERT_LIFETIME = timedelta(days=1)  # of the alert; the watch stays paused that long unless somebody resumes it
-_OVER = select(launches).where(
+_ENDED_LAUNCHES = select(launches).where(
     launches.c.watch == bindparam("of_watch"),
     launches.c.state.in_(OVER_STATES),
     launches.c.ended_at_ms >= bindparam("since"),
@@ -36,25 +36,25 @@ _OVER = select(launches).where(
 )
 
 
-def update_breaker(connection: Connection, moved: Launch, now: datetime) -> None:
+def update_breaker(connection: Connection, launch: Launch, now: datetime) -> None:
     """Update the breaker of a launch's watch after a transition was written."""
-    if moved.state is LaunchState.RUNNING:
-        closed = after_run(load_pauses(connection).breaker_of(moved.watch), moved, now)
-        if closed is not None:
-            save_breaker(connection, closed)
-    elif is_counted_failure(moved):
-        _note_failure(connection, moved, now)
+    if launch.state is LaunchState.RUNNING:
+        breaker = after_run(load_pauses(connection).breaker_of(launch.watch), launch, now)
+        if breaker is not None:
+            save_breaker(connection, breaker)
+    elif is_counted_failure(launch):
+        _note_failure(connection, launch, now)
 
 
-def _note_failure(connection: Connection, moved: Launch, now: datetime) -> None:
-    rows = connection.execute(_OVER, {"of_watch": moved.watch, "since": to_ms(now - _FAILURE_WINDOW)})
+def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None:
+    rows = connection.execute(_ENDED_LAUNCHES, {"of_watch": launch.watch, "since": to_ms(now - _FAILURE_WINDOW)})
     failed = [launch_of(row) for row in rows]
-    tripped = after_failure(load_pauses(connection).breaker_of(moved.watch), failed, moved, now)
-    if tripped is None:
+    breaker = after_failure(load_pauses(connection).breaker_of(launch.watch), failed, launch, now)
+    if breaker is None:
         return
-    save_breaker(connection, tripped)
-    key = f"breaker:{moved.watch[:150]}:{to_ms(tripped.at)}"  # one alert per episode, however often it trips again
-    alert = _alert(tripped, failed, key, now)
+    save_breaker(connection, breaker)
+    key = f"breaker:{launch.watch[:150]}:{to_ms(breaker.at)}"  # one alert per episode, however often it trips again
+    alert = _alert(breaker, failed, key, now)
     new_alerts.enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
 
 

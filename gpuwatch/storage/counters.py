@@ -16,34 +16,34 @@ class SearchCounter:
     """Counts recorded searches; each is read once, and stays counted after it is pruned."""
 
     def __init__(self) -> None:
-        self._counted_to = 0
+        self._last_poll_id = 0
         self._counts: dict[tuple[str, str], int] = {}
 
     def count(self, database: Database) -> Mapping[tuple[str, str], int]:
         """Return (provider, lane) → searches. Raises StoreError."""
-        new = (
+        query = (
             select(poll.c.provider, poll.c.lane, func.count(), func.max(poll.c.id))
-            .where(poll.c.id > self._counted_to)
+            .where(poll.c.id > self._last_poll_id)
             .group_by(poll.c.provider, poll.c.lane)
         )
         with database.read() as connection:
-            found = connection.execute(new).all()
-        for provider, lane, count, newest in found:
+            rows = connection.execute(query).all()
+        for provider, lane, count, newest in rows:
             self._counts[provider, lane] = self._counts.get((provider, lane), 0) + count
-            self._counted_to = max(self._counted_to, newest)
+            self._last_poll_id = max(self._last_poll_id, newest)
         return dict(self._counts)
 
 
 def newest_complete_polls(database: Database, providers: Iterable[str]) -> Mapping[str, datetime]:
     """Return provider → newest recorded complete answer, of any lane. Raises StoreError."""
     complete = select(poll.c.at_s).where(poll.c.completeness == Completeness.COMPLETE.value)
-    found = {}
+    newest_at = {}
     with database.read() as connection:
         for name in providers:  # each query ends at its first row of the index
             newest = complete.where(poll.c.provider == name).order_by(poll.c.at_s.desc()).limit(1)
             if (at_s := connection.execute(newest).scalar()) is not None:
-                found[name] = datetime.fromtimestamp(at_s, UTC)
-    return found
+                newest_at[name] = datetime.fromtimestamp(at_s, UTC)
+    return newest_at
 
 
 def rows_returned(database: Database) -> Mapping[str, int]:

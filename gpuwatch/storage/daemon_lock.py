@@ -36,13 +36,13 @@ def claim_daemon(database_url: str) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"cannot open the lock file {path}: {error.strerror}") from error
     try:
-        _take(handle, str(database))
+        _lock_or_raise(handle, str(database))
         yield
     finally:
         os.close(handle)  # the file stays: after unlinking it, two processes could lock two files of one name
 
 
-def _take(handle: int, place: str) -> None:
+def _lock_or_raise(handle: int, place: str) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -35,10 +35,10 @@ from gpuwatch.storage.sqlite_driver import (
 
 __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
-ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is idle for this long: a stopped process would keep its locks
-LOCK_WAIT_MS = 30_000
-ANSWER_WITHIN_S = 40.0  # longer than any wait for a lock; a network that drops packets reports no error
-READER_ANSWER_WITHIN_S = 600.0  # a command may read years of prices
+IDLE_TIMEOUT_MS = 10_000  # PostgreSQL ends a writer that is idle for this long: a stopped process would keep its locks
+LOCK_TIMEOUT_MS = 30_000
+STATEMENT_TIMEOUT_S = 40.0  # longer than any wait for a lock; a network that drops packets reports no error
+READER_TIMEOUT_S = 600.0  # a command may read years of prices
 POSTGRES_NETWORK = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -61,12 +61,12 @@ class Database:
         self.read_only = read_only
         # called directly: an engine with event listeners doubles the calls of each statement
         self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
         self._faults: dict[str, str] = {}  # "read" and "write": the error of the last one
         self._file_id: tuple[int, int] | None = None
-        self._versions: Any = None  # a connection that never writes: its own commits would not count
-        self._asking_version = threading.Lock()
+        self._version_connection: Any = None  # a connection that never writes: its own commits would not count
+        self._version_lock = threading.Lock()
         self._had_wal = self.path is not None and has_wal(self.path)
         driver: Any = engine.dialect.dbapi
         self._driver_error: type[Exception] = driver.Error
@@ -91,15 +91,15 @@ class Database:
         """
         if self.read_only:
             raise RuntimeError("write() on a database that was opened for reading only")
-        me = threading.get_ident()
-        if self._writer == me:
+        thread_id = threading.get_ident()
+        if self._writer == thread_id:
             raise RuntimeError("write() inside write(): pass the connection on instead")
-        with self._translated("write"):
-            if not self._writing.acquire(timeout=2 * ANSWER_WITHIN_S):
+        with self._store_errors("write"):
+            if not self._write_lock.acquire(timeout=2 * STATEMENT_TIMEOUT_S):
                 raise StoreError(f"another task has been writing the database {self.place} for too long")
-            self._writer = me
+            self._writer = thread_id
             try:
-                with self._connected() as connection:
+                with self._open_connection() as connection:
                     if self._file_id is None:
                         self._check_file()
                     with connection.begin():
@@ -107,7 +107,7 @@ class Database:
                         yield connection
             finally:
                 self._writer = None
-                self._writing.release()
+                self._write_lock.release()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -118,7 +118,7 @@ class Database:
         """
         if self.path is not None and self._file_id is None and not self.path.exists():
             raise no_database(self.place)
-        with self._translated("read"), self._connected() as connection, connection.begin():
+        with self._store_errors("read"), self._open_connection() as connection, connection.begin():
             self._begin(connection, writes=False)
             yield connection
 
@@ -132,27 +132,28 @@ class Database:
             return None
         try:
             self._check_file()
-            with self._asking_version:
-                if self._versions is None:
+            with self._version_lock:
+                if self._version_connection is None:
                     assert self.path is not None, "only a file has an id"
-                    self._versions = connect_read_only(self.path)
-                    self._versions.execute("PRAGMA busy_timeout=0")  # no waiting here: the read that follows waits
-                return int(self._versions.execute("PRAGMA data_version").fetchall()[0][0])
+                    self._version_connection = connect_read_only(self.path)
+                    # no waiting here: the read that follows waits
+                    self._version_connection.execute("PRAGMA busy_timeout=0")
+                return int(self._version_connection.execute("PRAGMA data_version").fetchall()[0][0])
         except (StoreError, self._driver_error):
             return None  # the read that follows reports the error
 
     def close(self) -> None:
         """Close all connections."""
-        with self._asking_version:
-            if self._versions is not None:
-                self._versions.close()
-                self._versions = None
+        with self._version_lock:
+            if self._version_connection is not None:
+                self._version_connection.close()
+                self._version_connection = None
         self.engine.dispose()
         if self.read_only and self.path is not None and not self._had_wal:
             drop_empty_wal(self.path)
 
     @contextmanager
-    def _connected(self) -> Iterator[Connection]:
+    def _open_connection(self) -> Iterator[Connection]:
         if self._file_id is not None:
             self._check_file()  # before a new connection creates an empty file in its place
         with self.engine.connect() as connection:
@@ -163,10 +164,10 @@ class Database:
         if self.path is None:
             return
         try:
-            found = os.stat(self._file)
+            info = os.stat(self._file)
         except FileNotFoundError:
-            found = None
-        file_id = None if found is None else (found.st_dev, found.st_ino)
+            info = None
+        file_id = None if info is None else (info.st_dev, info.st_ino)
         if self._file_id is None:
             self._file_id = file_id
         if file_id is None or self._file_id != file_id:
@@ -174,7 +175,7 @@ class Database:
             raise StoreError(f"the database {self.place} was moved, deleted or replaced while in use; restart gpuwatch")
 
     @contextmanager
-    def _translated(self, way: str) -> Iterator[None]:
+    def _store_errors(self, direction: str) -> Iterator[None]:
         """Raise the driver's errors as StoreError, and store whether the last read or write failed."""
         translate = sqlite_error if self.is_sqlite else postgres_error
         try:
@@ -182,17 +183,17 @@ class Database:
         except IntegrityError:
             raise
         except StoreError as error:
-            self._faults[way] = str(error)
+            self._faults[direction] = str(error)
             raise
         except PoolTimeout as error:
-            self._faults[way] = f"the database {self.place} does not answer: all connections are waiting for it"
-            raise StoreError(self._faults[way]) from error
+            self._faults[direction] = f"the database {self.place} does not answer: all connections are waiting for it"
+            raise StoreError(self._faults[direction]) from error
         except (DBAPIError, self._driver_error) as error:  # the driver's own errors come from its cursor
             cause = error.orig if isinstance(error, DBAPIError) and isinstance(error.orig, Exception) else error
             translated = translate(cause, self.place)
-            self._faults[way] = str(translated)
+            self._faults[direction] = str(translated)
             raise translated from error
-        self._faults.pop(way, None)
+        self._faults.pop(direction, None)
 
 
 def no_database(place: str) -> StoreMissing:
@@ -213,7 +214,7 @@ def open_database(url: str, *, read_only: bool = False) -> Database:
         StoreMissing: read-only, and SQLite's file does not exist.
         StoreError: the URL is invalid, or its driver is not installed.
     """
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite_read_only(url) if read_only else _open_sqlite(url, parsed)
     return _open_postgres(url, parsed, read_only)
@@ -224,7 +225,7 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
         engine = create_engine(
             parsed,
             pool_pre_ping=True,
-            pool_timeout=LOCK_WAIT_MS / 1000,
+            pool_timeout=LOCK_TIMEOUT_MS / 1000,
             connect_args={name: value for name, value in POSTGRES_NETWORK.items() if name not in parsed.query},
         )
     except ModuleNotFoundError as error:
@@ -235,26 +236,30 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
         ) from error
     from gpuwatch.storage.postgres_connection import connect_bounded  # noqa: PLC0415 - its driver is an extra
 
-    within_s = READER_ANSWER_WITHIN_S if read_only else ANSWER_WITHIN_S
-    event.listen(engine, "do_connect", lambda _dialect, _record, args, named: connect_bounded(within_s, *args, **named))
+    statement_timeout_s = READER_TIMEOUT_S if read_only else STATEMENT_TIMEOUT_S
+    event.listen(
+        engine,
+        "do_connect",
+        lambda _dialect, _record, args, named: connect_bounded(statement_timeout_s, *args, **named),
+    )
     if read_only:
         event.listen(engine, "connect", lambda connection, _record: setattr(connection, "read_only", True))
     return Database(url, engine, read_only=read_only)
 
 
 @contextmanager
-def unhurried(connection: Connection) -> Iterator[None]:
+def with_long_timeout(connection: Connection) -> Iterator[None]:
     """Allow long statements in this transaction: a migration rewrites years of prices. SQLite has no limit."""
     if connection.dialect.name == "sqlite":
         yield
         return
     driver: Any = connection.connection.driver_connection
-    usual_s, driver.answer_within_s = driver.answer_within_s, READER_ANSWER_WITHIN_S
-    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {READER_ANSWER_WITHIN_S * 1000:.0f}")
+    timeout_s, driver.statement_timeout_s = driver.statement_timeout_s, READER_TIMEOUT_S
+    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {READER_TIMEOUT_S * 1000:.0f}")
     try:
         yield
     finally:
-        driver.answer_within_s = usual_s
+        driver.statement_timeout_s = timeout_s
 
 
 def require_writable(url: str) -> None:
@@ -294,15 +299,15 @@ def require_intact(database: Database) -> None:
         return
     for table in _CHECKED_TABLES:
         with database.read() as connection:
-            said = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
-        if said != "ok":
+            result = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
+        if result != "ok":
             raise StoreError(
-                f"the database {database.place} is damaged ({' '.join(said.split())[:120]}). Stop"
+                f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop"
                 f" gpuwatch, move the file away, and restore it from `gpuwatch db backup`: cp BACKUP {database.place}"
             )
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -316,7 +321,7 @@ def _parsed(url: str) -> URL:
 
 def sqlite_path(url: str) -> Path | None:
     """Return the file that a URL names; None: PostgreSQL. Raises StoreError."""
-    parsed = _parsed(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() != "sqlite":
         return None
     if not parsed.database or parsed.database == ":memory:":
@@ -339,7 +344,7 @@ def _open_sqlite_read_only(url: str) -> Database:
     if not path.exists():
         raise no_database(str(path))
     engine = create_engine(
-        _parsed(url),
+        _parse_url(url),
         module=sqlite_driver(),
         creator=lambda: connect_read_only(path),
     )
@@ -357,6 +362,7 @@ def _begin_postgres(connection: Connection, *, writes: bool) -> None:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         return
     connection.exec_driver_sql(
-        f"SET LOCAL idle_in_transaction_session_timeout = {ASLEEP_MS}; SET LOCAL lock_timeout = {LOCK_WAIT_MS}; "
-        f"SET LOCAL statement_timeout = {ANSWER_WITHIN_S * 1000:.0f}"  # else the server continues an abandoned query
+        f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT_MS};"
+        f" SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
+        f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_S * 1000:.0f}"  # else an abandoned query would continue
     )

@@ -26,9 +26,9 @@ _NOT_UPGRADED: Final = r"no such (table|column)|(relation|column) .* does not ex
 def sqlite_error(error: Exception, place: str) -> StoreError:
     """Translate a driver error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
-    said = _SQLITE.get(code & 0xFF) if isinstance(code, int) else None
-    if said is not None:
-        return StoreError(f"the database {place} {said} ({_line(error)})")
+    message = _SQLITE.get(code & 0xFF) if isinstance(code, int) else None
+    if message is not None:
+        return StoreError(f"the database {place} {message} ({_line(error)})")
     return _error_from_message(error, place)
 
 

@@ -40,16 +40,16 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
 
 
-def events(database: Database, wanted: EventFilter) -> Sequence[StoredEvent]:
+def events(database: Database, event_filter: EventFilter) -> Sequence[StoredEvent]:
     """Return events, oldest first. Raises StoreError."""
-    severities = [one.value for one in Severity if one.rank >= wanted.severity.rank]
+    severities = [one.value for one in Severity if one.rank >= event_filter.severity.rank]
     query = (
         select(alert.c.alert_id, alert.c.body, alert.c.subject)
-        .where(alert.c.created_at_ms >= to_ms(wanted.since), alert.c.severity.in_(severities))
+        .where(alert.c.created_at_ms >= to_ms(event_filter.since), alert.c.severity.in_(severities))
         .order_by(alert.c.created_at_ms, alert.c.alert_id)
     )
-    if wanted.kinds:
-        query = query.where(alert.c.kind.in_([kind.value for kind in wanted.kinds]))
+    if event_filter.kinds:
+        query = query.where(alert.c.kind.in_([kind.value for kind in event_filter.kinds]))
     with database.read() as connection:
         rows = connection.execute(query).all()
         outcomes = _outcomes(connection, [row.alert_id for row in rows])
@@ -58,9 +58,9 @@ def events(database: Database, wanted: EventFilter) -> Sequence[StoredEvent]:
 
 def relocation_alerts(database: Database, launch_ids: Collection[str]) -> dict[str, Alert]:
     """Return the newest finding that moving would pay, for each of these launches that has one. Raises StoreError."""
-    found = select(alert.c.once_key, alert.c.body).where(alert.c.once_key.startswith("relocate:"))
+    query = select(alert.c.once_key, alert.c.body).where(alert.c.once_key.startswith("relocate:"))
     with database.read() as connection:
-        rows = connection.execute(found.order_by(alert.c.created_at_ms)).all()
+        rows = connection.execute(query.order_by(alert.c.created_at_ms)).all()
     newest = {row.once_key.rpartition(":")[2]: row.body for row in rows}
     return {one: msgspec.json.decode(newest[one], type=Alert) for one in launch_ids if one in newest}
 
@@ -71,10 +71,10 @@ def _event(row: AnyRow, outcomes: Sequence[Outcome]) -> StoredEvent:
 
 
 def _outcomes(connection: Connection, ids: Sequence[str]) -> dict[str, list[Outcome]]:
-    found: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[Outcome]] = {}
     for first in range(0, len(ids), _IDS_PER_QUERY):
-        some = delivery.c.alert_id.in_(ids[first : first + _IDS_PER_QUERY])
-        for row in connection.execute(select(delivery).where(some).order_by(delivery.c.channel)):
+        is_in_chunk = delivery.c.alert_id.in_(ids[first : first + _IDS_PER_QUERY])
+        for row in connection.execute(select(delivery).where(is_in_chunk).order_by(delivery.c.channel)):
             at = from_ms(row.sent_at_ms) if row.state == "sent" else None
-            found.setdefault(row.alert_id, []).append(Outcome(channel=row.channel, state=row.state, at=at))
-    return found
+            outcomes.setdefault(row.alert_id, []).append(Outcome(channel=row.channel, state=row.state, at=at))
+    return outcomes

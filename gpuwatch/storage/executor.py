@@ -30,8 +30,8 @@ class Executor:
     def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
         """Return all rows of a query."""
         self._cursor.execute(_for_psycopg(sql) if self.psycopg else sql, parameters)
-        found: list[Row] = self._cursor.fetchall()
-        return found
+        rows: list[Row] = self._cursor.fetchall()
+        return rows
 
     def run(self, sql: str, parameters: Row = ()) -> int:
         """Run one statement; return the number of affected rows."""

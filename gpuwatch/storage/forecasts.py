@@ -81,10 +81,10 @@ class SqlForecasts:
         market_history = read_market_history(self._database, price_forecast.scope, since, now + timedelta(seconds=1))
         watch = self._watches.get(price_forecast.watch or "")
         if watch is not None and watch.gpu_names == price_forecast.scope.gpus:
-            found = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
+            series = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
         else:
-            found = series_of(market_history, gpu_pricer(market_history, self._commissions, REFERENCE_DISK_GB))
-        return known_until(found, now)
+            series = series_of(market_history, gpu_pricer(market_history, self._commissions, REFERENCE_DISK_GB))
+        return known_until(series, now)
 
 
 def _statement(text: str) -> PriceForecast:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, inspect
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
 from gpuwatch.storage import HEAD
 from gpuwatch.storage.daemon_lock import claim_daemon
-from gpuwatch.storage.database import Database, no_database, open_database, unhurried
+from gpuwatch.storage.database import Database, no_database, open_database, with_long_timeout
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -38,7 +38,7 @@ def upgrade(database: Database) -> list[str]:
         if before == HEAD:
             return []
         _refuse_foreign(connection, before, database.place)
-        with unhurried(connection):
+        with with_long_timeout(connection):
             return _run(connection, before, database.place)
 
 

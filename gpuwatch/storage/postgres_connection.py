@@ -15,11 +15,11 @@ from psycopg.pq import TransactionStatus
 class BoundedConnection(psycopg.Connection[Any]):
     """Closes itself if an answer takes too long; the pool then opens a new one."""
 
-    answer_within_s = 0.0
+    statement_timeout_s = 0.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Call `psycopg.Connection.wait`, always with a limit. Raises psycopg.OperationalError."""
-        limit_s = self.answer_within_s if timeout is None else timeout
+        limit_s = self.statement_timeout_s if timeout is None else timeout
         try:
             return super().wait(gen, interval, limit_s)
         except psycopg.OperationalError as error:
@@ -29,8 +29,8 @@ class BoundedConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"no answer within {limit_s:.0f} s") from error
 
 
-def connect_bounded(answer_within_s: float, *args: Any, **parameters: Any) -> BoundedConnection:
+def connect_bounded(statement_timeout_s: float, *args: Any, **parameters: Any) -> BoundedConnection:
     """Connect like `psycopg.connect`."""
     connection = BoundedConnection.connect(*args, **parameters)
-    connection.answer_within_s = answer_within_s
+    connection.statement_timeout_s = statement_timeout_s
     return connection

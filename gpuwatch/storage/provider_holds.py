@@ -56,9 +56,9 @@ class LightHolds:
         keep: whether the command may write.
     """
 
-    def __init__(self, database_url: str, keep: bool = False) -> None:
+    def __init__(self, database_url: str, may_write: bool = False) -> None:
         self._url = database_url
-        self._keep = keep
+        self._may_write = may_write
 
     def load(self, provider: str) -> Sequence[Hold]:
         """See `HoldStore`."""
@@ -73,7 +73,7 @@ class LightHolds:
 
     def save(self, hold: Hold) -> None:
         """See `HoldStore`."""
-        if self._keep:
+        if self._may_write:
             with suppress(StoreError):
                 self._write(hold)
 

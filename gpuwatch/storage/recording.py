@@ -20,7 +20,7 @@ from gpuwatch.storage.answer_changes import (
     clean,
     covers,
     find_changes,
-    remember_quote,
+    save_quote,
 )
 from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_cells, facts_of
@@ -59,7 +59,7 @@ class RecordedCounts(NamedTuple):
 
     changed: int = 0  # at another price
     new: int = 0
-    gone: int = 0
+    delisted: int = 0
 
 
 class EndedInterval(NamedTuple):
@@ -84,8 +84,8 @@ class WrittenPoll(NamedTuple):
     @property
     def recorded(self) -> RecordedCounts:
         """The number of changes."""
-        new = sum(1 for one in self.changes.seen if one.was is None)
-        return RecordedCounts(len(self.changes.seen) - new, new, len(self.changes.gone))
+        new = sum(1 for change in self.changes.new_prices if change.previous is None)
+        return RecordedCounts(len(self.changes.new_prices) - new, new, len(self.changes.delisted))
 
 
 def write_answer(
@@ -103,7 +103,7 @@ def write_answer(
         prices.next_hour = hour
         executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (hour,))
     version = prices.version
-    if changes.seen or changes.gone or poll.covers:
+    if changes.new_prices or changes.delisted or poll.covers:
         version += 1
         executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
     return WrittenPoll(poll, changes, opened, version)
@@ -118,21 +118,21 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
     """Update the cache to what was committed; return the intervals that ended."""
     poll, changes = written.poll, written.changes
     prices.version = written.version
-    ended = [_ended_interval(opened, poll.at_s) for opened in changes.gone]
-    home = prices.prices_of(poll.provider, poll.spot)
-    for opened in changes.gone:
-        home.drop(opened)
-    for seen, opened in zip(changes.seen, written.opened, strict=True):
-        provider_prices = prices.prices_of(poll.provider, int(seen.offer.spot))
-        if seen.was is not None and opened.seen_from_s > seen.was.seen_from_s:
-            ended.append(_ended_interval(seen.was, poll.at_s))
-        opened.mark = prices.polls
-        provider_prices.put(opened)
-        provider_prices.touch(opened.gpu, poll.at_s)
-    for opened, offer in changes.facts:
-        opened.verification, opened.facts = offer.verification, facts_of(offer)
+    ended = [_ended_interval(open_price, poll.at_s) for open_price in changes.delisted]
+    polled_prices = prices.prices_of(poll.provider, poll.spot)
+    for open_price in changes.delisted:
+        polled_prices.drop(open_price)
+    for change, open_price in zip(changes.new_prices, written.opened, strict=True):
+        provider_prices = prices.prices_of(poll.provider, int(change.offer.spot))
+        if change.previous is not None and open_price.seen_from_s > change.previous.seen_from_s:
+            ended.append(_ended_interval(change.previous, poll.at_s))
+        open_price.mark = prices.polls
+        provider_prices.put(open_price)
+        provider_prices.touch(open_price.gpu, poll.at_s)
+    for open_price, offer in changes.facts:
+        open_price.verification, open_price.facts = offer.verification, facts_of(offer)
     if poll.covers:
-        home.covered_s[poll.gpu] = poll.at_s
+        polled_prices.covered_s[poll.gpu] = poll.at_s
     return ended
 
 
@@ -152,15 +152,15 @@ def step_back(executor: Executor, provider: str, at_s: int) -> None:
         raise StoreError(
             f"the clock is or was wrong: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
         )
-    mine = "series_id IN (SELECT s.id FROM series s JOIN segment g ON g.id = s.segment_id WHERE g.provider = ?)"
-    newer = """EXISTS (SELECT 1 FROM price_interval n
+    own_series = "series_id IN (SELECT s.id FROM series s JOIN segment g ON g.id = s.segment_id WHERE g.provider = ?)"
+    has_newer = """EXISTS (SELECT 1 FROM price_interval n
  WHERE n.series_id = price_interval.series_id AND n.seen_from_s > price_interval.seen_from_s)"""
     for sql, parameters in (
         ("UPDATE poll SET at_s = ? WHERE provider = ? AND at_s > ?", (at_s, provider, at_s)),
-        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND {newer} AND {mine}", (at_s, provider)),  # noqa: S608
-        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND seen_to_s >= 0 AND {mine}", (at_s, provider)),  # noqa: S608
-        (f"UPDATE price_interval SET seen_from_s = ? WHERE seen_from_s > ? AND {mine}", (at_s, at_s, provider)),  # noqa: S608
-        (f"UPDATE price_interval SET seen_to_s = ? WHERE seen_to_s >= ? AND {mine}", (at_s - 1, at_s, provider)),  # noqa: S608
+        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND {has_newer} AND {own_series}", (at_s, provider)),  # noqa: S608
+        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND seen_to_s >= 0 AND {own_series}", (at_s, provider)),  # noqa: S608
+        (f"UPDATE price_interval SET seen_from_s = ? WHERE seen_from_s > ? AND {own_series}", (at_s, at_s, provider)),  # noqa: S608
+        (f"UPDATE price_interval SET seen_to_s = ? WHERE seen_to_s >= ? AND {own_series}", (at_s - 1, at_s, provider)),  # noqa: S608
         ("DELETE FROM hourly WHERE hour >= ?", (at_s // 3600,)),
         ("UPDATE history_state SET next_hour = ? WHERE next_hour > ?", (at_s // 3600, at_s // 3600)),
         ("UPDATE history_state SET version = version + 1", ()),  # other processes must reload
@@ -180,23 +180,23 @@ def seconds(moment: datetime) -> int:
 
 def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: int) -> RecordedPoll:
     """Return the poll with its time in the history: a sweep is at least a second later than everything it covers."""
-    ends = covers(answer, lane)
+    is_covering = covers(answer, lane)
     provider_prices = prices.prices_of(answer.provider, spot)
     at_s = seconds(answer.observed_at)
-    if ends:
+    if is_covering:
         at_s = max(at_s, provider_prices.newest_change(gpu) + 1)
     else:
         gpus = {offer.gpu for offer in answer.offers}
         at_s = max(at_s, max((provider_prices.newest_change(name) for name in gpus), default=NEVER))
-    to = answer.complete_to_usd_hour if ends and answer.complete_to_usd_hour is not None else None
-    bound = None if to is None or answer.completeness == "complete" else microusd(repr(to))
-    return RecordedPoll(answer.provider, lane, gpu, spot, at_s, ends, bound)
+    complete_to = answer.complete_to_usd_hour if is_covering and answer.complete_to_usd_hour is not None else None
+    bound = None if complete_to is None or answer.completeness == "complete" else microusd(repr(complete_to))
+    return RecordedPoll(answer.provider, lane, gpu, spot, at_s, is_covering, bound)
 
 
 def _poll_row(poll: RecordedPoll, answer: Answer) -> Row:
-    answered = (answer.rows, sum(answer.skipped.values()), round(answer.elapsed_s * 1000))
-    covered = (int(poll.covers), poll.complete_to_microusd)
-    return poll.provider, poll.lane, poll.gpu, poll.spot, poll.at_s, str(answer.completeness), *covered, *answered
+    counts = (answer.rows, sum(answer.skipped.values()), round(answer.elapsed_s * 1000))
+    coverage = (int(poll.covers), poll.complete_to_microusd)
+    return poll.provider, poll.lane, poll.gpu, poll.spot, poll.at_s, str(answer.completeness), *coverage, *counts
 
 
 class _ChangeWriter:
@@ -209,113 +209,133 @@ class _ChangeWriter:
 
     def write(self, changes: AnswerChanges) -> list[OpenPrice]:
         """Write all rows; return the open price of each of `changes.seen`."""
-        places = self._places([one.offer for one in changes.seen] + [offer for _, offer in changes.facts])
-        opened = self._opened(changes.seen, places)
+        places = self._places([change.offer for change in changes.new_prices] + [offer for _, offer in changes.facts])
+        open_prices = self._opened(changes.new_prices, places)
         self._close(changes)
-        fresh = [new for one, new in zip(changes.seen, opened, strict=True) if self._opens(one)]
+        begun = [
+            open_price
+            for change, open_price in zip(changes.new_prices, open_prices, strict=True)
+            if self._opens(change)
+        ]
         self._executor.run_many(
-            _OPEN, [(new.series_id, new.seen_from_s, new.machine_microusd, new.disk_microusd) for new in fresh]
+            _OPEN,
+            [
+                (open_price.series_id, open_price.seen_from_s, open_price.machine_microusd, open_price.disk_microusd)
+                for open_price in begun
+            ],
         )
         self._executor.run_many(
             _CORRECT,
             [
-                (new.machine_microusd, new.disk_microusd, new.series_id, new.seen_from_s)
-                for one, new in zip(changes.seen, opened, strict=True)
-                if not self._opens(one)
+                (open_price.machine_microusd, open_price.disk_microusd, open_price.series_id, open_price.seen_from_s)
+                for change, open_price in zip(changes.new_prices, open_prices, strict=True)
+                if not self._opens(change)
             ],
         )
-        self._facts(changes, opened, places)
-        self._executor.run_many(_GONE, [(gone.series_id,) for gone in changes.gone])
-        return opened
+        self._facts(changes, open_prices, places)
+        self._executor.run_many(_GONE, [(price.series_id,) for price in changes.delisted])
+        return open_prices
 
-    def _opens(self, one: PriceChange) -> bool:
+    def _opens(self, change: PriceChange) -> bool:
         """End an interval; False: it began in the same second, so it is corrected instead."""
-        return one.was is None or one.was.seen_from_s < self._poll.at_s
+        return change.previous is None or change.previous.seen_from_s < self._poll.at_s
 
     def _close(self, changes: AnswerChanges) -> None:
-        ending = [*changes.gone, *(one.was for one in changes.seen if one.was is not None and self._opens(one))]
+        ended = [
+            *changes.delisted,
+            *(change.previous for change in changes.new_prices if change.previous is not None and self._opens(change)),
+        ]
         self._executor.run_many(
-            _CLOSE, [(self._last_seen(opened), opened.series_id, opened.seen_from_s) for opened in ending]
+            _CLOSE,
+            [(self._last_seen(open_price), open_price.series_id, open_price.seen_from_s) for open_price in ended],
         )
 
-    def _last_seen(self, opened: OpenPrice) -> int:
+    def _last_seen(self, open_price: OpenPrice) -> int:
         # everything that ends here has the poll's rental type, or belongs to the same provider
         provider_prices = self._prices.prices_of(self._poll.provider, self._poll.spot)
-        return max(opened.seen_from_s, provider_prices.newest_cover(opened.gpu))
+        return max(open_price.seen_from_s, provider_prices.newest_cover(open_price.gpu))
 
-    def _opened(self, seen: Sequence[PriceChange], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
-        segments = self._segments(one.offer for one in seen)
-        wanted = [(segments[_segment_key(one.offer)], one.machine_id) for one in seen if one.was is None]
-        known = dict(self._known(wanted))
-        made: list[Row] = []
-        found: list[OpenPrice] = []
-        for one in seen:
-            segment_id = segments[_segment_key(one.offer)]
-            series_id = one.was.series_id if one.was is not None else known.get((segment_id, one.machine_id))
+    def _opened(self, price_changes: Sequence[PriceChange], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
+        segments = self._segments(change.offer for change in price_changes)
+        pairs = [
+            (segments[_segment_key(change.offer)], change.machine_id)
+            for change in price_changes
+            if change.previous is None
+        ]
+        known_ids = dict(self._known(pairs))
+        new_rows: list[Row] = []
+        open_prices: list[OpenPrice] = []
+        for change in price_changes:
+            segment_id = segments[_segment_key(change.offer)]
+            series_id = (
+                change.previous.series_id
+                if change.previous is not None
+                else known_ids.get((segment_id, change.machine_id))
+            )
             facts = 0
             if series_id is None:
                 series_id, self._prices.next_series_id = self._prices.next_series_id, self._prices.next_series_id + 1
-                made.append((series_id, segment_id, one.machine_id, *_facts_row(one.offer, places)))
-                facts = facts_of(one.offer)
-            found.append(self._open_price(one, series_id, segment_id, facts))
-        self._executor.run_many(_SERIES, made)
-        return found
+                new_rows.append((series_id, segment_id, change.machine_id, *_facts_row(change.offer, places)))
+                facts = facts_of(change.offer)
+            open_prices.append(self._open_price(change, series_id, segment_id, facts))
+        self._executor.run_many(_SERIES, new_rows)
+        return open_prices
 
-    def _open_price(self, one: PriceChange, series_id: int, segment_id: int, facts: int) -> OpenPrice:
-        opened = OpenPrice(
+    def _open_price(self, change: PriceChange, series_id: int, segment_id: int, facts: int) -> OpenPrice:
+        open_price = OpenPrice(
             series_id,
             segment_id,
-            clean(one.offer.gpu, 200),
-            (one.machine_id, one.offer.gpu_count),
-            self._poll.at_s if one.was is None else max(self._poll.at_s, one.was.seen_from_s),
-            one.machine_microusd,
-            one.disk_microusd,
-            verification=one.offer.verification,
+            clean(change.offer.gpu, 200),
+            (change.machine_id, change.offer.gpu_count),
+            self._poll.at_s if change.previous is None else max(self._poll.at_s, change.previous.seen_from_s),
+            change.machine_microusd,
+            change.disk_microusd,
+            verification=change.offer.verification,
             facts=facts,
         )
-        remember_quote(opened, one.offer)
-        return opened
+        save_quote(open_price, change.offer)
+        return open_price
 
-    def _facts(self, changes: AnswerChanges, opened: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
+    def _facts(self, changes: AnswerChanges, open_prices: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
         """Write the facts of machines that differ from their rows."""
-        rows = [(*_facts_row(offer, places), was.series_id) for was, offer in changes.facts]
-        for one, new in zip(changes.seen, opened, strict=True):
-            now = facts_of(one.offer)
-            if new.facts != now:
-                if one.was is None or one.was.facts != now:
-                    rows.append((*_facts_row(one.offer, places), new.series_id))
-                new.facts = now
+        rows = [(*_facts_row(offer, places), open_price.series_id) for open_price, offer in changes.facts]
+        for change, new_price in zip(changes.new_prices, open_prices, strict=True):
+            facts = facts_of(change.offer)
+            if new_price.facts != facts:
+                if change.previous is None or change.previous.facts != facts:
+                    rows.append((*_facts_row(change.offer, places), new_price.series_id))
+                new_price.facts = facts
         self._executor.run_many(_FACTS, rows)
 
     def _known(self, pairs: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], int]]:
         for start in range(0, len(pairs), _PAIRS_PER_QUERY):
-            some = pairs[start : start + _PAIRS_PER_QUERY]
-            values = ", ".join(["(?, ?)"] * len(some))
+            chunk = pairs[start : start + _PAIRS_PER_QUERY]
+            values = ", ".join(["(?, ?)"] * len(chunk))
             sql = f"{_SERIES_OF} (VALUES {values})"
-            for segment_id, machine_id, series_id in self._executor.rows(sql, tuple(x for pair in some for x in pair)):
+            for segment_id, machine_id, series_id in self._executor.rows(sql, tuple(x for pair in chunk for x in pair)):
                 yield (segment_id, machine_id), series_id
 
     def _segments(self, offers: Iterable[Offer]) -> dict[tuple[str, str, int, int], int]:
-        known = self._prices.segments
-        made: list[Row] = []
+        ids = self._prices.segments
+        new_rows: list[Row] = []
         for offer in offers:
             key = _segment_key(offer)
-            if key not in known:
-                known[key] = 1 + max(known.values(), default=0)
-                made.append((known[key], *key, clean(offer.gpu_family, 200), offer.gpu_memory_gib))
-        self._executor.run_many(_SEGMENT, made)
-        return known
+            if key not in ids:
+                ids[key] = 1 + max(ids.values(), default=0)
+                new_rows.append((ids[key], *key, clean(offer.gpu_family, 200), offer.gpu_memory_gib))
+        self._executor.run_many(_SEGMENT, new_rows)
+        return ids
 
     def _places(self, offers: Iterable[Offer]) -> dict[tuple[str, str], int]:
-        known = self._prices.places
-        made: list[Row] = []
+        ids = self._prices.places
+        new_rows: list[Row] = []
         for offer in offers:
             key = _place_key(offer)
-            if key not in known:
-                known[key] = 1 + max(known.values(), default=0)
-                made.append((known[key], *key))
-        self._executor.run_many(_PLACE, made)
-        return known
+            if key not in ids:
+                ids[key] = 1 + max(ids.values(), default=0)
+                new_rows.append((ids[key], *key))
+        self._executor.run_many(_PLACE, new_rows)
+        return ids
 
 
 def _segment_key(offer: Offer) -> tuple[str, str, int, int]:
@@ -330,7 +350,12 @@ def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Row:
     return clean(offer.offer_id, 64), places[_place_key(offer)], *fact_cells(offer)
 
 
-def _ended_interval(opened: OpenPrice, at_s: int) -> EndedInterval:
+def _ended_interval(open_price: OpenPrice, at_s: int) -> EndedInterval:
     return EndedInterval(
-        opened.segment_id, opened.series_id, opened.seen_from_s, at_s, opened.machine_microusd, opened.disk_microusd
+        open_price.segment_id,
+        open_price.series_id,
+        open_price.seen_from_s,
+        at_s,
+        open_price.machine_microusd,
+        open_price.disk_microusd,
     )

@@ -201,7 +201,7 @@ def test_check_begins_the_wait_and_no_store_does_not(shell: Shell, seen: Databas
     shell.settings(AUTO)
     shell("check", "--no-store")
     later = real_now() + timedelta(days=3)
-    waits = SqlAutoPriceWaits(seen, {"vastai": Commission("0.20")}, keep=False)
+    waits = SqlAutoPriceWaits(seen, {"vastai": Commission("0.20")}, may_write=False)
     watch = a_watch(name="hunt")
     assert waits.wait_started_at(watch, later) == later
     shell("check")

@@ -32,7 +32,7 @@ def record(database: Database, hours: int, price_of: object, **facts: object) ->
 
 
 def stored(database: Database, keep: bool = True) -> SqlAutoPriceWaits:
-    return SqlAutoPriceWaits(database, {"vastai": Commission("0.20")}, keep=keep)
+    return SqlAutoPriceWaits(database, {"vastai": Commission("0.20")}, may_write=keep)
 
 
 def test_a_wait_outlives_the_process_and_ends_with_its_watch(database: Database) -> None:

@@ -77,7 +77,7 @@ def test_where_no_account_is_named_a_new_key_is_another_until_the_owner_confirms
     assert launch.account_id not in {None, other, "k1"}
     assert second.own([launch]) == []
     assert "another account" in (other_account_reason([launch]) or "")
-    SqlAccountRepository(database).confirm_same("vastai", other, launch.account_id or "", NOON)
+    SqlAccountRepository(database).link_accounts("vastai", other, launch.account_id or "", NOON)
     assert second.own([launch]) == [launch]
     assert first.own([launch]) == [launch]
 
@@ -127,6 +127,6 @@ def test_a_key_is_kept_as_a_hash_of_this_installation_alone(database: Database) 
 def test_two_that_are_said_to_be_each_other_end_nowhere_endless(database: Database) -> None:
     repository = SqlAccountRepository(database)
     one, other = (repository.record("vastai", f"key:{n}", None, NOON) for n in "ab")
-    repository.confirm_same("vastai", one, other, NOON)
-    repository.confirm_same("vastai", other, one, NOON)
+    repository.link_accounts("vastai", one, other, NOON)
+    repository.link_accounts("vastai", other, one, NOON)
     assert repository.canonical_account("vastai", one) in {one, other}

@@ -47,7 +47,7 @@ def test_an_offer_that_stays_is_one_row(database: Database, history: SqlHistoryR
 def test_recorded_tells_what_changed(history: SqlHistoryRecorder) -> None:
     assert history.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep") == RecordedCounts(new=2)
     changed = an_answer(an_offer("a", 2.5), an_offer("c"), after_s=60)
-    assert history.record(changed, lane="sweep") == RecordedCounts(changed=1, new=1, gone=1)
+    assert history.record(changed, lane="sweep") == RecordedCounts(changed=1, new=1, delisted=1)
     assert history.record(an_answer(an_offer("a", 2.5), an_offer("c"), after_s=120), lane="sweep") == RecordedCounts()
 
 
@@ -129,7 +129,7 @@ def test_a_partial_sweep_ends_nothing(database: Database, history: SqlHistoryRec
 def test_a_truncated_sweep_ends_only_what_it_reached(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer("cheap", 1.0), an_offer("mid", 2.0), an_offer("dear", 3.0)), lane="sweep")
     cut = an_answer(an_offer("mid", 2.0), after_s=60, completeness=Completeness.TRUNCATED, complete_to_usd_hour=2.0)
-    assert history.record(cut, lane="sweep") == RecordedCounts(gone=1)
+    assert history.record(cut, lane="sweep") == RecordedCounts(delisted=1)
     assert set(machines(market_at(database, NOON + timedelta(seconds=61)).offers)) == {"mid", "dear"}
 
 

@@ -74,7 +74,7 @@ def test_after_a_full_disk_the_history_goes_on(sqlite_database: Database) -> Non
         driver = connection.connection.driver_connection
         assert driver is not None
         driver.execute("PRAGMA max_page_count=100000")
-    assert history.record(an_answer(*many, after_s=120), lane="sweep") == RecordedCounts(new=5000, gone=1)
+    assert history.record(an_answer(*many, after_s=120), lane="sweep") == RecordedCounts(new=5000, delisted=1)
 
 
 def test_a_clock_of_1970_does_not_pull_months_of_history_back(database: Database) -> None:

@@ -44,13 +44,13 @@ def test_a_list_price_pulls_no_minimum_down(database: Database, history: SqlHist
 def test_a_list_price_that_is_no_longer_listed_ends(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(_mixed(), lane="sweep")
     gone = history.record(an_answer(an_offer("m1", 3.0), after_s=600), lane="sweep")
-    assert gone.gone == 1
+    assert gone.delisted == 1
     assert machines(market_at(database, NOON + timedelta(seconds=700)).offers) == {"m1": 3_000_000}
 
 
 def test_what_another_process_listed_ends_too(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(_mixed(), lane="sweep")
-    assert SqlHistoryRecorder(database).record(an_answer(an_offer("m1", 3.0), after_s=600), lane="sweep").gone == 1
+    assert SqlHistoryRecorder(database).record(an_answer(an_offer("m1", 3.0), after_s=600), lane="sweep").delisted == 1
 
 
 def test_each_moment_is_reconstructed_with_both(database: Database, history: SqlHistoryRecorder) -> None:

@@ -126,7 +126,7 @@ def test_after_a_fault_the_next_question_is_a_read(sqlite_database: Database) ->
 def test_a_command_that_asks_once_opens_no_second_connection(sqlite_database: Database) -> None:
     write(sqlite_database, 1)
     Days(sqlite_database).get()
-    assert sqlite_database._versions is None
+    assert sqlite_database._version_connection is None
 
 
 def test_an_idle_daemon_asks_the_database_nothing(sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,5 +168,5 @@ def test_a_locked_database_is_waited_for_once(sqlite_database: Database) -> None
     write(sqlite_database, 1)
     days = Days(sqlite_database)
     assert [days.get() for _ in range(3)] == [[1]] * 3
-    timeout = sqlite_database._versions.execute("PRAGMA busy_timeout").fetchall()
+    timeout = sqlite_database._version_connection.execute("PRAGMA busy_timeout").fetchall()
     assert timeout == [(0,)]
