@@ -209,7 +209,7 @@ def _file_json(done: FileImport) -> dict[str, Any]:
         "rows": found.rows,
         "new": found.new,
         "known": found.known,
-        "twice": found.twice,
+        "twice": found.duplicates,
         "skipped": dict(found.skipped),
         "skipped_lines": {reason: list(lines) for reason, lines in found.skipped_lines.items()},
         "looks": found.polls,

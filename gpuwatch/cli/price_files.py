@@ -135,7 +135,7 @@ def _print_import(done: FileImport, timezone: str) -> None:
     found, new = done.found, "would be new" if done.dry_run else "new"
     click.echo(
         f"{done.path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
-        + (f", {found.twice:,} twice" if found.twice else "")
+        + (f", {found.duplicates:,} twice" if found.duplicates else "")
         + (f", {sum(found.skipped.values()):,} skipped" if found.skipped else "")
     )
     for (provider, kind), rows in found.sources.items():

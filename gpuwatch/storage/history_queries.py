@@ -30,7 +30,7 @@ from gpuwatch.storage.tables import history_state, hourly
 SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 
-_FIGURES = [hourly.c[name] for name in HourlyAggregate._fields]
+_AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
 
 
 def track(
@@ -52,24 +52,28 @@ def track(
     Raises:
         StoreError: the database cannot be read.
     """
-    first, after = seconds(span[0]) // HOUR_S, -(-seconds(span[1]) // HOUR_S)
+    first_hour, end_hour = seconds(span[0]) // HOUR_S, -(-seconds(span[1]) // HOUR_S)
     with database.read() as connection:
         executor = driver_executor(connection)  # for the roll-up's own functions
         segments = matching_segments(executor, scope)
         unfinished: AggregatesByHour = {}
-        for number, by_hour in unfinished_hours(executor, segments, first, span[1]).items():
+        for number, by_hour in unfinished_hours(executor, segments, first_hour, span[1]).items():
             for hour, figures in by_hour.items():
                 unfinished.setdefault(hour, []).append((segments[number][0], figures))
         # after a late poll an hour is in both, until it is aggregated again
-        found = _stored(connection, segments, first, after) | unfinished
-        polled = covered_hours(executor, segments, first, after) | found.keys()
-    first = min((hour for hour in polled if hour >= first), default=after) if trim else first
+        aggregates = _stored_aggregates(connection, segments, first_hour, end_hour) | unfinished
+        polled_hours = covered_hours(executor, segments, first_hour, end_hour) | aggregates.keys()
+    first_hour = min((hour for hour in polled_hours if hour >= first_hour), default=end_hour) if trim else first_hour
     return PricePeriods(
-        points=[_point(hours, found, polled, rates) for hours in hours_by_period(first, after, *spans)],
+        points=[
+            _point(hours, aggregates, polled_hours, rates) for hours in hours_by_period(first_hour, end_hour, *spans)
+        ],
         series=PriceSeries(
-            first_hour=first,
-            lows=[_low(rows, rates) if (rows := found.get(hour)) else None for hour in range(first, after)],
-            polled=[hour in polled for hour in range(first, after)],
+            first_hour=first_hour,
+            lows=[
+                _low(rows, rates) if (rows := aggregates.get(hour)) else None for hour in range(first_hour, end_hour)
+            ],
+            polled=[hour in polled_hours for hour in range(first_hour, end_hour)],
             source="the store",
         ),
     )
@@ -94,8 +98,8 @@ def known_gpu_names(database: Database) -> frozenset[str]:
     Also reads older schemas: `run` validates the settings before it upgrades the database.
     """
     with database.read() as connection:
-        older = not inspect(connection).has_table("seen_value")
-        names = GPU_NAMES.replace("value FROM seen_value", "word FROM seen_word") if older else GPU_NAMES
+        is_older_schema = not inspect(connection).has_table("seen_value")
+        names = GPU_NAMES.replace("value FROM seen_value", "word FROM seen_word") if is_older_schema else GPU_NAMES
         return frozenset(connection.execute(text(names)).scalars())
 
 
@@ -105,29 +109,35 @@ def known_places(database: Database) -> frozenset[str]:
         return frozenset(connection.execute(text("SELECT region FROM place")).scalars())
 
 
-def _stored(connection: Connection, segments: Mapping[int, Segment], first: int, after: int) -> AggregatesByHour:
-    wanted = select(hourly.c.segment_id, hourly.c.hour, *_FIGURES).where(
+def _stored_aggregates(
+    connection: Connection, segments: Mapping[int, Segment], first: int, after: int
+) -> AggregatesByHour:
+    query = select(hourly.c.segment_id, hourly.c.hour, *_AGGREGATE_COLUMNS).where(
         hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
     )
-    found: AggregatesByHour = {}
-    for number, hour, *figures in connection.execute(wanted).all():
-        found.setdefault(hour, []).append((segments[number][0], HourlyAggregate(*figures)))
-    return found
+    aggregates: AggregatesByHour = {}
+    for segment_id, hour, *figures in connection.execute(query).all():
+        aggregates.setdefault(hour, []).append((segments[segment_id][0], HourlyAggregate(*figures)))
+    return aggregates
 
 
-def _point(hours: Sequence[int], found: AggregatesByHour, polled: set[int], rates: Mapping[str, float]) -> PricePeriod:
-    known = sum(hour in polled for hour in hours)
-    rows = [row for hour in hours for row in found.get(hour, ())]
+def _point(
+    hours: Sequence[int], aggregates: AggregatesByHour, polled: set[int], rates: Mapping[str, float]
+) -> PricePeriod:
+    known_hours = sum(hour in polled for hour in hours)
+    rows = [row for hour in hours for row in aggregates.get(hour, ())]
     if not rows:
-        return PricePeriod(starts_at=period_start(hours), hours=len(hours), polled=known > 0, known_hours=known)
+        return PricePeriod(
+            starts_at=period_start(hours), hours=len(hours), polled=known_hours > 0, known_hours=known_hours
+        )
     q1, median, q3 = _quartiles(rows)
     q1_priced, median_priced, q3_priced = _with_commission(rows, (q1, median, q3), rates)
     return PricePeriod(
         starts_at=period_start(hours),
         hours=len(hours),
         polled=True,
-        known_hours=known,
-        offers=max(sum(row.offers for _, row in found.get(hour, ())) for hour in hours),
+        known_hours=known_hours,
+        offers=max(sum(row.offers for _, row in aggregates.get(hour, ())) for hour in hours),
         min_microusd=min(row.min_microusd for _, row in rows),
         min_with_commission_microusd=_low(rows, rates),
         q1_microusd=q1,
@@ -145,8 +155,8 @@ def _low(rows: SourceAggregates, rates: Mapping[str, float]) -> int:
 
 def _quartiles(rows: SourceAggregates) -> Sequence[int]:
     if len(rows) == 1:
-        only = rows[0][1]
-        return only.q1_microusd, only.median_microusd, only.q3_microusd
+        aggregate = rows[0][1]
+        return aggregate.q1_microusd, aggregate.median_microusd, aggregate.q3_microusd
     return _quartiles_of(merge_sketches(row.sketch for _, row in rows))
 
 

@@ -31,8 +31,8 @@ from gpuwatch.storage.tables import poll
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
 _ROWS_USED = "SELECT rows FROM quota_day WHERE provider = ? AND day = ?"
-_HOURS_FROM_MEMORY = 6  # if polls lie further apart, hours are aggregated from the intervals
-_GRACE_S = 300  # delay after the end of an hour before it is aggregated: a slow answer may still belong to it
+_MAX_HOURS_FROM_MEMORY = 6  # if polls lie further apart, hours are aggregated from the intervals
+_ROLL_UP_DELAY_S = 300  # delay after the end of an hour before it is aggregated: a slow answer may still belong to it
 
 
 class SqlHistoryRecorder:
@@ -41,7 +41,7 @@ class SqlHistoryRecorder:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._prices = OpenPrices()
-        self._ended = EndedIntervalLog(since_s=0)
+        self._ended_log = EndedIntervalLog(since_s=0)
         self._lock = threading.Lock()  # one recording at a time in this process: they share the cache
 
     def record(self, answer: Answer, *, lane: str, gpu: str = "", spot: bool = False) -> RecordedCounts:
@@ -70,7 +70,7 @@ class SqlHistoryRecorder:
         with self._writing(seconds(answer.observed_at)) as executor:
             self._follow_clock(executor, answer)
             written = write_answer(executor, self._prices, answer, lane, gpu, spot)
-        self._ended.add(apply_to_memory(written, self._prices))
+        self._ended_log.add(apply_to_memory(written, self._prices))
         return written.recorded
 
     def record_failure(
@@ -92,8 +92,8 @@ class SqlHistoryRecorder:
     def rows_used(self, provider: str, now: datetime) -> int:
         """Return the number of rows received since 00:00 UTC. Raises StoreError."""
         with self._database.read() as connection:
-            found = driver_executor(connection).rows(_ROWS_USED, (provider, utc_day(now)))
-        return int(found[0][0]) if found else 0
+            rows = driver_executor(connection).rows(_ROWS_USED, (provider, utc_day(now)))
+        return int(rows[0][0]) if rows else 0
 
     def roll_up(self, now: datetime) -> None:
         """Aggregate complete hours without aggregates, even if nothing is recorded any more. Raises StoreError."""
@@ -108,7 +108,7 @@ class SqlHistoryRecorder:
         try:
             with self._database.write() as connection:
                 executor = driver_executor(connection)
-                if take_history_turn(executor) != self._prices.version:
+                if lock_history(executor) != self._prices.version:
                     self._load(executor, at_s)
                 yield executor
         except BaseException:
@@ -117,7 +117,7 @@ class SqlHistoryRecorder:
 
     def _load(self, executor: Executor, at_s: int) -> None:
         self._prices = load_open_prices(executor)
-        self._ended = EndedIntervalLog(since_s=at_s)
+        self._ended_log = EndedIntervalLog(since_s=at_s)
 
     def _follow_clock(self, executor: Executor, answer: Answer) -> None:
         at_s = seconds(answer.observed_at)
@@ -126,25 +126,25 @@ class SqlHistoryRecorder:
             self._load(executor, at_s)
 
     def _roll_up(self, at_s: int) -> None:
-        after = (at_s - _GRACE_S) // HOUR_S
-        if self._prices.next_hour is None or self._prices.next_hour >= after:
+        end_hour = (at_s - _ROLL_UP_DELAY_S) // HOUR_S
+        if self._prices.next_hour is None or self._prices.next_hour >= end_hour:
             return
         with self._writing(at_s) as executor:
-            first = self._prices.next_hour
-            if first is None or first >= after:
+            first_hour = self._prices.next_hour
+            if first_hour is None or first_hour >= end_hour:
                 return
-            if after - first <= _HOURS_FROM_MEMORY and self._ended.since_s <= first * HOUR_S:
-                hours = aggregate_from_memory(executor, first, after, self._prices, self._ended)
+            if end_hour - first_hour <= _MAX_HOURS_FROM_MEMORY and self._ended_log.since_s <= first_hour * HOUR_S:
+                hours = aggregate_from_memory(executor, first_hour, end_hour, self._prices, self._ended_log)
             else:
-                hours = aggregate_from_store(executor, first, after, self._prices)
+                hours = aggregate_from_store(executor, first_hour, end_hour, self._prices)
             for hour, rows in hours:
                 write_hour(executor, hour, rows, self._prices)
-            executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (after,))
-        self._prices.next_hour = after
-        self._ended.forget_before(after * HOUR_S)
+            executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (end_hour,))
+        self._prices.next_hour = end_hour
+        self._ended_log.drop_before(end_hour * HOUR_S)
 
 
-def take_history_turn(executor: Executor) -> int:
+def lock_history(executor: Executor) -> int:
     """Serialise recorders, imports and prunes of all processes; return the version of the history."""
     sql = "SELECT version FROM history_state WHERE id = 1"
     # SQLite's writing transactions are exclusive anyway

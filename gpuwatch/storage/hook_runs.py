@@ -23,7 +23,7 @@ from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
 
-_LONGEST_MS = 3_600_000  # a time later than this from now was written before the clock was set back
+_MAX_WAIT_MS = 3_600_000  # a time later than this from now was written before the clock was set back
 _PENDING = select(hook_run.c.event).where(hook_run.c.state == "pending").limit(1)  # built once: it runs all the time
 
 
@@ -61,8 +61,8 @@ class SqlHookQueue:
         if not self._database.is_sqlite:
             return
         with self._database.write() as connection:
-            held = and_(hook_run.c.state == "pending", hook_run.c.leased_until_ms.is_not(None))
-            connection.execute(update(hook_run).where(held).values(leased_until_ms=None))
+            is_leased = and_(hook_run.c.state == "pending", hook_run.c.leased_until_ms.is_not(None))
+            connection.execute(update(hook_run).where(is_leased).values(leased_until_ms=None))
 
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
         """Claim due hooks. Checks without a lock first, because usually nothing is due."""
@@ -72,22 +72,22 @@ class SqlHookQueue:
             if not _due(connection, to_ms(now), 1):
                 return ()
         with self._database.write() as connection:
-            due = _due(connection, to_ms(now), limit)
-            return [claimed for run in due if (claimed := _claimed(connection, run, now, lease_s)) is not None]
+            due_runs = _due(connection, to_ms(now), limit)
+            return [claimed for run in due_runs if (claimed := _claim(connection, run, now, lease_s)) is not None]
 
     def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
         """Claim a hook that must run now; None: it was started before."""
         with self._database.write() as connection:
             if not schedule_hook(connection, launch, event, now, lease_s):
                 return None
-            found = connection.execute(select(hook_run.c.body).where(_is(launch.launch_id, event))).scalar_one()
-        return HookRun(launch_id=launch.launch_id, watch=launch.watch, event=event, body=found, attempts=1)
+            body = connection.execute(select(hook_run.c.body).where(_is_run(launch.launch_id, event))).scalar_one()
+        return HookRun(launch_id=launch.launch_id, watch=launch.watch, event=event, body=body, attempts=1)
 
     def is_running(self, launch_id: str, event: str, now: datetime) -> bool:
         """Whether it is being run at this moment."""
-        held = and_(_is(launch_id, event), hook_run.c.state == "pending", _leased(to_ms(now)))
+        is_leased = and_(_is_run(launch_id, event), hook_run.c.state == "pending", _is_leased(to_ms(now)))
         with self._database.read() as connection:
-            return connection.execute(select(hook_run.c.event).where(held)).first() is not None
+            return connection.execute(select(hook_run.c.event).where(is_leased)).first() is not None
 
     def mark_done(self, run: HookRun) -> None:
         """Note that it ran, or that there is nothing to run."""
@@ -103,48 +103,50 @@ class SqlHookQueue:
 
     def mark_failed(self, launch_id: str, event: str, error: str, outbox_alert: OutboxAlert) -> bool:
         """Give up, and alert the owner; False: it was already over."""
-        pending = and_(_is(launch_id, event), hook_run.c.state == "pending")
-        over = {"state": "failed", "leased_until_ms": None, "last_error": error}
+        is_pending = and_(_is_run(launch_id, event), hook_run.c.state == "pending")
+        failure = {"state": "failed", "leased_until_ms": None, "last_error": error}
         with self._database.write() as connection:
-            if connection.execute(update(hook_run).where(pending).values(**over)).rowcount != 1:
+            if connection.execute(update(hook_run).where(is_pending).values(**failure)).rowcount != 1:
                 return False
             new_alerts.enqueue(connection, outbox_alert)
             return True
 
     def _update_leased(self, run: HookRun, **values: Any) -> None:
-        mine = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, hook_run.c.state == "pending")
+        is_leased = and_(
+            _is_run(run.launch_id, run.event), hook_run.c.attempts == run.attempts, hook_run.c.state == "pending"
+        )
         with self._database.write() as connection:
-            connection.execute(update(hook_run).where(mine).values(leased_until_ms=None, **values))
+            connection.execute(update(hook_run).where(is_leased).values(leased_until_ms=None, **values))
 
 
 def _due(connection: Connection, now_ms: int, limit: int) -> list[HookRun]:
-    rested = or_(hook_run.c.next_try_at_ms <= now_ms, hook_run.c.next_try_at_ms > now_ms + _LONGEST_MS)
-    due = and_(hook_run.c.state == "pending", hook_run.c.event != BEFORE_STOP, rested, ~_leased(now_ms))
+    is_waited = or_(hook_run.c.next_try_at_ms <= now_ms, hook_run.c.next_try_at_ms > now_ms + _MAX_WAIT_MS)
+    is_due = and_(hook_run.c.state == "pending", hook_run.c.event != BEFORE_STOP, is_waited, ~_is_leased(now_ms))
     query = (
         select(
             *(hook_run.c.launch_id, hook_run.c.event, hook_run.c.body, hook_run.c.attempts),
             *(launches.c.watch, launches.c.terms),
         )
         .join(launches, launches.c.launch_id == hook_run.c.launch_id)
-        .where(due)
+        .where(is_due)
         .order_by(hook_run.c.next_try_at_ms, hook_run.c.launch_id, hook_run.c.event.desc())
         .limit(limit)
     )
     return [HookRun(**row._mapping) for row in connection.execute(query)]
 
 
-def _claimed(connection: Connection, run: HookRun, now: datetime, lease_s: float) -> HookRun | None:
-    as_read = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, ~_leased(to_ms(now)))
+def _claim(connection: Connection, run: HookRun, now: datetime, lease_s: float) -> HookRun | None:
+    is_unchanged = and_(_is_run(run.launch_id, run.event), hook_run.c.attempts == run.attempts, ~_is_leased(to_ms(now)))
     values = {"attempts": run.attempts + 1, "leased_until_ms": to_ms(now) + round(lease_s * 1000)}
-    if connection.execute(update(hook_run).where(as_read).values(**values)).rowcount != 1:
+    if connection.execute(update(hook_run).where(is_unchanged).values(**values)).rowcount != 1:
         return None
     return msgspec.structs.replace(run, attempts=run.attempts + 1)
 
 
-def _leased(now_ms: int) -> ColumnElement[bool]:
-    until = hook_run.c.leased_until_ms
-    return and_(until.is_not(None), until.between(now_ms + 1, now_ms + _LONGEST_MS))
+def _is_leased(now_ms: int) -> ColumnElement[bool]:
+    leased_until = hook_run.c.leased_until_ms
+    return and_(leased_until.is_not(None), leased_until.between(now_ms + 1, now_ms + _MAX_WAIT_MS))
 
 
-def _is(launch_id: str, event: str) -> ColumnElement[bool]:
+def _is_run(launch_id: str, event: str) -> ColumnElement[bool]:
     return and_(hook_run.c.launch_id == launch_id, hook_run.c.event == event)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.storage.answer_changes import reference_microusd
 from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.hourly_rollup import (
-    COVER_LASTS_S,
+    COVERAGE_S,
     HOUR_S,
     CoveringPoll,
     CoverScope,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter
 
 _CHUNK_HOURS = 24
-_NONE = -1
-_NUMBERS = 5  # values per ended interval
+_NO_DISK_PRICE = -1
+_VALUES_PER_INTERVAL = 5  # values per ended interval
 
 HourRows = dict[Segment, HourlyAggregate]
 
@@ -56,32 +56,32 @@ class EndedIntervalLog:
 
     def __init__(self, since_s: int) -> None:
         self.since_s = since_s  # all that ended from then on is included
-        self._numbers: dict[int, array[int]] = {}
+        self._values: dict[int, array[int]] = {}
 
     def add(self, ended: Iterable[EndedInterval]) -> None:
         """Append intervals."""
-        for one in ended:
-            disk = _NONE if one.disk_microusd is None else one.disk_microusd
-            numbers = self._numbers.setdefault(one.segment_id, array("q"))
-            numbers.extend((one.series_id, one.from_s, one.until_s, one.machine_microusd, disk))
+        for interval in ended:
+            disk = _NO_DISK_PRICE if interval.disk_microusd is None else interval.disk_microusd
+            values = self._values.setdefault(interval.segment_id, array("q"))
+            values.extend((interval.series_id, interval.from_s, interval.until_s, interval.machine_microusd, disk))
 
     def of_segment(self, segment_id: int) -> Iterator[PricedInterval]:
         """Yield the intervals of one segment."""
-        numbers = iter(self._numbers.get(segment_id, ()))
-        for series_id, from_s, until_s, machine, disk in zip(*[numbers] * _NUMBERS, strict=True):
-            price = reference_microusd(machine, None if disk == _NONE else disk)
+        values = iter(self._values.get(segment_id, ()))
+        for series_id, from_s, until_s, machine, disk in zip(*[values] * _VALUES_PER_INTERVAL, strict=True):
+            price = reference_microusd(machine, None if disk == _NO_DISK_PRICE else disk)
             yield PricedInterval(segment_id, series_id, from_s, until_s, price)
 
-    def forget_before(self, moment_s: int) -> None:
+    def drop_before(self, before_s: int) -> None:
         """Drop intervals that ended before then, segment by segment: a second copy of all would need more memory."""
-        for segment_id in list(self._numbers):
-            numbers = self._numbers.pop(segment_id)
-            kept = array("q")
-            for start in range(0, len(numbers), _NUMBERS):
-                if numbers[start + 2] > moment_s:
-                    kept.extend(numbers[start : start + _NUMBERS])
-            if kept:
-                self._numbers[segment_id] = kept
+        for segment_id in list(self._values):
+            values = self._values.pop(segment_id)
+            newer = array("q")
+            for start in range(0, len(values), _VALUES_PER_INTERVAL):
+                if values[start + 2] > before_s:
+                    newer.extend(values[start : start + _VALUES_PER_INTERVAL])
+            if newer:
+                self._values[segment_id] = newer
 
 
 def intervals_in_memory(
@@ -90,11 +90,11 @@ def intervals_in_memory(
     """Yield the open intervals of one GPU and rental type, and those that ended since the log began."""
     for segment_id in segments:
         yield from log.of_segment(segment_id)
-    for (_, its_spot), provider_prices in prices.by_provider.items():
-        if its_spot == spot:
-            for opened in chain.from_iterable(model.values() for model in provider_prices.models_of(gpu)):
-                price = reference_microusd(opened.machine_microusd, opened.disk_microusd)
-                yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
+    for (_, stored_spot), provider_prices in prices.by_provider.items():
+        if stored_spot == spot:
+            for open_price in chain.from_iterable(model.values() for model in provider_prices.models_of(gpu)):
+                price = reference_microusd(open_price.machine_microusd, open_price.disk_microusd)
+                yield PricedInterval(open_price.segment_id, open_price.series_id, open_price.seen_from_s, None, price)
 
 
 def covers_between(
@@ -103,55 +103,55 @@ def covers_between(
     """Return the covering polls that apply to a span of time; a poll of all models counts for each."""
     until_s = 2**31 - 1 if end_s is None else end_s
     return {
-        scope: [CoveringPoll(*row) for row in executor.rows(_COVERS, (*scope, start_s - COVER_LASTS_S, until_s))]
+        scope: [CoveringPoll(*row) for row in executor.rows(_COVERS, (*scope, start_s - COVERAGE_S, until_s))]
         for scope in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}
     }
 
 
-def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
+def polled_hours(executor: Executor, first_hour: int, end_hour: int) -> list[int]:
     """Return the hours that can have data: those with a poll shortly before or in them."""
-    looked = executor.rows(_POLLED, (first * HOUR_S - COVER_LASTS_S, after * HOUR_S))
-    reach = COVER_LASTS_S // HOUR_S
-    found = {int(row[0]) + later for row in looked for later in range(reach + 1)}
-    return sorted(hour for hour in found if first <= hour < after)
+    rows = executor.rows(_POLLED, (first_hour * HOUR_S - COVERAGE_S, end_hour * HOUR_S))
+    lasting_hours = COVERAGE_S // HOUR_S
+    hours = {int(row[0]) + later for row in rows for later in range(lasting_hours + 1)}
+    return sorted(hour for hour in hours if first_hour <= hour < end_hour)
 
 
 def aggregate_from_memory(
-    executor: Executor, first: int, after: int, prices: OpenPrices, log: EndedIntervalLog
+    executor: Executor, first_hour: int, end_hour: int, prices: OpenPrices, log: EndedIntervalLog
 ) -> Iterator[tuple[int, HourRows]]:
     """Aggregate hours [first, after) from the cache; the log must reach back to their start."""
     segments = segments_by_id(prices)
-    for hour in range(first, after):
+    for hour in range(first_hour, end_hour):
         end_s = (hour + 1) * HOUR_S
         covers = covers_between(executor, hour * HOUR_S, end_s, segments)
         rows: HourRows = {}
         for (gpu, spot), part in _by_gpu(segments).items():
-            made = HourlyRollup(hour, part, covers, end_s)
-            made.add(intervals_in_memory(prices, log, part, gpu, spot))
-            rows |= made.rows()
+            rollup = HourlyRollup(hour, part, covers, end_s)
+            rollup.add(intervals_in_memory(prices, log, part, gpu, spot))
+            rows |= rollup.rows()
         yield hour, rows
 
 
 def aggregate_from_store(
-    executor: Executor, first: int, after: int, prices: OpenPrices
+    executor: Executor, first_hour: int, end_hour: int, prices: OpenPrices
 ) -> Iterator[tuple[int, HourRows]]:
     """Aggregate hours [first, after) from the stored intervals, one day at a time."""
     segments = segments_by_id(prices)
-    hours = polled_hours(executor, first, after)
+    hours = polled_hours(executor, first_hour, end_hour)
     while hours:
-        some = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
-        hours = hours[len(some) :]
-        yield from aggregate_hours(executor, some, segments, (some[-1] + 1) * HOUR_S).items()
+        chunk = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
+        hours = hours[len(chunk) :]
+        yield from aggregate_hours(executor, chunk, segments, (chunk[-1] + 1) * HOUR_S).items()
 
 
 def aggregate_hours(
     executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
 ) -> dict[int, HourRows]:
     """Aggregate hours, in ascending order, from the intervals of these segments; the last one only until `end_s`."""
-    found: dict[int, HourRows] = {hour: {} for hour in hours}
+    aggregates: dict[int, HourRows] = {hour: {} for hour in hours}
     for hour, rollup in rollups(executor, hours, segments, end_s):
-        found[hour] |= rollup.rows()
-    return found
+        aggregates[hour] |= rollup.rows()
+    return aggregates
 
 
 def rollups(
@@ -160,19 +160,19 @@ def rollups(
     """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(executor, start_s, None, segments)
-    until = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
-    times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
+    ended_polls = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
+    poll_times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
     for part in _by_gpu(segments).values():
-        made = {hour: HourlyRollup(hour, part, until, end_s) for hour in hours}
+        by_hour = {hour: HourlyRollup(hour, part, ended_polls, end_s) for hour in hours}
         sql = _INTERVALS + _OF_SEGMENTS.format(", ".join(map(str, part))) + _ORDER
-        rows = executor.rows(sql, (end_s, start_s - COVER_LASTS_S))
+        rows = executor.rows(sql, (end_s, start_s - COVERAGE_S))
         for _, group in groupby(rows, key=itemgetter(0)):
-            for stay in _intervals_of(list(group), times, part):
-                last_s = end_s if stay.until_s is None else min(stay.until_s, end_s)
-                first = bisect_left(hours, stay.from_s // HOUR_S)
+            for interval in _intervals_of(list(group), poll_times, part):
+                last_s = end_s if interval.until_s is None else min(interval.until_s, end_s)
+                first = bisect_left(hours, interval.from_s // HOUR_S)
                 for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
-                    made[hour].add((stay,))
-        yield from made.items()
+                    by_hour[hour].add((interval,))
+        yield from by_hour.items()
 
 
 def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, Segment]]:
@@ -195,21 +195,21 @@ def unfinished_hours(
     if not hours:
         return {}
     numbers = {segment: number for number, segment in segments.items()}
-    found: dict[int, dict[int, HourlyAggregate]] = {}
+    aggregates: dict[int, dict[int, HourlyAggregate]] = {}
     for hour, rows in aggregate_hours(executor, hours, segments, at_s).items():
         for segment, row in rows.items():
-            found.setdefault(numbers[segment], {})[hour] = row
-    return found
+            aggregates.setdefault(numbers[segment], {})[hour] = row
+    return aggregates
 
 
-def covered_hours(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
+def covered_hours(executor: Executor, segments: Mapping[int, Segment], first_hour: int, end_hour: int) -> set[int]:
     """Return the hours to which a poll of any of these segments applies."""
-    covers = covers_between(executor, first * HOUR_S, after * HOUR_S, segments)
-    polled: set[int] = set()
+    covers = covers_between(executor, first_hour * HOUR_S, end_hour * HOUR_S, segments)
+    hours: set[int] = set()
     for polls in covers.values():
         for poll in polls:
-            polled.update(range(poll.at_s // HOUR_S, (poll.at_s + COVER_LASTS_S - 1) // HOUR_S + 1))
-    return polled
+            hours.update(range(poll.at_s // HOUR_S, (poll.at_s + COVERAGE_S - 1) // HOUR_S + 1))
+    return hours
 
 
 def write_hour(executor: Executor, hour: int, rows: HourRows, prices: OpenPrices) -> None:
@@ -217,10 +217,10 @@ def write_hour(executor: Executor, hour: int, rows: HourRows, prices: OpenPrices
 
     The cache has no imported prices, and the import has aggregated them already.
     """
-    instead_of = [
+    replaced_ids = [
         number for segment, number in prices.segments.items() if segment in rows or not is_imported_source(segment[0])
     ]
-    write_rows(executor, hour, rows, prices, instead_of=instead_of)
+    write_rows(executor, hour, rows, prices, replaced_ids=replaced_ids)
 
 
 def write_rows(
@@ -229,16 +229,16 @@ def write_rows(
     rows: HourRows,
     prices: OpenPrices,
     *,
-    instead_of: Sequence[int],
+    replaced_ids: Sequence[int],
 ) -> None:
     """Store some parts of an hour in place of these segments."""
-    numbers = ", ".join(map(str, instead_of))
+    numbers = ", ".join(map(str, replaced_ids))
     if numbers:
         executor.run(f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({numbers})", (hour,))  # noqa: S608
-    made: list[Row] = []
+    new_rows: list[Row] = []
     for segment, row in rows.items():
-        made.append((prices.segments[segment], hour, *row))
-    executor.run_many(WRITE_HOURLY, made)
+        new_rows.append((prices.segments[segment], hour, *row))
+    executor.run_many(WRITE_HOURLY, new_rows)
 
 
 def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:
@@ -264,7 +264,9 @@ def _intervals_of(
     rows: Sequence[Row], covers: Mapping[CoverScope, list[int]], segments: Mapping[int, Segment]
 ) -> Iterator[PricedInterval]:
     provider, gpu, _, spot = segments[rows[0][1]]
-    seen = [(row[2], row[3]) for row in rows]
-    mine = covers.get((provider, gpu, spot), [])
-    for at, (series, segment, from_s, _, machine, disk) in enumerate(rows):
-        yield PricedInterval(segment, series, from_s, ended_at(seen, at, mine), reference_microusd(machine, disk))
+    seen_spans = [(row[2], row[3]) for row in rows]
+    polls = covers.get((provider, gpu, spot), [])
+    for position, (series, segment, from_s, _, machine, disk) in enumerate(rows):
+        yield PricedInterval(
+            segment, series, from_s, ended_at(seen_spans, position, polls), reference_microusd(machine, disk)
+        )

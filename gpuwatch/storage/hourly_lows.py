@@ -26,22 +26,25 @@ class SqlHourlyLows:
 
     def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
         """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
-        first, after = seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
+        first_hour, end_hour = seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
         part = (segment.c.provider, segment.c.gpu, segment.c.spot)
-        wanted = (
+        query = (
             select(*part, hourly.c.hour, func.min(hourly.c.min_microusd))
             .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
-            .where(hourly.c.hour >= first, hourly.c.hour < after, segment.c.gpu_count > 0)  # 0: older aggregates
+            # a GPU count of 0: older aggregates
+            .where(hourly.c.hour >= first_hour, hourly.c.hour < end_hour, segment.c.gpu_count > 0)
             .group_by(*part, hourly.c.hour)
         )
         if gpus is not None:
-            wanted = wanted.where(segment.c.gpu.in_(list(gpus)))
-        found: dict[_Part, dict[int, int]] = {}
+            query = query.where(segment.c.gpu.in_(list(gpus)))
+        lows_by_part: dict[_Part, dict[int, int]] = {}
         with self._database.read() as connection:
-            for source, gpu, spot, hour, low in connection.execute(wanted):
-                lows = found.setdefault((provider_of_source(source), kind_of_source(source), gpu, bool(spot)), {})
+            for source, gpu, spot, hour, low in connection.execute(query):
+                lows = lows_by_part.setdefault(
+                    (provider_of_source(source), kind_of_source(source), gpu, bool(spot)), {}
+                )
                 lows[hour] = min(low, lows.get(hour, low))
-        return {key: _sorted(lows) for key, lows in found.items()}
+        return {key: _sorted(lows) for key, lows in lows_by_part.items()}
 
 
 def _sorted(lows: Mapping[int, int]) -> HourlyLows:

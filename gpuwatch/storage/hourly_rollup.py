@@ -1,7 +1,7 @@
 """Aggregates an hour: listed GPU prices, weighted by the time each was on offer. Pure: intervals in, rows out.
 
 A price counts only as long as polls prove it: a covering poll proves what it showed until the next one, and for at most
-`COVER_LASTS_S`. So a gap means neither "no offers" nor "unchanged".
+`COVERAGE_S`. So a gap means neither "no offers" nor "unchanged".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpuwatch.storage.quantile_sketch import encode_sketch, step_of
 
 HOUR_S = 3600
-COVER_LASTS_S = 3 * HOUR_S  # with a quota of 20,000 rows a day, a big market can be read every two hours
+COVERAGE_S = 3 * HOUR_S  # with a quota of 20,000 rows a day, a big market can be read every two hours
 
 Segment = tuple[str, str, int, int]  # provider, GPU, count, spot
 CoverScope = tuple[str, str, int]  # provider, GPU, spot
@@ -66,89 +66,91 @@ class HourlyRollup:
         self.prices: dict[Segment, dict[int, int]] = {}  # GPU price → seconds on offer
         self._series: dict[Segment, set[int]] = {}
 
-    def add(self, stays: Iterable[PricedInterval]) -> None:
+    def add(self, intervals: Iterable[PricedInterval]) -> None:
         """Add intervals."""
-        for stay in stays:
-            segment = self._segments[stay.segment_id]
-            seconds = self._seconds(stay, (segment[0], segment[1], segment[3]))
+        for interval in intervals:
+            segment = self._segments[interval.segment_id]
+            seconds = self._seconds(interval, (segment[0], segment[1], segment[3]))
             if seconds <= 0:
                 continue
-            price = max(1, round(stay.microusd / segment[2]))
+            price = max(1, round(interval.microusd / segment[2]))
             prices = self.prices.get(segment)
             if prices is None:
                 prices = self.prices[segment] = {}
                 self._series[segment] = set()
             prices[price] = prices.get(price, 0) + seconds
-            self._series[segment].add(stay.series_id)
+            self._series[segment].add(interval.series_id)
 
     def rows(self) -> dict[Segment, HourlyAggregate]:
         """Return the row of each segment."""
         return {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
 
-    def _seconds(self, stay: PricedInterval, scope: CoverScope) -> int:
+    def _seconds(self, interval: PricedInterval, scope: CoverScope) -> int:
         """Return the seconds on offer within the hour, as far as polls prove them."""
-        start = max(stay.from_s, self.start_s)
-        end = self.end_s if stay.until_s is None else min(stay.until_s, self.end_s)
+        start = max(interval.from_s, self.start_s)
+        end = self.end_s if interval.until_s is None else min(interval.until_s, self.end_s)
         if end <= start:
             return 0
-        windows = self._windows_for(scope, stay.microusd)
-        if windows == [(self.start_s, self.end_s)] or end <= stay.from_s + COVER_LASTS_S:
+        windows = self._windows_for(scope, interval.microusd)
+        if windows == [(self.start_s, self.end_s)] or end <= interval.from_s + COVERAGE_S:
             return end - start
-        own = (stay.from_s, stay.from_s + COVER_LASTS_S)  # the poll that first saw it proves this itself
-        return sum(max(0, min(b, end) - max(a, start)) for a, b in _union([own, *windows]))
+        first_window = (interval.from_s, interval.from_s + COVERAGE_S)  # the poll that first saw it proves this itself
+        return sum(max(0, min(b, end) - max(a, start)) for a, b in _union([first_window, *windows]))
 
     def _windows_for(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
         """Return the times within the hour for which polls prove offers at this price."""
         bounds = [c.to_microusd for c in self._covers.get(scope, ()) if c.to_microusd is not None]
         # prices between the same bounds are covered by the same polls
         key = (scope, min((bound for bound in bounds if bound >= microusd), default=None) if bounds else None)
-        found = self._windows.get(key)
-        if found is None:
-            found = self._windows[key] = self._make_windows(scope, microusd)
-        return found
+        windows = self._windows.get(key)
+        if windows is None:
+            windows = self._windows[key] = self._make_windows(scope, microusd)
+        return windows
 
     def _make_windows(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
         polls = [c.at_s for c in self._covers.get(scope, ()) if c.to_microusd is None or c.to_microusd >= microusd]
-        clipped = ((max(p, self.start_s), min(p + COVER_LASTS_S, self.end_s)) for p in polls)
+        clipped = ((max(p, self.start_s), min(p + COVERAGE_S, self.end_s)) for p in polls)
         return _union([(a, b) for a, b in clipped if a < b])
 
 
-def ended_at(series: Sequence[tuple[int, int | None]], at: int, covers: Sequence[int]) -> int | None:
+def ended_at(series: Sequence[tuple[int, int | None]], index: int, covers: Sequence[int]) -> int | None:
     """Return when the interval `series[at]` (from, to) of one identity ended; None: it is current.
 
     It ended with the first covering poll after it was last seen, or with the identity's next price.
     """
-    seen_to = series[at][1]
+    seen_to = series[index][1]
     if seen_to is None:
         return None
     nearest = bisect_right(covers, seen_to)
-    ends = [covers[nearest]] if nearest < len(covers) else []
-    if at + 1 < len(series):
-        ends.append(series[at + 1][0])
-    return min(ends, default=seen_to + COVER_LASTS_S)
+    end_candidates = [covers[nearest]] if nearest < len(covers) else []
+    if index + 1 < len(series):
+        end_candidates.append(series[index + 1][0])
+    return min(end_candidates, default=seen_to + COVERAGE_S)
 
 
 def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(windows):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged
 
 
 def _row(prices: Mapping[int, int], offers: int) -> HourlyAggregate:
-    ordered = sorted(prices)
+    sorted_prices = sorted(prices)
     total = sum(prices.values())
     weights: dict[int, int] = {}
     quarters: list[int] = []
-    gone_by = 0
-    for price in ordered:
+    elapsed_s = 0
+    for price in sorted_prices:
         seconds = prices[price]
-        gone_by += seconds
-        while len(quarters) < 3 and gone_by * 4 >= total * (len(quarters) + 1):
+        elapsed_s += seconds
+        while len(quarters) < 3 and elapsed_s * 4 >= total * (len(quarters) + 1):
             quarters.append(price)
         step = step_of(price)
         weights[step] = weights.get(step, 0) + seconds
-    return HourlyAggregate(ordered[0], quarters[0], quarters[1], quarters[2], offers, total, encode_sketch(weights))
+    return HourlyAggregate(
+        sorted_prices[0], quarters[0], quarters[1], quarters[2], offers, total, encode_sketch(weights)
+    )

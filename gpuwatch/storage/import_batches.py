@@ -52,35 +52,39 @@ class ImportBatch:
         self.polls: dict[MarketPart, StatedPolls] = {
             (gpu, spot): polls for (_, gpu, spot), polls in stated_polls(rows, index).items()
         }
-        offered = index.listing[rows.offer] != NO_LISTING
-        self._add_offers(rows.where(offered), index)
-        self.twice = int(offered.sum()) - sum(len(seen.at_s) for seen in self.observations.values())
-        for spot, at_s in about.implied_polls(np.unique(rows.at_s[offered])):
+        is_offer = index.listing[rows.offer] != NO_LISTING
+        self._add_offers(rows.where(is_offer), index)
+        self.duplicates = int(is_offer.sum()) - sum(len(seen.at_s) for seen in self.observations.values())
+        for spot, at_s in about.implied_polls(np.unique(rows.at_s[is_offer])):
             for gpu in sorted(about.gpus):  # not for "all": another file of this source may cover other GPUs
                 if len(at_s):
                     self.polls.setdefault((gpu, spot), StatedPolls()).add(at_s)
 
-    def seen_at(self, moments: Ints, gpu: str, spot: bool) -> Ints:
+    def offer_counts(self, at_s: Ints, gpu: str, spot: bool) -> Ints:
         """Return the number of offers that the poll of each moment shows."""
-        parts = [seen for part, seen in self.observations.items() if gpu in ("", part[0]) and part[1] == spot]
-        times, counts = np.unique(np.concatenate([moments, *(seen.at_s for seen in parts)]), return_counts=True)
-        return np.asarray(counts[np.searchsorted(times, moments)] - 1)  # without the moment itself
+        parts = [
+            observations for part, observations in self.observations.items() if gpu in ("", part[0]) and part[1] == spot
+        ]
+        times, counts = np.unique(
+            np.concatenate([at_s, *(observations.at_s for observations in parts)]), return_counts=True
+        )
+        return np.asarray(counts[np.searchsorted(times, at_s)] - 1)  # without the moment itself
 
     def _add_offers(self, rows: PriceColumns, index: OfferIndex) -> None:
         listing, at_s, microusd = cheapest_at_once(index.listing[rows.offer], rows.at_s, rows.microusd)
         by_part: dict[MarketPart, list[int]] = {}
         for number, newest in index.newest(rows).items():
-            who = newest[1].identity
-            part, key = (who.gpu, who.spot), (who.machine_id, who.gpu_count)
+            identity = newest[1].identity
+            part, key = (identity.gpu, identity.spot), (identity.machine_id, identity.gpu_count)
             by_part.setdefault(part, []).append(number)
             self.listings[(part, key)] = newest
         for part, numbers in by_part.items():
             identities = [index.identities[number][0] for number in numbers]
-            place = np.full(len(index.identities), NO_LISTING, np.int64)
-            place[numbers] = np.arange(len(numbers))
-            mine = place[listing] != NO_LISTING
-            keys = [(who.machine_id, who.gpu_count) for who in identities]
-            self.observations[part] = Observations(keys, place[listing[mine]], at_s[mine], microusd[mine])
+            positions = np.full(len(index.identities), NO_LISTING, np.int64)
+            positions[numbers] = np.arange(len(numbers))
+            is_own = positions[listing] != NO_LISTING
+            keys = [(identity.machine_id, identity.gpu_count) for identity in identities]
+            self.observations[part] = Observations(keys, positions[listing[is_own]], at_s[is_own], microusd[is_own])
 
 
 class ImportIds:
@@ -104,34 +108,34 @@ class ImportIds:
         by_count: dict[int, list[MachineKey]] = {}
         for key in keys:
             by_count.setdefault(key[1], []).append(key)
-        found: dict[MachineKey, int] = {}
-        for gpu_count, some in by_count.items():
-            segment_id = self._segment(part, some[0])
+        ids: dict[MachineKey, int] = {}
+        for gpu_count, group in by_count.items():
+            segment_id = self._segment_id(part, group[0])
             rows = self._connection.execute(select(series).where(series.c.segment_id == segment_id))
             stored = {(row.machine_id, gpu_count): row for row in rows}
-            self._add([key for key in some if key not in stored], part, segment_id, found)
-            for key in some:
+            self._add([key for key in group if key not in stored], part, segment_id, ids)
+            for key in group:
                 if key in stored:
-                    found[key] = stored[key].id
-                    self._follow(stored[key], *self._batch.listings[(part, key)])
-        return found
+                    ids[key] = stored[key].id
+                    self._update_facts(stored[key], *self._batch.listings[(part, key)])
+        return ids
 
-    def _add(self, keys: Sequence[MachineKey], part: MarketPart, segment_id: int, found: dict[MachineKey, int]) -> None:
-        made = []
+    def _add(self, keys: Sequence[MachineKey], part: MarketPart, segment_id: int, ids: dict[MachineKey, int]) -> None:
+        new_rows = []
         for key in keys:
             listing = self._batch.listings[(part, key)][1]
-            found[key] = self._ids.next_series_id
+            ids[key] = self._ids.next_series_id
             self._ids.next_series_id += 1
-            row = {"id": found[key], "segment_id": segment_id, "machine_id": key[0], "on_offer": 0}
-            made.append(row | self._facts(listing))
-        if made:
-            self._connection.execute(insert(series), made)
+            row = {"id": ids[key], "segment_id": segment_id, "machine_id": key[0], "on_offer": 0}
+            new_rows.append(row | self._facts(listing))
+        if new_rows:
+            self._connection.execute(insert(series), new_rows)
 
     def _facts(self, listing: ListedOffer) -> dict[str, Any]:
         facts = {fact.column: fact.of(listing) for fact in MACHINE_FACTS}
-        return {"offer_id": listing.offer_id, "place_id": self._place(listing), **facts}
+        return {"offer_id": listing.offer_id, "place_id": self._place_id(listing), **facts}
 
-    def _follow(self, stored: AnyRow, at_s: int, listing: ListedOffer) -> None:
+    def _update_facts(self, stored: AnyRow, at_s: int, listing: ListedOffer) -> None:
         facts = self._facts(listing)
         if facts == {column: getattr(stored, column) for column in facts}:
             return
@@ -139,18 +143,18 @@ class ImportIds:
         if at_s > (self._connection.execute(newest).scalar_one() or 0):
             self._connection.execute(update(series).where(series.c.id == stored.id).values(facts))
 
-    def _segment(self, part: MarketPart, key: MachineKey) -> int:
-        known = self._segments.setdefault(part, {})
-        if key[1] not in known:
+    def _segment_id(self, part: MarketPart, key: MachineKey) -> int:
+        ids = self._segments.setdefault(part, {})
+        if key[1] not in ids:
             number = 1 + max(self._ids.segments.values(), default=0)
             listing = self._batch.listings[(part, key)][1]
             row = {"provider": self._batch.name, "gpu": part[0], "gpu_count": key[1], "spot": int(part[1])}
             family = {"gpu_family": listing.gpu_family, "gpu_memory_gib": listing.gpu_memory_gib}
             self._connection.execute(insert(segment), {"id": number} | row | family)
-            self._ids.segments[(self._batch.name, part[0], key[1], int(part[1]))] = known[key[1]] = number
-        return known[key[1]]
+            self._ids.segments[(self._batch.name, part[0], key[1], int(part[1]))] = ids[key[1]] = number
+        return ids[key[1]]
 
-    def _place(self, listing: ListedOffer) -> int:
+    def _place_id(self, listing: ListedOffer) -> int:
         region, country = listing.region or "", listing.country or ""
         if (region, country) not in self._ids.places:
             number = 1 + max(self._ids.places.values(), default=0)

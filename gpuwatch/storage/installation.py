@@ -31,8 +31,8 @@ def new_identity() -> str:
 
 def load_installation(connection: Connection, now: datetime) -> StoredInstallation:
     """Return the installation of this database, created if there is none. Needs a writing transaction."""
-    found = connection.execute(READ_INSTALLATION).first()
-    if found is None:  # another process may create it at the same moment; one of the two stays
+    existing = connection.execute(READ_INSTALLATION).first()
+    if existing is None:  # another process may create it at the same moment; one of the two stays
         row = {
             "id": _ROW_ID,
             "install_id": new_identity(),
@@ -40,5 +40,5 @@ def load_installation(connection: Connection, now: datetime) -> StoredInstallati
             "created_at_ms": to_ms(now),
         }
         insert_if_absent(connection, installation, row)
-        found = connection.execute(READ_INSTALLATION).one()
-    return StoredInstallation(*found)
+        existing = connection.execute(READ_INSTALLATION).one()
+    return StoredInstallation(*existing)

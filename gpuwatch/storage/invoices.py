@@ -22,10 +22,10 @@ class SqlInvoiceRepository:
 
     def all(self, provider: str | None = None) -> list[InvoiceRow]:
         """Return every stored line, oldest day first."""
-        of_it = invoice_line.c
-        lines = select(invoice_line).order_by(of_it.day, of_it.provider, of_it.instance_id, of_it.kind)
+        columns = invoice_line.c
+        lines = select(invoice_line).order_by(columns.day, columns.provider, columns.instance_id, columns.kind)
         with self._database.read() as connection:
-            found = connection.execute(lines if provider is None else lines.where(of_it.provider == provider)).all()
+            rows = connection.execute(lines if provider is None else lines.where(columns.provider == provider)).all()
         return [
             InvoiceRow(
                 provider=row.provider,
@@ -35,7 +35,7 @@ class SqlInvoiceRepository:
                 microusd=row.microusd,
                 final=bool(row.final),
             )
-            for row in found
+            for row in rows
         ]
 
     def final_days(self, provider: str) -> set[tuple[str, date]]:
@@ -57,19 +57,19 @@ class SqlInvoiceRepository:
         if not days:
             return 0
         with self._database.write() as connection:
-            return sum(_replace_day(connection, key, of_day) for key, of_day in sorted(days.items()))
+            return sum(_replace_day(connection, key, day_rows) for key, day_rows in sorted(days.items()))
 
 
 def _replace_day(connection: Connection, key: tuple[str, str, int], rows: Sequence[InvoiceRow]) -> int:
     provider, instance_id, day = key
-    that_day = and_(
+    is_day = and_(
         invoice_line.c.provider == provider, invoice_line.c.instance_id == instance_id, invoice_line.c.day == day
     )
-    is_final = connection.execute(select(func.min(invoice_line.c.final)).where(that_day)).scalar()
+    is_final = connection.execute(select(func.min(invoice_line.c.final)).where(is_day)).scalar()
     if is_final == 1 and not all(row.final for row in rows):
         return 0
-    connection.execute(delete(invoice_line).where(that_day))
-    new = [
+    connection.execute(delete(invoice_line).where(is_day))
+    new_rows = [
         {
             "provider": provider,
             "instance_id": instance_id,
@@ -80,7 +80,7 @@ def _replace_day(connection: Connection, key: tuple[str, str, int], rows: Sequen
         }
         for row in rows
     ]
-    connection.execute(insert(invoice_line), new)
+    connection.execute(insert(invoice_line), new_rows)
     return len(rows)
 
 

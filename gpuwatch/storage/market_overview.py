@@ -15,7 +15,7 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.executor import Executor
 from gpuwatch.storage.hourly_aggregates import matching_segments, unfinished_hours
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, HourlyAggregate, Segment
+from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.recording import seconds
 
@@ -72,7 +72,7 @@ def _scope(segment: Segment) -> tuple[str, str, int]:
 def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
     """Return the covering polls of each part; a poll of all models counts for each."""
     times: dict[tuple[str, str, int], list[int]] = {}
-    for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVER_LASTS_S, span.end_s)):
+    for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVERAGE_S, span.end_s)):
         times.setdefault((name, gpu, spot), []).append(at_s)
     found: _PollTimes = {}
     for name, gpu, spot in {_scope(segment) for segment in segments.values()}:
@@ -99,9 +99,9 @@ def _series(
             hours, prices = np.array(rows, np.int64).T
             np.minimum.at(lows, hours - first, np.rint(prices * rate).astype(np.int64))
     for scope in {_scope(segment) for segment in segments.values()}:
-        for reach_s in range(0, COVER_LASTS_S, HOUR_S):
+        for reach_s in range(0, COVERAGE_S, HOUR_S):
             polled[_within((polls[scope] + reach_s) // HOUR_S - first, len(polled))] = True
-        polled[_within((polls[scope] + COVER_LASTS_S - 1) // HOUR_S - first, len(polled))] = True
+        polled[_within((polls[scope] + COVERAGE_S - 1) // HOUR_S - first, len(polled))] = True
     polled |= lows != none
     return PriceSeries(
         first_hour=first,
@@ -142,7 +142,7 @@ def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: floa
     table = np.array(rows, np.int64)
     series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
     later = np.searchsorted(polls, to_s, side="right")
-    delisted_s = np.where(later < len(polls), polls[np.minimum(later, len(polls) - 1)], to_s + COVER_LASTS_S)
+    delisted_s = np.where(later < len(polls), polls[np.minimum(later, len(polls) - 1)], to_s + COVERAGE_S)
     replaced = np.append(series[1:] == series[:-1], [False])
     delisted_s = np.where(replaced, np.minimum(delisted_s, np.append(from_s[1:], [0])), delisted_s)
     stands = ~replaced & ((to_s == NEVER) | (to_s >= polls[-1]))

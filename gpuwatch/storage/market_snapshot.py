@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, or_, select
 from gpuwatch.domain.market.offer import Identity, Verification
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB, disk_part_microusd, verification_from
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, CoverScope
+from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import AnyRow
 from gpuwatch.storage.tables import history_state, place, poll, price_interval, segment, series
@@ -77,7 +77,7 @@ def market_at(database: Database, moment: datetime, gpu: str | None = None) -> M
     )
     models = {"", gpu, *(offer.identity.gpu for offer in offers)}
     covered_s = max((when for (_, name, _), when in covers.items() if gpu is None or name in models), default=None)
-    fresh = covered_s is not None and at_s - covered_s < COVER_LASTS_S
+    fresh = covered_s is not None and at_s - covered_s < COVERAGE_S
     return MarketSnapshot(offers=offers, known=fresh and (kept_from_s is None or at_s >= kept_from_s))
 
 

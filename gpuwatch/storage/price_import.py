@@ -23,10 +23,10 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import take_history_turn
+from gpuwatch.storage.history_recorder import lock_history
 from gpuwatch.storage.import_batches import ImportBatch
 from gpuwatch.storage.import_merge import MergeCounts, merge
-from gpuwatch.storage.import_rollup import aggregate_again
+from gpuwatch.storage.import_rollup import replace_aggregates
 from gpuwatch.storage.open_prices import OpenPrices, load_ids
 from gpuwatch.storage.price_cells import BATCH_ROWS
 from gpuwatch.storage.price_files import PriceFileReader
@@ -47,7 +47,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # of offers; rows of polls are counted separately
     new: int
     known: int  # already stored
-    twice: int  # repeated for one offer and moment; the cheapest counts
+    duplicates: int  # repeated for one offer and moment; the cheapest counts
     skipped: Mapping[str, int]  # reason → rows
     skipped_lines: Mapping[str, Sequence[int]]  # reason → the first lines, at most five
     polls: int  # new moments at which a GPU and rental type was polled
@@ -100,7 +100,7 @@ def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, che
         rows=sum(found.values()) + reader.skipped.counts.total(),
         new=merged.new,
         known=merged.known,
-        twice=merged.twice,
+        duplicates=merged.duplicates,
         skipped=dict(reader.skipped.counts),
         skipped_lines=dict(reader.skipped.lines),
         polls=merged.polls,
@@ -141,7 +141,7 @@ def _import_part(database: Database, rows: PriceColumns, survey: RowSurvey, *, d
         with database.read() as connection:
             return _merge_all(connection, batches, dry_run=True)
     with database.write() as connection:
-        take_history_turn(driver_executor(connection))
+        lock_history(driver_executor(connection))
         return _merge_all(connection, batches, dry_run=False)
 
 
@@ -154,7 +154,7 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
         merged = merge(connection, ids, batch, dry_run=dry_run)
         if len(merged.changed_s) and not dry_run:
             mine = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
-            aggregate_again(executor, mine, merged.changed_s)
+            replace_aggregates(executor, mine, merged.changed_s)
         total += merged
     if len(total.changed_s) and not dry_run:  # others must reload names and ids
         connection.execute(update(history_state).values(version=history_state.c.version + 1))

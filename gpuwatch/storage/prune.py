@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder, take_history_turn
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, CoverScope
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder, lock_history
+from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, CoverScope
 from gpuwatch.storage.job_tables import JOBS_OVER, job, job_event, job_run
 from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
 from gpuwatch.storage.recording import seconds
@@ -79,7 +79,7 @@ def _horizon(database: Database, wanted_s: int) -> int:
     """Return the moment before which no roll-up needs prices any more."""
     with database.read() as connection:
         next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
-    return wanted_s if next_hour is None else min(wanted_s, next_hour * HOUR_S - COVER_LASTS_S)
+    return wanted_s if next_hour is None else min(wanted_s, next_hour * HOUR_S - COVERAGE_S)
 
 
 def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
     intervals = dropped = 0
     for first, after in _steps(database, series, _SERIES_A_STEP):
         with database.write() as connection:
-            take_history_turn(driver_executor(connection))  # no series goes while a recorder brings it back
+            lock_history(driver_executor(connection))  # no series goes while a recorder brings it back
             old = _expendable(connection, first, after, horizon_s, covers)
             if old:
                 connection.execute(_DROP, old)

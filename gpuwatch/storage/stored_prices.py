@@ -22,7 +22,7 @@ from gpuwatch.domain.analysis.market_history import (
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, CoverScope
+from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_fields
 from gpuwatch.storage.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.recording import seconds
@@ -93,7 +93,7 @@ def read_market_history(
     intervals: list[OfferInterval] = []
     with database.read() as connection:
         meant = _MarketFilter(connection, scope, names)
-        polls, covers = _polls(meant.polls(connection, span[0] - COVER_LASTS_S, span[1]), span[0])
+        polls, covers = _polls(meant.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
         for row in meant.segments:
             _add_segment(connection, row, span, covers, (listings, intervals))
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
@@ -175,7 +175,7 @@ def _add_segment(
 ) -> None:
     start_s, end_s = span
     listings, intervals = found
-    wanted = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVER_LASTS_S}
+    wanted = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVERAGE_S}
     rows = connection.execute(_INTERVALS, wanted).all()
     if not rows:
         return

@@ -16,7 +16,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
 from gpuwatch.storage.hourly_aggregates import aggregate_from_store
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S
+from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S
 from gpuwatch.storage.market_snapshot import market_at
 from tests.storage.market import NOON, an_answer, an_offer
 
@@ -181,5 +181,5 @@ def test_time_that_nobody_looked_at_does_not_count(database: Database) -> None:
             "SELECT sum(offer_seconds) FROM hourly h JOIN segment g ON g.id = h.segment_id WHERE g.provider <> ''"
         )
         hours = executor.rows("SELECT DISTINCT hour FROM hourly")
-    assert counted[0][0] == COVER_LASTS_S
-    assert len(hours) == COVER_LASTS_S // HOUR_S
+    assert counted[0][0] == COVERAGE_S
+    assert len(hours) == COVERAGE_S // HOUR_S

@@ -10,7 +10,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.hourly_aggregates import aggregate_hours, segments_by_id
 from gpuwatch.storage.hourly_rollup import HOUR_S
-from gpuwatch.storage.import_rollup import aggregate_again
+from gpuwatch.storage.import_rollup import replace_aggregates
 from gpuwatch.storage.open_prices import OpenPrices, load_ids
 from tests.storage.test_history_recorder_model import emptied
 
@@ -80,6 +80,6 @@ def test_all_hours_at_once_are_the_hours_one_by_one(
             for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S).items()
             for segment, row in made.items()
         }
-        aggregate_again(executor, segments, at_s)
+        replace_aggregates(executor, segments, at_s)
         found = {tuple(row) for row in executor.rows("SELECT * FROM hourly")}
     assert found == expected

@@ -129,8 +129,8 @@ def test_every_row_is_accounted_for(database: Database, tmp_path: Path) -> None:
     write_rows(path, [a_row(0), a_row(600), a_row(600, usd=1.0), a_row(99_999_999)])
     path.write_text(path.read_text() + "2026-03-02T12:00:00Z,vastai,x,,H100 SXM,1,,no,2.0\n,,,,,,,,\nshort\n")
     done = import_file(database, path, (None, {}), LATER_S)
-    assert done.rows == done.new + done.known + done.twice + sum(done.skipped.values()) == 7
-    assert (done.new, done.known, done.twice) == (1, 1, 1)
+    assert done.rows == done.new + done.known + done.duplicates + sum(done.skipped.values()) == 7
+    assert (done.new, done.known, done.duplicates) == (1, 1, 1)
     assert done.skipped[price_import.IN_THE_FUTURE] == 1
 
 
@@ -353,7 +353,7 @@ def test_our_own_looks_in_the_time_of_a_file_are_found(database: Database) -> No
 def test_the_store_and_the_file_make_the_same_history(sqlite_database: Database, path: Path) -> None:
     done = import_file(sqlite_database, path, (OfferKind.LIVE, {}), LATER_S)
     rows = read_rows(path).rows
-    assert (done.new, done.known, done.twice, dict(done.skipped)) == (len(rows), 0, 0, {})
+    assert (done.new, done.known, done.duplicates, dict(done.skipped)) == (len(rows), 0, 0, {})
     whole = read_market_history(
         sqlite_database, MarketFilter(), datetime(2000, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
     )
