@@ -21,7 +21,7 @@ def job_values(store: Database, now: datetime) -> Values:
     """Metric → labels → value. For a single job only while its instance runs. Raises StoreError."""
     repository = SqlJobRepository(store)
     counts = repository.counts()
-    on_instance = repository.on_an_instance()
+    on_instance = repository.jobs_on_instance()
     newest = repository.newest_events([job.job_id for job in on_instance], _KINDS)
     samples = {one.job_id: found for one in newest if (found := sample_of(one)) is not None}
     checkpoints = {one.job_id: one.at for one in newest if one.kind == "checkpoint"}

@@ -174,7 +174,7 @@ def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) 
     new |= {job.definition.group: () for job in submitted if job.definition.group is not None}
     for job in submitted:
         for name in job.definition.depends_on:
-            if name not in new and repository.named(name) is None and not repository.of_group(name):
+            if name not in new and repository.find_job(name) is None and not repository.array_jobs(name):
                 raise UsageError(f"job {job.name!r} depends on {name!r}, which does not exist")
     if (circle := _dependency_cycle(new)) is not None:
         raise UsageError(f"job {circle!r} depends on itself through depends_on")
@@ -217,7 +217,7 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
 
 def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     """A job by its id or name. Raises UsageError: there is none."""
-    found = repository.named(name_or_id)
+    found = repository.find_job(name_or_id)
     if found is None:
         raise UsageError(f"there is no job {name_or_id!r}; see: gpuwatch job list")
     return found

@@ -141,7 +141,7 @@ def pause(
 ) -> tuple[PauseTable, bool]:
     """Pause renting; repeating the same pause changes nothing. Raises UsageError (no such watch), StoreError."""
     now = real_now()
-    standing = [one for one in pauses_app.pauses(settings).holding(now) if one.watch == watch]
+    standing = [one for one in pauses_app.pauses(settings).in_force(now) if one.watch == watch]
     if standing and for_s is None and standing[0].until is None:
         return pauses_app.pauses(settings), False
     found = pauses_app.pause(settings, watch, for_s, why)

@@ -65,7 +65,7 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
 def pause_lines(found: PauseTable, now: datetime, zone: str) -> list[str]:
     """The reasons why watches cannot rent now, one sentence each."""
     shown = ZoneInfo(zone)
-    by_hand = [f"{one.text(shown)}; to resume: {_resume_command(one.watch)}" for one in found.holding(now)]
+    by_hand = [f"{one.text(shown)}; to resume: {_resume_command(one.watch)}" for one in found.in_force(now)]
     broken = []
     for breaker in found.open_breakers():
         later = f"retries once after {format_moment(breaker.until, shown)}"
@@ -76,7 +76,7 @@ def pause_lines(found: PauseTable, now: datetime, zone: str) -> list[str]:
 
 def pauses_json(found: PauseTable) -> list[dict[str, Any]]:
     """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
-    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
+    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.in_force(real_now())]
     broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]
     return [
         {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}

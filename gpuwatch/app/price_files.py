@@ -168,7 +168,7 @@ def _rows(settings: Settings, wanted: ExportRequest, skipped: Counter[str]) -> I
         return
     span = (wanted.since, wanted.until)
     with open_store_read_only(settings) as database:
-        yield history_rows(database, wanted.scope, *span, kinds, imported_too=wanted.imported_too)
+        yield history_rows(database, wanted.scope, *span, kinds, with_imported=wanted.imported_too)
 
 
 def _file_rows(

@@ -146,7 +146,7 @@ class _Known:
         return decide(watch, seen, memory, self._now, self._settings.timezone)
 
     def _paused(self, name: str) -> str | None:
-        for pause in self._pauses.holding(self._now):
+        for pause in self._pauses.in_force(self._now):
             if pause.watch in {None, name}:
                 return pause.why or ("renting is paused" if pause.watch is None else "this watch is paused")
         breaker = self._pauses.breaker_of(name)

@@ -288,7 +288,7 @@ def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
     held = pauses(context.settings)
-    named = [one.watch for one in held.holding(context.now)] + [one.watch for one in held.open_breakers()]
+    named = [one.watch for one in held.in_force(context.now)] + [one.watch for one in held.open_breakers()]
     buttons = [
         context.button(
             f"Resume {one or 'everything'}", ButtonAction.RESUME, _EVERYTHING if one is None else subject_key(one)

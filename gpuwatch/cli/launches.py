@@ -168,7 +168,7 @@ def _all_of_ours(settings: Settings) -> list[str]:
         note(f"not touched: {at} belongs to no active launch; see: gpuwatch adopt --help")
     for provider in found.unlisted:
         note(f"{provider} does not list its instances now: other instances may exist there")
-    is_paused = any(pause.watch is None for pause in pauses(settings).holding(now))
+    is_paused = any(pause.watch is None for pause in pauses(settings).in_force(now))
     if found.launches and (not settings.dry_run or settings.left_out) and not is_paused:
         note("a running daemon may rent again; to prevent that, run: gpuwatch pause")
     return [launch.launch_id for launch in found.launches]

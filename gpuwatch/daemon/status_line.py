@@ -74,7 +74,7 @@ def _worker_status(worker: ProviderWorker, now: datetime) -> str:
 def pause_summary(pauses: PauseTable, now: datetime) -> str | None:
     """Describe pauses: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
     parts = []
-    for pause in pauses.holding(now):
+    for pause in pauses.in_force(now):
         until = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
         parts.append(f"{'renting' if pause.watch is None else pause.watch} PAUSED{until}")
     if open_breakers := len(pauses.open_breakers()):

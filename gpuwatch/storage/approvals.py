@@ -24,7 +24,7 @@ from gpuwatch.storage.tables import approval
 
 LAPSED_WITHIN = timedelta(hours=1)
 RECENT_FOR = timedelta(days=7)
-_MATCHES = msgspec.json.Decoder(Match)
+_MATCH_DECODER = msgspec.json.Decoder(Match)
 _OPEN = ApprovalState.OPEN.value
 
 
@@ -210,7 +210,7 @@ def _approval_of_row(row: Row[Any]) -> Approval:
     return Approval(
         approval_id=row.approval_id,
         watch=row.watch,
-        match=_MATCHES.decode(row.offer),
+        match=_MATCH_DECODER.decode(row.offer),
         created_at=from_ms(row.created_at_ms),
         deadline=from_ms(row.deadline_ms),
         state=ApprovalState(row.state),

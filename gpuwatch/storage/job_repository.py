@@ -30,13 +30,13 @@ _OPEN_VERSIONS = (
     .where(_OPEN)
     .order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
 )
-_CHUNK = 500
-_NAMES = 200  # SQLite takes at most 1,000 terms in an expression
-_DEFINITION = msgspec.json.Decoder(JobDefinition)
+_IDS_PER_QUERY = 500
+_NAMES_PER_QUERY = 200  # SQLite takes at most 1,000 terms in an expression
+_DEFINITION_DECODER = msgspec.json.Decoder(JobDefinition)
 _IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
-_IS = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
-_UPDATE = update(jobs).where(_IS)
-_RENTS = select(launch.c.launch_id).where(launch.c.watch_id == bindparam("of_job"), IS_ALIVE)
+_IS_VERSION = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
+_UPDATE = update(jobs).where(_IS_VERSION)
+_ACTIVE_LAUNCH = select(launch.c.launch_id).where(launch.c.watch_id == bindparam("of_job"), IS_ALIVE)
 
 
 class SqlJobRepository:
@@ -44,7 +44,7 @@ class SqlJobRepository:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._open: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
+        self._open_cache: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
         self._open_jobs = QueryCache(database, self._read_open)
 
     # --- for the daemon -----------------------------------------------------------------------------------------------
@@ -55,14 +55,18 @@ class SqlJobRepository:
 
     def _read_open(self, connection: Connection) -> Sequence[Job]:
         rows = connection.execute(_OPEN_VERSIONS).all()
-        known = {row[0]: self._open.get(row[0]) for row in rows}
-        changed = [job_id for job_id, version, _ in rows if (one := known[job_id]) is None or one.version != version]
-        for start in range(0, len(changed), _CHUNK):
-            whole = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _CHUNK]))
-            known.update((row.job_id, _job_of(row)) for row in connection.execute(whole))
-        found = [_with_spent(job, spent) for job_id, _, spent in rows if (job := known[job_id]) is not None]
-        self._open = {job.job_id: job for job in found}
-        return found
+        cached = {row[0]: self._open_cache.get(row[0]) for row in rows}
+        changed = [
+            job_id
+            for job_id, version, _ in rows
+            if (cached_job := cached[job_id]) is None or cached_job.version != version
+        ]
+        for start in range(0, len(changed), _IDS_PER_QUERY):
+            query = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _IDS_PER_QUERY]))
+            cached.update((row.job_id, _job_of(row)) for row in connection.execute(query))
+        open_jobs = [_with_spent(job, spent) for job_id, _, spent in rows if (job := cached[job_id]) is not None]
+        self._open_cache = {job.job_id: job for job in open_jobs}
+        return open_jobs
 
     def job(self, job_id: str) -> Job | None:
         """Return one job. Raises StoreError."""
@@ -90,7 +94,7 @@ class SqlJobRepository:
         """Move a queued job onto the instance of a finished job. Raises JobConflict, StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)  # a reservation reads whether the job is queued
-            if connection.execute(_RENTS, {"of_job": job.job_id}).first() is not None:
+            if connection.execute(_ACTIVE_LAUNCH, {"of_job": job.job_id}).first() is not None:
                 raise JobConflict(f"job {job.name!r} rents its own instance")
             paused = pause_refusal(load_pauses(connection).by_hand, WATCH_PREFIX + job.name, transition.at)
             if paused is not None:
@@ -99,12 +103,12 @@ class SqlJobRepository:
 
     def ended_jobs(self, names: Collection[str]) -> list[Job]:
         """Return ended jobs with one of these names, or of an array with such a name. Raises StoreError."""
-        wanted, found = list(names), []
-        for start in range(0, len(wanted), _NAMES):
-            some = wanted[start : start + _NAMES]
-            of_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in some]
-            found += self._select(and_(~_OPEN, or_(jobs.c.name.in_(some), *of_array)))
-        return [job for job in found if job.name in names or job.definition.group in names]
+        all_names, ended = list(names), []
+        for start in range(0, len(all_names), _NAMES_PER_QUERY):
+            chunk = all_names[start : start + _NAMES_PER_QUERY]
+            is_in_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in chunk]
+            ended += self._select(and_(~_OPEN, or_(jobs.c.name.in_(chunk), *is_in_array)))
+        return [job for job in ended if job.name in names or job.definition.group in names]
 
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
         """Store the cost of a job so far, without a new version. Raises StoreError."""
@@ -113,7 +117,7 @@ class SqlJobRepository:
 
     # --- for the commands ---------------------------------------------------------------------------------------------
 
-    def submit(self, submitted: Sequence[Job]) -> None:
+    def submit(self, new_jobs: Sequence[Job]) -> None:
         """Store new jobs, all or none.
 
         Raises:
@@ -121,11 +125,11 @@ class SqlJobRepository:
             StoreError: nothing was written.
         """
         with self._database.write() as connection:
-            names = {job.name for job in submitted}
-            taken = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
-            if taken is not None:
-                raise UsageError(f"a job {taken!r} is already open; cancel it, or choose another name")
-            for job in submitted:
+            names = {job.name for job in new_jobs}
+            open_name = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
+            if open_name is not None:
+                raise UsageError(f"a job {open_name!r} is already open; cancel it, or choose another name")
+            for job in new_jobs:
                 _insert(connection, job)
 
     def recent(self, limit: int | None = None, state: JobState | None = None) -> list[Job]:
@@ -137,15 +141,15 @@ class SqlJobRepository:
             rows = connection.execute(query if limit is None else query.limit(limit)).all()
         return [_job_of(row) for row in reversed(rows)]
 
-    def named(self, name_or_id: str) -> Job | None:
+    def find_job(self, name_or_id: str) -> Job | None:
         """Return a job by its id, else the newest with that name. Raises StoreError."""
-        by_id = self.job(name_or_id)
-        return by_id or next(reversed(self._select(jobs.c.name == name_or_id)), None)
+        job = self.job(name_or_id)
+        return job or next(reversed(self._select(jobs.c.name == name_or_id)), None)
 
-    def of_group(self, group: str) -> list[Job]:
+    def array_jobs(self, group: str) -> list[Job]:
         """Return the jobs of an array, oldest first. Raises StoreError."""
-        named = self._select(jobs.c.name.startswith(f"{group}-", autoescape=True))
-        return [job for job in named if job.definition.group == group]
+        candidates = self._select(jobs.c.name.startswith(f"{group}-", autoescape=True))
+        return [job for job in candidates if job.definition.group == group]
 
     def events(self, job_id: str) -> list[JobEvent]:
         """Return its events, oldest first. Raises StoreError."""
@@ -155,17 +159,17 @@ class SqlJobRepository:
 
     def newest_events(self, job_ids: Collection[str], kinds: Collection[str]) -> list[JobEvent]:
         """Return the newest event of each of these kinds for each of these jobs. Raises StoreError."""
-        wanted, found = list(job_ids), []
+        all_ids, newest_rows = list(job_ids), []
         with self._database.read() as connection:
-            for start in range(0, len(wanted), _CHUNK):
+            for start in range(0, len(all_ids), _IDS_PER_QUERY):
                 newest = (
                     select(func.max(job_event.c.id))
-                    .where(job_event.c.job_id.in_(wanted[start : start + _CHUNK]), job_event.c.kind.in_(kinds))
+                    .where(job_event.c.job_id.in_(all_ids[start : start + _IDS_PER_QUERY]), job_event.c.kind.in_(kinds))
                     .group_by(job_event.c.job_id, job_event.c.kind)
                 )
                 rows = connection.execute(select(job_event).where(job_event.c.id.in_(newest)))
-                found += [_event_of(row) for row in rows]
-        return found
+                newest_rows += [_event_of(row) for row in rows]
+        return newest_rows
 
     def runs_on_an_instance(self) -> list[JobRun]:
         """Return the newest run of each job that is on an instance. Raises StoreError."""
@@ -179,7 +183,7 @@ class SqlJobRepository:
         """Return open jobs with a deadline. Raises StoreError."""
         return self._select(and_(_OPEN, jobs.c.deadline_ms.is_not(None)))
 
-    def on_an_instance(self) -> list[Job]:
+    def jobs_on_instance(self) -> list[Job]:
         """Return jobs whose instance runs. Raises StoreError."""
         return self._select(jobs.c.state.in_([state.value for state in ON_AN_INSTANCE]))
 
@@ -202,8 +206,8 @@ class SqlJobRepository:
 
 
 def _step(connection: Connection, job: Job, transition: JobTransition, *runs: JobRun) -> Job:
-    after, event = apply_transition(job, transition)
-    values = _row_of(after) | {"of_job": job.job_id, "as_read": job.version}
+    updated, event = apply_transition(job, transition)
+    values = _row_of(updated) | {"of_job": job.job_id, "as_read": job.version}
     if "spent_microusd" not in transition.changes:
         del values["spent_microusd"]  # see save_spent
     try:
@@ -215,9 +219,11 @@ def _step(connection: Connection, job: Job, transition: JobTransition, *runs: Jo
     connection.execute(insert(job_event), _row_of_event(event))
     for run in runs:
         upsert(connection, job_run, _row_of_run(run))
-    retired = to_ms(transition.at) if after.is_over else None
-    connection.execute(update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired), {"of_job": job.job_id})
-    return after
+    retired_at_ms = to_ms(transition.at) if updated.is_over else None
+    connection.execute(
+        update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired_at_ms), {"of_job": job.job_id}
+    )
+    return updated
 
 
 def _insert(connection: Connection, job: Job) -> None:
@@ -259,7 +265,7 @@ def _job_of(row: AnyRow) -> Job:
     return Job(
         job_id=row.job_id,
         name=row.name,
-        definition=_DEFINITION.decode(row.definition),
+        definition=_DEFINITION_DECODER.decode(row.definition),
         state=JobState(row.state),
         priority=row.priority,
         deadline=from_ms(row.deadline_ms),

@@ -54,42 +54,42 @@ from gpuwatch.storage.skipped_scopes import load_scopes
 from gpuwatch.storage.tables import IS_ALIVE, launch_event, machine_note, pause, skipped_scope, unknown_instance
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.unknown_instances import unknown_refusals
-from gpuwatch.storage.watch_identities import WATCH_ID, abandoned_by, identify
+from gpuwatch.storage.watch_identities import WATCH_ID, identify, renamed_candidate
 
 
-def _because(end: EndReason) -> ColumnElement[bool]:
+def _refusal_text(end: EndReason) -> ColumnElement[bool]:
     return func.coalesce(launches.c.end_reason, "").startswith(end.value, autoescape=True)
 
 
 # Built once: these run between an offer and its rent.
-_RELEVANT = select(launches).where(
+_RELEVANT_LAUNCHES = select(launches).where(
     or_(IS_ALIVE, launches.c.ended_at_ms >= bindparam("since")),
     launches.c.dry_run.is_(False),
 )
-_TOTAL = select(func.count()).where(
+_TOTAL_COUNT = select(func.count()).where(
     launches.c.watch == bindparam("of_watch"),
     launches.c.dry_run.is_(False),
-    or_(launches.c.state != LaunchState.FAILED.value, _because(EndReason.CRASHED)),  # a launch that ran counts
+    or_(launches.c.state != LaunchState.FAILED.value, _refusal_text(EndReason.CRASHED)),  # a launch that ran counts
 )
-_OUTBID = and_(
+_IS_OUTBID = and_(
     launches.c.state == LaunchState.ENDED.value,
-    _because(EndReason.OUTBID),
+    _refusal_text(EndReason.OUTBID),
 )
-_TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
+_TOTAL_COUNT_RELAUNCHING = _TOTAL_COUNT.where(not_(_IS_OUTBID))
 # Most stores have no pause, no note and no unknown instance: one row that is read anyway tells whether they have any.
-_DECIDED = (
+_DECISIONS = (
     exists(select(pause)).label("pauses"),
     exists(select(machine_note)).label("notes"),
     exists(select(unknown_instance)).label("unknown"),
     exists(select(skipped_scope)).label("scopes"),
 )
-_STANDING = {
+_STANDING_QUERIES = {
     relaunching: select(
-        total.scalar_subquery().label("total"), INSTALL_ID.label("install_id"), WATCH_ID.label("watch_id"), *_DECIDED
+        total.scalar_subquery().label("total"), INSTALL_ID.label("install_id"), WATCH_ID.label("watch_id"), *_DECISIONS
     )
-    for relaunching, total in ((False, _TOTAL), (True, _TOTAL_RELAUNCHING))
+    for relaunching, total in ((False, _TOTAL_COUNT), (True, _TOTAL_COUNT_RELAUNCHING))
 }
-_AS_RESERVED = select(launches.c.state, launches.c.version, *_DECIDED).where(
+_RESERVED_STATE = select(launches.c.state, launches.c.version, *_DECISIONS).where(
     launches.c.launch_id == bindparam("of_launch")
 )
 _JOB_STATE = select(job.c.state).where(job.c.job_id == bindparam("of_job"))
@@ -105,25 +105,25 @@ def reserve(
     """
     lock_reservations(connection)
     watch = intent.watch
-    found = connection.execute(_STANDING[_relaunches(watch)], {"of_watch": watch.name}).one()
-    watch_id = found.watch_id or _identify(connection, watch, now)
+    stored = connection.execute(_STANDING_QUERIES[_relaunches(watch)], {"of_watch": watch.name}).one()
+    watch_id = stored.watch_id or _identify(connection, watch, now)
     if isinstance(watch_id, LaunchRefusal):
         return watch_id
     if watch.name.startswith(WATCH_PREFIX):
         state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
         if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created
             return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
-    installation = found.install_id or load_installation(connection, now).install_id
-    standing = _standing(connection, found, watch, now)
+    installation = stored.install_id or load_installation(connection, now).install_id
+    standing = _standing(connection, stored, watch, now)
     standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)
     admitted = admit_launch(intent, standing, budget, now)
     if isinstance(admitted, LaunchRefusal):
         return admitted
     launch = msgspec.structs.replace(admitted[0], terms=terms_of(watch))
     # after a failed statement PostgreSQL rolls back the whole transaction, SQLite only the statement
-    undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+    savepoint = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
-        with undone_alone:
+        with savepoint:
             connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() examines each for 2 ms
             connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now, intent.compared or None))
     except IntegrityError:
@@ -133,78 +133,78 @@ def reserve(
 
 def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
     """Return why `reserve` would refuse this intent now, or None. Writes and locks nothing."""
-    found = connection.execute(_STANDING[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
-    admitted = admit_launch(intent, _standing(connection, found, intent.watch, now), budget, now)
+    stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
+    admitted = admit_launch(intent, _standing(connection, stored, intent.watch, now), budget, now)
     return admitted if isinstance(admitted, LaunchRefusal) else None
 
 
-def _standing(connection: Connection, found: Row[Any], watch: Watch, now: datetime) -> AdmissionState:
+def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datetime) -> AdmissionState:
     """Return the stored state that decides about a launch of this watch, without the identities."""
-    pauses = load_pauses(connection) if found.pauses else PauseTable()
+    pauses = load_pauses(connection) if stored.pauses else PauseTable()
     return AdmissionState(
         known=lambda: _relevant_launches(connection, now),
-        total=lambda: int(found.total),
-        avoided=lambda known: _avoided_machines(load_notes(connection) if found.notes else (), known, watch, now),
+        total=lambda: int(stored.total),
+        avoided=lambda known: _avoided_machines(load_notes(connection) if stored.notes else (), known, watch, now),
         ticked=lambda: ticked_items(connection, watch),
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
-        scopes=lambda: load_scopes(connection) if found.scopes else (),
-        unknown=lambda: unknown_refusals(connection) if found.unknown else {},
+        scopes=lambda: load_scopes(connection) if stored.scopes else (),
+        unknown=lambda: unknown_refusals(connection) if stored.unknown else {},
     )
 
 
 def _identify(connection: Connection, watch: Watch, now: datetime) -> str | LaunchRefusal:
     """Return the id of a watch that the newest settings did not identify, or a refusal if it may be a renamed one."""
-    old = None if watch.renamed_from == "" else abandoned_by(connection, watch.name)
-    if old is None:
+    previous_name = None if watch.renamed_from == "" else renamed_candidate(connection, watch.name)
+    if previous_name is None:
         return identify(connection, watch.name, now)
     return LaunchRefusal(
         RefusalReason.RENAMED,
-        f"watch {watch.name!r} is new, and watch {old!r} is gone while one of its launches is active: "
-        f'if it was renamed, set renamed_from = "{old}", else renamed_from = ""',
+        f"watch {watch.name!r} is new, and watch {previous_name!r} is gone while one of its launches is active: "
+        f'if it was renamed, set renamed_from = "{previous_name}", else renamed_from = ""',
     )
 
 
 def admit_retarget(  # noqa: PLR0913 everything that it depends on
     connection: Connection,
-    pointed: Launch,
+    retargeted: Launch,
     match: Match,
     watch: Watch,
     budget: Budget,
     now: datetime,
     *,
-    came_from: str,
+    previous_provider: str,
 ) -> Launch | LaunchRefusal:
     """Decide whether a launch may change its offer or price, by the rules of `reserve` without two: its slot, which
     it already has, and its provider's cooldown, which it has passed.
 
     Args:
-        came_from: the provider where it was reserved or last requested.
+        previous_provider: the provider where it was reserved or last requested.
 
     Returns:
         The launch to write, or why not.
     """
     pauses = load_pauses(connection)
-    paused = pause_refusal(pauses.by_hand, pointed.watch, now)
+    paused = pause_refusal(pauses.by_hand, retargeted.watch, now)
     if paused is not None:
         return paused
-    breaker = pauses.breaker_of(pointed.watch)
-    skipped = scope_refusal(scopes_in_force(load_scopes(connection), now, breaker), match.offer, pointed.watch)
+    breaker = pauses.breaker_of(retargeted.watch)
+    skipped = scope_refusal(scopes_in_force(load_scopes(connection), now, breaker), match.offer, retargeted.watch)
     if skipped is not None:
         return skipped
-    others = [one for one in _relevant_launches(connection, now) if one.launch_id != pointed.launch_id]
-    if pointed.provider != came_from:
-        resting = rest_refusal(others, breaker, pointed.watch, pointed.provider, now)
-        held = resting or unknown_refusals(connection).get(pointed.provider)
-        if held is not None:
-            return held
+    others = [one for one in _relevant_launches(connection, now) if one.launch_id != retargeted.launch_id]
+    if retargeted.provider != previous_provider:
+        cooldown = rest_refusal(others, breaker, retargeted.watch, retargeted.provider, now)
+        hold = cooldown or unknown_refusals(connection).get(retargeted.provider)
+        if hold is not None:
+            return hold
     number = free_offer_slot(alive_launches(others), match.offer, watch)
     if number is None:
-        return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {pointed.offer_id}")
-    pointed = msgspec.structs.replace(pointed, offer_slot=number)
+        return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {retargeted.offer_id}")
+    retargeted = msgspec.structs.replace(retargeted, offer_slot=number)
     avoided = _avoided_machines(load_notes(connection), others, watch, now)
     refused = offer_machine_refusal(avoided, match.offer)
-    return refused or all_budgets_refusal(pointed, others, budget, watch.budget, now) or pointed
+    return refused or all_budgets_refusal(retargeted, others, budget, watch.budget, now) or retargeted
 
 
 def extension_refusal(
@@ -213,8 +213,8 @@ def extension_refusal(
     """Return why the budgets do not allow an extension, or None. Pauses do not matter: the launch runs already."""
     others = [one for one in _relevant_launches(connection, now) if one.launch_id != extended.launch_id]
     without_count = msgspec.structs.replace(budget, max_instances=None)
-    own_without_count = msgspec.structs.replace(watch_budget, max_instances=None)
-    return all_budgets_refusal(extended, others, without_count, own_without_count, now)
+    watch_without_count = msgspec.structs.replace(watch_budget, max_instances=None)
+    return all_budgets_refusal(extended, others, without_count, watch_without_count, now)
 
 
 def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
@@ -223,27 +223,27 @@ def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -
     Raises:
         LaunchConflict: another process took it over; a process that slept long must not send an abandoned order.
     """
-    found = connection.execute(_AS_RESERVED, {"of_launch": launch.launch_id}).first()
-    if found is None or (found.state, found.version) != (launch.state.value, launch.version):
+    stored = connection.execute(_RESERVED_STATE, {"of_launch": launch.launch_id}).first()
+    if stored is None or (stored.state, stored.version) != (launch.state.value, launch.version):
         raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently before it was sent")
-    paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now) if found.pauses else None
-    avoided = find_avoided_machines((), load_notes(connection), now) if found.notes else {}
-    held = unknown_refusals(connection).get(launch.provider) if found.unknown else None
-    return paused or held or machine_refusal(avoided, launch.provider, launch.machine_id)
+    paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now) if stored.pauses else None
+    avoided = find_avoided_machines((), load_notes(connection), now) if stored.notes else {}
+    hold = unknown_refusals(connection).get(launch.provider) if stored.unknown else None
+    return paused or hold or machine_refusal(avoided, launch.provider, launch.machine_id)
 
 
 def _relevant_launches(connection: Connection, now: datetime) -> list[Launch]:
     """Return the launches that limits and budget depend on: active ones, and those that ended this month or lately."""
     since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
-    return [launch_of(row) for row in connection.execute(_RELEVANT, {"since": to_ms(since)})]
+    return [launch_of(row) for row in connection.execute(_RELEVANT_LAUNCHES, {"since": to_ms(since)})]
 
 
 def _avoided_machines(
-    notes: Sequence[MachineNote], known: Sequence[Launch], watch: Watch, now: datetime
+    notes: Sequence[MachineNote], relevant: Sequence[Launch], watch: Watch, now: datetime
 ) -> Mapping[ProviderMachine, AvoidedMachine]:
     """Return the machines that this watch must not rent."""
-    over = [launch for launch in known if launch.is_over]
-    return find_avoided_machines(over, notes, now, (watch.name,) if _relaunches(watch) else ())
+    ended = [launch for launch in relevant if launch.is_over]
+    return find_avoided_machines(ended, notes, now, (watch.name,) if _relaunches(watch) else ())
 
 
 def _relaunches(watch: Watch) -> bool:

@@ -43,7 +43,7 @@ from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.unknown_instances import add_unknown, load_unknown, remove_installation, remove_unknown
 from gpuwatch.storage.watch_identities import WATCH_ID
 
-_UPDATE_AS_READ = update(launches).where(
+_UPDATE_UNCHANGED = update(launches).where(
     launches.c.launch_id == bindparam("read_id"),
     launches.c.state == bindparam("read_state"),
     launches.c.version == bindparam("read_version"),
@@ -65,8 +65,8 @@ class SqlLaunchRepository:
 
     def get(self, launch_id: str) -> Launch | None:
         """Return one launch. Raises StoreError."""
-        found = self._read(select(launches).where(launches.c.launch_id == launch_id))
-        return found[0] if found else None
+        matching = self._read(select(launches).where(launches.c.launch_id == launch_id))
+        return matching[0] if matching else None
 
     def alive(self, provider: str | None = None) -> list[Launch]:
         """Return active launches, oldest first. Raises StoreError."""
@@ -81,15 +81,15 @@ class SqlLaunchRepository:
 
     def reopened(self, provider: str | None = None) -> list[Launch]:
         """Return active launches that had ended before. Raises StoreError."""
-        was_over = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
-        query = select(launches).where(IS_ALIVE, launches.c.launch_id.in_(was_over))
+        had_ended = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
+        query = select(launches).where(IS_ALIVE, launches.c.launch_id.in_(had_ended))
         return self._read(query if provider is None else query.where(launches.c.provider == provider))
 
     def events(self, launch_id: str) -> list[LaunchEvent]:
         """Return its transitions, oldest first. Raises StoreError."""
-        of_it = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
+        query = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
         with self._database.read() as connection:
-            return [event_of_row(row) for row in connection.execute(of_it)]
+            return [event_of_row(row) for row in connection.execute(query)]
 
     def transition(  # noqa: PLR0913 the row, its event, its alert and its hook are one transition
         self,
@@ -109,29 +109,35 @@ class SqlLaunchRepository:
         """
         if not may_transition(launch.state, to_state):
             raise LaunchConflict(f"launch {launch.launch_id} cannot change from {launch.state} to {to_state}")
-        moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
+        changed = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
         with self._database.write() as connection:
-            if is_counted_failure(moved):  # two simultaneous failures count each other
+            if is_counted_failure(changed):  # two simultaneous failures count each other
                 lock_reservations(connection)
             if launch.is_over:
                 lock_reservations(connection)
-                moved = _with_free_place(connection, moved)
-            self._step(connection, launch, moved, cause, now, message)
-            update_breaker(connection, moved, now)
+                changed = _with_free_slots(connection, changed)
+            self._step(connection, launch, changed, cause, now, message)
+            update_breaker(connection, changed, now)
             if hook is not None:
-                hook_runs.schedule_hook(connection, moved, hook, now)
+                hook_runs.schedule_hook(connection, changed, hook, now)
             if outbox_alert is not None:
                 new_alerts.enqueue(connection, outbox_alert)
-        self._obligations.record_changes([moved])
-        return moved
+        self._obligations.record_changes([changed])
+        return changed
 
     def _step(
-        self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime, words: str | None = None
+        self,
+        connection: Connection,
+        launch: Launch,
+        changed: Launch,
+        cause: str,
+        now: datetime,
+        message: str | None = None,
     ) -> None:
-        as_read = {"read_id": launch.launch_id, "read_state": launch.state.value, "read_version": launch.version}
-        if connection.execute(_UPDATE_AS_READ, row_of(moved) | as_read).rowcount != 1:
+        version_read = {"read_id": launch.launch_id, "read_state": launch.state.value, "read_version": launch.version}
+        if connection.execute(_UPDATE_UNCHANGED, row_of(changed) | version_read).rowcount != 1:
             raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently")
-        connection.execute(insert(launch_event), row_of_event(moved, launch.state, cause, now, words))
+        connection.execute(insert(launch_event), row_of_event(changed, launch.state, cause, now, message))
 
     def retarget(  # noqa: PLR0913 the last two are further fields of the row
         self,
@@ -149,17 +155,19 @@ class SqlLaunchRepository:
         Raises LaunchConflict, StoreError: it was not written, so the offer must not be requested.
         """
         fields = {**offer_fields(match, watch), **(provider_fields or {})}
-        pointed = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)
+        retargeted = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                found = admit_retarget(connection, pointed, match, watch, budget, now, came_from=launch.provider)
-                if isinstance(found, Launch):
-                    where = "" if found.provider == launch.provider else f" at {found.provider}"
-                    self._step(connection, launch, found, f"offer {found.offer_id}{where}", now, message)
+                admitted = admit_retarget(
+                    connection, retargeted, match, watch, budget, now, previous_provider=launch.provider
+                )
+                if isinstance(admitted, Launch):
+                    provider_note = "" if admitted.provider == launch.provider else f" at {admitted.provider}"
+                    self._step(connection, launch, admitted, f"offer {admitted.offer_id}{provider_note}", now, message)
         except IntegrityError:
-            return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {pointed.offer_id}")
-        return found
+            return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {retargeted.offer_id}")
+        return admitted
 
     def extend(
         self, launch: Launch, by_s: float, budget: Budget, watch_budget: Budget, now: datetime
@@ -197,24 +205,26 @@ class SqlLaunchRepository:
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Return ids of labelled instances that the owner assigned to other installations. Raises StoreError."""
         with self._database.read() as connection:
-            ids = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
-            return frozenset(connection.execute(ids).scalars())
+            query = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
+            return frozenset(connection.execute(query).scalars())
 
     def ended_with_instances(self, provider: str, instance_ids: Collection[str]) -> list[Launch]:
         """Return ended launches that had one of these instances, oldest first. Raises StoreError."""
-        had = and_(launches.c.provider == provider, launches.c.instance_id.in_(list(instance_ids)))
-        over = select(launches).where(had, launches.c.state.in_(OVER_STATES))
-        return self._read(over.order_by(launches.c.intended_at_ms))
+        has_instance = and_(launches.c.provider == provider, launches.c.instance_id.in_(list(instance_ids)))
+        query = select(launches).where(has_instance, launches.c.state.in_(OVER_STATES))
+        return self._read(query.order_by(launches.c.intended_at_ms))
 
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
         """Return which of them a launch has or had, or belong to other installations. Raises StoreError."""
         ids = list(instance_ids)
         with self._database.read() as connection:
-            had = select(launches.c.instance_id).where(launches.c.provider == provider, launches.c.instance_id.in_(ids))
-            disowned = select(foreign_instance.c.instance_id).where(
+            with_launch = select(launches.c.instance_id).where(
+                launches.c.provider == provider, launches.c.instance_id.in_(ids)
+            )
+            foreign = select(foreign_instance.c.instance_id).where(
                 foreign_instance.c.provider == provider, foreign_instance.c.instance_id.in_(ids)
             )
-            return frozenset(connection.execute(had.union(disowned)).scalars())
+            return frozenset(connection.execute(with_launch.union(foreign)).scalars())
 
     def foreign_installations(self) -> frozenset[str]:
         """Return ids of installations whose instances the owner assigned to others. Raises StoreError."""
@@ -259,12 +269,12 @@ class SqlLaunchRepository:
         Raises:
             StoreError: it was not written.
         """
-        its_own = and_(launches.c.provider == launch.provider, launches.c.instance_id == launch.instance_id)
-        taken = select(literal(1)).where(its_own, IS_ALIVE)
+        has_instance = and_(launches.c.provider == launch.provider, launches.c.instance_id == launch.instance_id)
+        active = select(literal(1)).where(has_instance, IS_ALIVE)
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                if connection.execute(taken).first() is not None:
+                if connection.execute(active).first() is not None:
                     return False
                 launch = msgspec.structs.replace(
                     launch,
@@ -273,11 +283,11 @@ class SqlLaunchRepository:
                 )
                 connection.execute(insert(launches), row_of(launch))
                 connection.execute(insert(launch_event), row_of_event(launch, None, "adopted by the owner", now))
-                was_foreign = and_(
+                is_foreign = and_(
                     foreign_instance.c.provider == launch.provider,
                     foreign_instance.c.instance_id == (launch.instance_id or ""),
                 )
-                connection.execute(delete(foreign_instance).where(was_foreign))
+                connection.execute(delete(foreign_instance).where(is_foreign))
                 remove_unknown(connection, launch.provider, [launch.instance_id or ""])
                 new_alerts.enqueue(connection, outbox_alert)
         except IntegrityError:
@@ -304,17 +314,19 @@ def count_alive(database: Database) -> int:
         return int(connection.execute(select(func.count()).select_from(launches).where(alive)).scalar_one())
 
 
-def _with_free_place(connection: Connection, launch: Launch) -> Launch:
+def _with_free_slots(connection: Connection, launch: Launch) -> Launch:
     """Return its own slot and offer slot, or others if those are taken: it already exists, beyond every limit."""
     slots = set(connection.execute(select(launches.c.slot).where(IS_ALIVE, launches.c.watch == launch.watch)).scalars())
-    of_offer = select(launches.c.offer_slot).where(
+    offer_slots = select(launches.c.offer_slot).where(
         IS_ALIVE, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
     )
-    places = set(connection.execute(of_offer).scalars())
-    return msgspec.structs.replace(launch, slot=_free(launch.slot, slots), offer_slot=_free(launch.offer_slot, places))
+    used_slots = set(connection.execute(offer_slots).scalars())
+    return msgspec.structs.replace(
+        launch, slot=_free_slot(launch.slot, slots), offer_slot=_free_slot(launch.offer_slot, used_slots)
+    )
 
 
-def _free(wanted: int, taken: set[int]) -> int:
-    if wanted not in taken:
-        return wanted
-    return next(number for number in range(len(taken) + 1) if number not in taken)
+def _free_slot(preferred: int, used: set[int]) -> int:
+    if preferred not in used:
+        return preferred
+    return next(number for number in range(len(used) + 1) if number not in used)

@@ -14,16 +14,16 @@ from gpuwatch.storage.tables import IS_ALIVE
 from gpuwatch.storage.tables import launch as launch_table
 
 _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
-_SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
-_PROMISES = msgspec.json.Decoder(Promise)
-_CAUSE_LENGTH = 200
-_WORDS_LENGTH = 500
+_SPANS_DECODER = msgspec.json.Decoder(list[tuple[int, int, int]])
+_PROMISE_DECODER = msgspec.json.Decoder(Promise)
+_MAX_CAUSE_LENGTH = 200
+_MAX_MESSAGE_LENGTH = 500
 
 
 def alive_in_any_schema(connection: Connection) -> list[tuple[str, str | None, str]]:
     """Return provider, instance id and label of active launches: columns that exist in every schema."""
-    wanted = select(launch_table.c.provider, launch_table.c.instance_id, launch_table.c.label)
-    rows = connection.execute(wanted.where(IS_ALIVE))
+    query = select(launch_table.c.provider, launch_table.c.instance_id, launch_table.c.label)
+    rows = connection.execute(query.where(IS_ALIVE))
     return [(row.provider, row.instance_id, row.label) for row in rows]
 
 
@@ -55,29 +55,29 @@ def launch_of(row: Row[Any]) -> Launch:
             "spot": bool(values["spot"]),
             "condition": None if condition is None else InstanceCondition(condition),
             "spans": _spans(values["spans"]),
-            "promised": Promise() if values["promised"] is None else _PROMISES.decode(values["promised"]),
+            "promised": Promise() if values["promised"] is None else _PROMISE_DECODER.decode(values["promised"]),
         }
     )
 
 
-def _spans(text_: str | None) -> tuple[PriceSpan, ...]:
-    rows = _SPANS.decode(text_ or "[]")
+def _spans(encoded: str | None) -> tuple[PriceSpan, ...]:
+    rows = _SPANS_DECODER.decode(encoded or "[]")
     return tuple(PriceSpan(from_ms(since_ms), listed, price) for since_ms, listed, price in rows)
 
 
 def row_of_event(
-    moved: Launch, from_: LaunchState | None, cause: str, now: datetime, words: str | None = None
+    launch: Launch, from_: LaunchState | None, cause: str, now: datetime, message: str | None = None
 ) -> dict[str, Any]:
     """Return the row of a transition: its cause, the provider's message, and the price from then on."""
     return {
-        "launch_id": moved.launch_id,
+        "launch_id": launch.launch_id,
         "at_ms": to_ms(now),
         "from_state": None if from_ is None else from_.value,
-        "to_state": moved.state.value,
-        "cause": cause[:_CAUSE_LENGTH],
-        "provider_message": words[:_WORDS_LENGTH] if words else None,
-        "listed_microusd_hour": moved.listed_microusd_hour,
-        "price_microusd_hour": moved.price_microusd_hour,
+        "to_state": launch.state.value,
+        "cause": cause[:_MAX_CAUSE_LENGTH],
+        "provider_message": message[:_MAX_MESSAGE_LENGTH] if message else None,
+        "listed_microusd_hour": launch.listed_microusd_hour,
+        "price_microusd_hour": launch.price_microusd_hour,
     }
 
 

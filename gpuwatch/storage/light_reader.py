@@ -39,10 +39,10 @@ def read_light(database_url: str) -> Iterator[Executor]:
         try:
             connection = connect_read_only(path)
             try:
-                light = Executor(connection.cursor())
-                if revision_of(light) == HEAD:
+                executor = Executor(connection.cursor())
+                if revision_of(executor) == HEAD:
                     connection.execute("BEGIN")
-                    yield light
+                    yield executor
                     return
             finally:
                 connection.close()
@@ -52,8 +52,8 @@ def read_light(database_url: str) -> Iterator[Executor]:
             raise sqlite_error(error, str(path)) from error
     from gpuwatch.storage.migrate import open_read_only  # noqa: PLC0415 250 ms, only if needed
 
-    with open_read_only(database_url) as database, database.read() as reading:
-        yield driver_executor(reading)
+    with open_read_only(database_url) as database, database.read() as reader:
+        yield driver_executor(reader)
 
 
 def earliest(polled_s: int | None, hour: int | None) -> datetime | None:
@@ -89,5 +89,5 @@ def revision_of(executor: Executor) -> str | None:
     """Return the schema revision of a database; None: it has none."""
     if not executor.rows("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"):
         return None
-    found = executor.rows("SELECT version_num FROM alembic_version")
-    return str(found[0][0]) if found else None
+    rows = executor.rows("SELECT version_num FROM alembic_version")
+    return str(rows[0][0]) if rows else None

@@ -31,7 +31,7 @@ from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
 
 LANE = "check"
-_ONE_BY_ONE = 400  # with more offers than this, all open prices are read instead
+_MAX_SINGLE_READS = 400  # with more offers than this, all open prices are read instead
 _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
 _OPEN_PRICES = OPEN_ROWS.replace(
     OPEN_COLUMNS,
@@ -100,21 +100,21 @@ def _changed_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> A
     A check covers nothing, so unchanged offers need no writing. They are most of a big answer, and plain rows are
     enough to recognise them: objects would take three times as long.
     """
-    if len(answer.offers) <= _ONE_BY_ONE:
+    if len(answer.offers) <= _MAX_SINGLE_READS:
         differing = answer.offers
     else:
-        differing = _differing(answer.offers, _stored_prices(executor, prices, answer.provider))
+        differing = _differing_offers(answer.offers, _stored_prices(executor, prices, answer.provider))
         if not differing:
             return replace(answer, offers=[])
     keys = {_key(offer): None for offer in differing}  # ordered: the ids of new rows follow this order
     load_open((row for key in keys for row in _open_rows(executor, prices, answer.provider, key)), prices)
     if len(differing) < len(answer.offers):  # with their twins: the cheaper of two offers of one machine counts
-        apart = set(map(id, differing))
+        changed_ids = set(map(id, differing))
         machines = {machine for _, _, _, machine in keys}
         differing = [
             offer
             for offer in answer.offers
-            if id(offer) in apart or (offer.machine_id in machines and _key(offer) in keys)
+            if id(offer) in changed_ids or (offer.machine_id in machines and _key(offer) in keys)
         ]
     return replace(answer, offers=differing)
 
@@ -131,18 +131,18 @@ def _stored_prices(executor: Executor, prices: OpenPrices, provider: str) -> _St
     return stored
 
 
-def _differing(offers: Sequence[Offer], stored: _Stored) -> list[Offer]:
+def _differing_offers(offers: Sequence[Offer], stored: _Stored) -> list[Offer]:
     """Return offers whose quote differs from the stored price. This loop runs for every offer of a big answer.
 
     If rounding leaves doubt, an offer differs and is priced exactly.
     """
-    found: list[Offer] = []
-    nothing: dict[str | None, Row] = {}
+    differing: list[Offer] = []
+    no_rows: dict[str | None, Row] = {}
     disk_gb, disks = -1.0, dict[float | None, tuple[int | None, int]]()  # rate → stored rate, hourly price
     for offer in offers:
-        row = stored.get((offer.gpu, offer.gpu_count, offer.spot), nothing).get(offer.machine_id)
+        row = stored.get((offer.gpu, offer.gpu_count, offer.spot), no_rows).get(offer.machine_id)
         if row is None or VERIFICATIONS.get(row[2]) is not offer.verification:
-            found.append(offer)
+            differing.append(offer)
             continue
         if offer.quoted_disk_gb != disk_gb:
             disk_gb = offer.quoted_disk_gb
@@ -152,8 +152,8 @@ def _differing(offers: Sequence[Offer], stored: _Stored) -> list[Offer]:
             rate = stored_disk_rate(offer.disk_usd_gb_month)
             disk = disks[offer.disk_usd_gb_month] = (rate, disk_part_microusd(rate, disk_gb))
         if disk[0] != row[4] or not -0.499 < offer.quoted_usd_hour * MICRO - row[3] - disk[1] < 0.499:
-            found.append(offer)
-    return found
+            differing.append(offer)
+    return differing
 
 
 def _key(offer: Offer) -> tuple[str, int, bool, str]:

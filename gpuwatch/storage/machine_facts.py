@@ -53,7 +53,7 @@ def fact_fields(cells: Sequence[Any]) -> dict[str, Any]:
     return {fact.field: fact.read(cell) for fact, cell in zip(MACHINE_FACTS, cells, strict=True)}
 
 
-def facts_of(offer: Offer) -> int:
+def facts_hash(offer: Offer) -> int:
     """Return a hash of the facts that justify a write at an unchanged price; small reliability changes do not."""
-    near = None if offer.reliability is None else round(offer.reliability, 2)
-    return hash((offer.offer_id, offer.region, offer.country, near, offer.verification))
+    rounded_reliability = None if offer.reliability is None else round(offer.reliability, 2)
+    return hash((offer.offer_id, offer.region, offer.country, rounded_reliability, offer.verification))

@@ -25,11 +25,11 @@ from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import OVER_STATES, machine_note
 from gpuwatch.storage.tables import launch as launches
 
-_ALL = select(machine_note).order_by(machine_note.c.provider, machine_note.c.machine_id)
-_LATELY_OVER = select(launches).where(
+_ALL_NOTES = select(machine_note).order_by(machine_note.c.provider, machine_note.c.machine_id)
+_RECENTLY_ENDED = select(launches).where(
     launches.c.state.in_(OVER_STATES), launches.c.ended_at_ms >= bindparam("since"), launches.c.dry_run.is_(False)
 )
-_LONGEST_ID, _LONGEST_WHY = 64, 200
+_MAX_ID_LENGTH, _MAX_REASON_LENGTH = 64, 200
 
 
 def load_notes(connection: Connection) -> Sequence[MachineNote]:
@@ -43,7 +43,7 @@ def load_notes(connection: Connection) -> Sequence[MachineNote]:
             until=from_ms(row.until_ms),
             why=row.why,
         )
-        for row in connection.execute(_ALL)
+        for row in connection.execute(_ALL_NOTES)
     ]
 
 
@@ -51,11 +51,11 @@ def save_note(connection: Connection, note: MachineNote) -> None:
     """Save it, in place of an earlier one about that machine."""
     row = {
         "provider": clean(note.provider, 32),
-        "machine_id": clean(note.machine_id, _LONGEST_ID),
+        "machine_id": clean(note.machine_id, _MAX_ID_LENGTH),
         "verdict": note.verdict.value,
         "at_ms": to_ms(note.at),
         "until_ms": to_ms(note.until),
-        "why": clean(note.why, _LONGEST_WHY),
+        "why": clean(note.why, _MAX_REASON_LENGTH),
     }
     upsert(connection, machine_note, row)
 
@@ -69,13 +69,13 @@ class SqlMachineNoteRepository:
     def avoided(self, now: datetime, relaunching: Collection[str] = ()) -> Mapping[ProviderMachine, AvoidedMachine]:
         """Return avoided machines and why; `relaunching` as in `launches.machines`. Raises StoreError."""
         with self._database.read() as connection:
-            rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - AVOID_FOR)})
+            rows = connection.execute(_RECENTLY_ENDED, {"since": to_ms(now - AVOID_FOR)})
             return find_avoided_machines([launch_of(row) for row in rows], load_notes(connection), now, relaunching)
 
     def records(self, now: datetime) -> Mapping[ProviderMachine, MachineRecord]:
         """Return the results of recent launches, by machine. Raises StoreError."""
         with self._database.read() as connection:
-            rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - RECORDED_FOR)})
+            rows = connection.execute(_RECENTLY_ENDED, {"since": to_ms(now - RECORDED_FOR)})
             return machine_records((launch_of(row) for row in rows), load_notes(connection), now)
 
     def note(self, note: MachineNote) -> None:

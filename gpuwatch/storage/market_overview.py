@@ -57,11 +57,11 @@ def read_gpu_price_history(
     return [
         GpuHistory(
             gpu=gpu,
-            series=_series(executor, mine, span, polls, (running, rates)),
-            intervals=_offer_intervals(executor, mine, span, polls, rates),
-            polled_s=max(int(polls[_scope(segment)][-1]) for segment in mine.values()),
+            series=_series(executor, own_segments, span, polls, (running, rates)),
+            intervals=_offer_intervals(executor, own_segments, span, polls, rates),
+            polled_s=max(int(polls[_scope(segment)][-1]) for segment in own_segments.values()),
         )
-        for gpu, mine in sorted(by_gpu.items())
+        for gpu, own_segments in sorted(by_gpu.items())
     ]
 
 
@@ -74,11 +74,11 @@ def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _Over
     times: dict[tuple[str, str, int], list[int]] = {}
     for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVERAGE_S, span.end_s)):
         times.setdefault((name, gpu, spot), []).append(at_s)
-    found: _PollTimes = {}
+    poll_times: _PollTimes = {}
     for name, gpu, spot in {_scope(segment) for segment in segments.values()}:
-        both = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
-        found[name, gpu, spot] = np.unique(np.array(both, np.int64))
-    return found
+        at_s_of_both = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
+        poll_times[name, gpu, spot] = np.unique(np.array(at_s_of_both, np.int64))
+    return poll_times
 
 
 def _series(
@@ -86,26 +86,26 @@ def _series(
     segments: Mapping[int, Segment],
     span: _OverviewSpan,
     polls: _PollTimes,
-    more: tuple[_Running, Mapping[str, float]],
+    context: tuple[_Running, Mapping[str, float]],
 ) -> PriceSeries:
-    running, rates = more
-    first, after = span.hours[0], span.hours[-1] + 1
-    none = np.iinfo(np.int64).max
-    lows, polled = np.full(after - first, none), np.zeros(after - first, bool)
+    running, rates = context
+    first_hour, end_hour = span.hours[0], span.hours[-1] + 1
+    no_price = np.iinfo(np.int64).max
+    lows, polled = np.full(end_hour - first_hour, no_price), np.zeros(end_hour - first_hour, bool)
     for number, segment in segments.items():
         rate = rates.get(provider_of_source(segment[0]), 1.0)
-        rows = [*executor.rows(_LOWS, (number, first, after)), *_lows(running.get(number, {}))]
+        rows = [*executor.rows(_LOWS, (number, first_hour, end_hour)), *_lows(running.get(number, {}))]
         if rows:
             hours, prices = np.array(rows, np.int64).T
-            np.minimum.at(lows, hours - first, np.rint(prices * rate).astype(np.int64))
+            np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))
     for scope in {_scope(segment) for segment in segments.values()}:
-        for reach_s in range(0, COVERAGE_S, HOUR_S):
-            polled[_within((polls[scope] + reach_s) // HOUR_S - first, len(polled))] = True
-        polled[_within((polls[scope] + COVERAGE_S - 1) // HOUR_S - first, len(polled))] = True
-    polled |= lows != none
+        for lag_s in range(0, COVERAGE_S, HOUR_S):
+            polled[_within((polls[scope] + lag_s) // HOUR_S - first_hour, len(polled))] = True
+        polled[_within((polls[scope] + COVERAGE_S - 1) // HOUR_S - first_hour, len(polled))] = True
+    polled |= lows != no_price
     return PriceSeries(
-        first_hour=first,
-        lows=[None if low == none else low for low in lows.tolist()],
+        first_hour=first_hour,
+        lows=[None if low == no_price else low for low in lows.tolist()],
         polled=polled.tolist(),
         source="the store",
     )
@@ -141,11 +141,11 @@ def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: floa
     """Set the ends of one part's intervals: the first covering poll after they were last seen, or the next price."""
     table = np.array(rows, np.int64)
     series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
-    later = np.searchsorted(polls, to_s, side="right")
-    delisted_s = np.where(later < len(polls), polls[np.minimum(later, len(polls) - 1)], to_s + COVERAGE_S)
-    replaced = np.append(series[1:] == series[:-1], [False])
-    delisted_s = np.where(replaced, np.minimum(delisted_s, np.append(from_s[1:], [0])), delisted_s)
-    stands = ~replaced & ((to_s == NEVER) | (to_s >= polls[-1]))
+    next_poll = np.searchsorted(polls, to_s, side="right")
+    delisted_s = np.where(next_poll < len(polls), polls[np.minimum(next_poll, len(polls) - 1)], to_s + COVERAGE_S)
+    is_replaced = np.append(series[1:] == series[:-1], [False])
+    delisted_s = np.where(is_replaced, np.minimum(delisted_s, np.append(from_s[1:], [0])), delisted_s)
+    is_current = ~is_replaced & ((to_s == NEVER) | (to_s >= polls[-1]))
     before = np.searchsorted(polls, from_s, side="left") - 1
     listed = machine + np.rint(disk * REFERENCE_DISK_GB / HOURS_A_MONTH)
     return OfferIntervalColumns(
@@ -153,7 +153,7 @@ def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: floa
         from_s=from_s,
         before_s=np.where(before >= 0, polls[np.maximum(before, 0)], NEVER),
         seen_s=np.where(to_s == NEVER, np.maximum(from_s, polls[-1]), to_s),
-        delisted_s=np.where(stands, NEVER, delisted_s),
+        delisted_s=np.where(is_current, NEVER, delisted_s),
         polled_s=np.full(len(series), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
     )

@@ -18,7 +18,7 @@ from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import AnyRow
 from gpuwatch.storage.tables import history_state, place, poll, price_interval, segment, series
 
-_NEVER = -1
+_NOT_ENDED = -1
 _INTERVALS = (
     select(
         price_interval.c.series_id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot,
@@ -58,13 +58,13 @@ class MarketSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     known: bool  # whether a complete poll was recent enough
 
 
-def market_at(database: Database, moment: datetime, gpu: str | None = None) -> MarketSnapshot:
+def market_at(database: Database, at: datetime, gpu: str | None = None) -> MarketSnapshot:
     """Return the offers at a moment; `gpu` is a canonical name or a family, None: all.
 
     Raises:
         StoreError: the database cannot be read.
     """
-    at_s = seconds(moment)
+    at_s = seconds(at)
     with database.read() as connection:
         covers = newest_covers(connection, at_s)
         rows = _intervals(connection, at_s, _oldest_cover(connection, covers), gpu)
@@ -76,21 +76,23 @@ def market_at(database: Database, moment: datetime, gpu: str | None = None) -> M
         if row[7] is None or row[7] >= newest_cover(covers, row[1], row[2], row[4])
     )
     models = {"", gpu, *(offer.identity.gpu for offer in offers)}
-    covered_s = max((when for (_, name, _), when in covers.items() if gpu is None or name in models), default=None)
-    fresh = covered_s is not None and at_s - covered_s < COVERAGE_S
-    return MarketSnapshot(offers=offers, known=fresh and (kept_from_s is None or at_s >= kept_from_s))
+    covered_s = max(
+        (covered_at_s for (_, name, _), covered_at_s in covers.items() if gpu is None or name in models), default=None
+    )
+    is_fresh = covered_s is not None and at_s - covered_s < COVERAGE_S
+    return MarketSnapshot(offers=offers, known=is_fresh and (kept_from_s is None or at_s >= kept_from_s))
 
 
 def newest_covers(connection: Connection, at_s: int) -> dict[CoverScope, int]:
     """Return when each GPU and rental type was last covered until then."""
     scope = (poll.c.provider, poll.c.gpu, poll.c.spot)
     newest = select(*scope, func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.at_s <= at_s).group_by(*scope)
-    return {(provider, gpu, spot): when for provider, gpu, spot, when in connection.execute(newest)}
+    return {(provider, gpu, spot): covered_at_s for provider, gpu, spot, covered_at_s in connection.execute(newest)}
 
 
 def newest_cover(covers: dict[CoverScope, int], provider: str, gpu: str, spot: int) -> int:
     """Return when a poll of this GPU, or of all, was last made; the earliest possible time if never."""
-    return max(covers.get((provider, "", spot), _NEVER), covers.get((provider, gpu, spot), _NEVER))
+    return max(covers.get((provider, "", spot), _NOT_ENDED), covers.get((provider, gpu, spot), _NOT_ENDED))
 
 
 def _intervals(connection: Connection, at_s: int, oldest_cover_s: int, gpu: str | None) -> Sequence[AnyRow]:
@@ -105,7 +107,7 @@ def _intervals(connection: Connection, at_s: int, oldest_cover_s: int, gpu: str 
 def _oldest_cover(connection: Connection, covers: dict[CoverScope, int]) -> int:
     """Return the time before which an offer last seen cannot have been on offer any more."""
     scopes = select(segment.c.provider, segment.c.gpu, segment.c.spot).where(segment.c.provider != "").distinct()
-    return min((newest_cover(covers, *scope) for scope in connection.execute(scopes)), default=_NEVER)
+    return min((newest_cover(covers, *scope) for scope in connection.execute(scopes)), default=_NOT_ENDED)
 
 
 def _snapshot_offer(row: AnyRow) -> SnapshotOffer:

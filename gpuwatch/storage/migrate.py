@@ -34,12 +34,12 @@ def upgrade(database: Database) -> list[str]:
     with database.write() as connection:
         if not database.is_sqlite:  # held until the commit: a concurrent start waits
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        before = _revision(connection)
-        if before == HEAD:
+        previous = _revision(connection)
+        if previous == HEAD:
             return []
-        _refuse_foreign(connection, before, database.place)
+        _require_known(connection, previous, database.place)
         with with_long_timeout(connection):
-            return _run(connection, before, database.place)
+            return _run(connection, previous, database.place)
 
 
 def revision(database: Database) -> str | None:
@@ -56,15 +56,15 @@ def require_head(database: Database) -> None:
         StoreNotReady: the schema is older; the message names the command to run.
         StoreTooNew: a newer gpuwatch wrote it.
     """
-    found = revision(database)
-    if found == HEAD:
+    current = revision(database)
+    if current == HEAD:
         return
-    if found is None:
+    if current is None:
         raise no_database(database.place)
-    if found not in _known():
-        raise _too_new(found, database.place)
+    if current not in _known_revisions():
+        raise _too_new_error(current, database.place)
     raise StoreNotReady(
-        f"the database {database.place} has an older schema ({found}, this gpuwatch requires {HEAD});"
+        f"the database {database.place} has an older schema ({current}, this gpuwatch requires {HEAD});"
         " stop a running daemon, then run `gpuwatch db upgrade`"
     )
 
@@ -130,24 +130,24 @@ def config(connection: Connection | None = None) -> Config:
     """Return Alembic's settings, built here: there is no alembic.ini whose syntax a URL could break."""
     from alembic.config import Config as AlembicConfig  # noqa: PLC0415 140 ms that only a migration needs
 
-    made = AlembicConfig()
-    made.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
-    made.set_main_option("path_separator", "os")
-    made.attributes["connection"] = connection
-    return made
+    alembic_config = AlembicConfig()
+    alembic_config.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
+    alembic_config.set_main_option("path_separator", "os")
+    alembic_config.attributes["connection"] = connection
+    return alembic_config
 
 
-def _run(connection: Connection, before: str | None, place: str) -> list[str]:
+def _run(connection: Connection, previous: str | None, place: str) -> list[str]:
     from alembic import command  # noqa: PLC0415
 
-    known = _known()
-    if before is not None and before not in known:
-        raise _too_new(before, place)
+    revisions = _known_revisions()
+    if previous is not None and previous not in revisions:
+        raise _too_new_error(previous, place)
     command.upgrade(config(connection), "head")
-    return known[known.index(before) + 1 :] if before is not None else known
+    return revisions[revisions.index(previous) + 1 :] if previous is not None else revisions
 
 
-def _known() -> list[str]:
+def _known_revisions() -> list[str]:
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
     return [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
@@ -160,12 +160,13 @@ def _revision(connection: Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _refuse_foreign(connection: Connection, before: str | None, place: str) -> None:
-    if before is None and set(inspect(connection).get_table_names()) - {"alembic_version"}:
+def _require_known(connection: Connection, previous: str | None, place: str) -> None:
+    if previous is None and set(inspect(connection).get_table_names()) - {"alembic_version"}:
         raise StoreError(f"the database {place} contains tables of another program; set another database_url")
 
 
-def _too_new(found: str, place: str) -> StoreTooNew:
+def _too_new_error(stored_revision: str, place: str) -> StoreTooNew:
     return StoreTooNew(
-        f"the database {place} was written by a newer gpuwatch (schema {found}, this one has {HEAD}); use that version"
+        f"the database {place} was written by a newer gpuwatch (schema {stored_revision}, this one has {HEAD}); "
+        "use that version"
     )

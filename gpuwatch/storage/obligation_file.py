@@ -64,7 +64,7 @@ class ObligationFile:
         self._key_hash = key_hash
         self._lock = threading.Lock()  # of this object alone: threads of the tasks, or the keeper, never both
         self._read = ReadObligations()
-        self._at: tuple[int, int] = (-1, 0)  # the file's inode, and the offset up to which it was read
+        self._position: tuple[int, int] = (-1, 0)  # the file's inode, and the offset up to which it was read
         self._error: str | None = None
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ class ObligationFile:
         """Record it, unless it is a dry run, is already recorded, or was closed since."""
         if launch.is_by_command:  # the keeper cannot end what the command rented
             return
-        known = self._read.newest(launch.launch_id)
-        after = obligation_of(launch, known, self._now(), hook_s, key_hash)
+        recorded = self._read.newest(launch.launch_id)
+        updated = obligation_of(launch, recorded, self._now(), hook_s, key_hash)
         if not may_be_later:
-            after = earliest_end(known, after)
-        counts = not launch.dry_run and after.revision >= self._read.least_revision(launch.launch_id)
-        if counts and changes(self._read.open.get(launch.launch_id), after):
-            self._append(after)
+            updated = earliest_end(recorded, updated)
+        is_relevant = not launch.dry_run and updated.revision >= self._read.least_revision(launch.launch_id)
+        if is_relevant and changes(self._read.open.get(launch.launch_id), updated):
+            self._append(updated)
 
     def _append(self, obligation: Obligation) -> None:
         """Append durably; raises StoreError. A torn last line is terminated first."""
@@ -126,10 +126,10 @@ class ObligationFile:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             for _ in range(_MAX_REPLACED):
-                with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
+                with _open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
                     size = os.fstat(handle).st_size
-                    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                    _write_whole(handle, b"\n" * torn + line)
+                    is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+                    _write_all(handle, b"\n" * is_torn + line)
                     os.fsync(handle)
                     if size == 0:
                         _sync_folder(self._path)
@@ -156,25 +156,25 @@ class ObligationFile:
     def _catch_up(self) -> None:
         """Read what was appended since the last time, or the whole file if it was replaced."""
         try:
-            found = os.stat(self._path)
-            if (found.st_ino, found.st_size) == self._at:
+            info = os.stat(self._path)
+            if (info.st_ino, info.st_size) == self._position:
                 return
-            with _opened(self._path, os.O_RDONLY) as handle:
-                self._read_on(handle)
+            with _open_file(self._path, os.O_RDONLY) as handle:
+                self._read_appended(handle)
         except FileNotFoundError:
-            self._read, self._at = ReadObligations(), (-1, 0)
+            self._read, self._position = ReadObligations(), (-1, 0)
         except OSError as error:
             raise StoreError(f"cannot read {self._path}: {error.strerror}") from error
 
-    def _read_on(self, handle: int) -> None:
-        found = os.fstat(handle)
-        inode, offset = self._at
-        if inode != found.st_ino or offset > found.st_size:
+    def _read_appended(self, handle: int) -> None:
+        info = os.fstat(handle)
+        inode, offset = self._position
+        if inode != info.st_ino or offset > info.st_size:
             self._read, offset = ReadObligations(), 0
         data = _read_from(handle, offset)
-        whole = data[: data.rfind(b"\n") + 1]  # an unterminated line is still being written, or torn
-        self._read = read_lines(whole.splitlines(keepends=True), self._read)
-        self._at = found.st_ino, offset + len(whole)
+        complete = data[: data.rfind(b"\n") + 1]  # an unterminated line is still being written, or torn
+        self._read = read_lines(complete.splitlines(keepends=True), self._read)
+        self._position = info.st_ino, offset + len(complete)
 
     # --- compaction ---------------------------------------------------------------------------------------------------
 
@@ -193,22 +193,22 @@ class ObligationFile:
 
     def _compact(self, since: datetime) -> None:
         # not `atomic_file`: the new file stays open, to take what another process appends until the rename
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        with _opened(self._path, os.O_RDONLY) as old:
-            data = _read_from(old, 0)
+        new_path = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with _open_file(self._path, os.O_RDONLY) as old_handle:
+            data = _read_from(old_handle, 0)
             read = read_lines(data.splitlines(keepends=True))
-            with _opened(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new:
-                _write_whole(new, compacted(read, since))
-                os.fsync(new)
-                os.replace(fresh, self._path)
+            with _open_file(new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new_handle:
+                _write_all(new_handle, compacted(read, since))
+                os.fsync(new_handle)
+                os.replace(new_path, self._path)
                 _sync_folder(self._path)
-                _write_whole(new, _read_from(old, len(data)))  # what another process appended meanwhile
-                os.fsync(new)
+                _write_all(new_handle, _read_from(old_handle, len(data)))  # what another process appended meanwhile
+                os.fsync(new_handle)
         if read.foreign:
             log.warning("%s has %d unreadable lines; keeping them", self._path, len(read.foreign))
 
 
-class _opened:  # noqa: N801 a context manager, like `open`
+class _open_file:  # noqa: N801 a context manager, like `open`
     def __init__(self, path: Path, flags: int) -> None:
         self._handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
 
@@ -219,17 +219,17 @@ class _opened:  # noqa: N801 a context manager, like `open`
         os.close(self._handle)
 
 
-def _write_whole(handle: int, data: bytes) -> None:
+def _write_all(handle: int, data: bytes) -> None:
     """Write all bytes or raise: on a full disk a partial write leaves a torn line."""
     while data:
         data = data[os.write(handle, data) :]
 
 
 def _read_from(handle: int, offset: int) -> bytes:
-    found = b""
-    while part := os.pread(handle, 1 << 20, offset + len(found)):
-        found += part
-    return found
+    content = b""
+    while chunk := os.pread(handle, 1 << 20, offset + len(content)):
+        content += chunk
+    return content
 
 
 def _is_current(handle: int, path: Path) -> bool:

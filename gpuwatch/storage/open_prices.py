@@ -54,22 +54,22 @@ class ProviderPrices:
             return max((*self.changed_s.values(), *self.covered_s.values()), default=NEVER)
         return max(self.changed_s.get(gpu, NEVER), self.changed_s.get("", NEVER), self.newest_cover(gpu))
 
-    def touch(self, gpu: str, at_s: int) -> None:
+    def mark_changed(self, gpu: str, at_s: int) -> None:
         """Note a change to a GPU."""
         self.changed_s[gpu] = max(at_s, self.changed_s.get(gpu, NEVER))
 
-    def put(self, opened: OpenPrice) -> None:
+    def add(self, price: OpenPrice) -> None:
         """Add an offer."""
-        model = self.models.setdefault(opened.gpu, {})
-        model.pop(opened.key, None)  # else the dict keeps the old key object, and the machine's name a second time
-        model[opened.key] = opened
+        model = self.models.setdefault(price.gpu, {})
+        model.pop(price.key, None)  # else the dict keeps the old key object, and the machine's name a second time
+        model[price.key] = price
 
-    def drop(self, opened: OpenPrice) -> None:
+    def remove(self, price: OpenPrice) -> None:
         """Remove an offer."""
-        model = self.models.get(opened.gpu, {})
-        model.pop(opened.key, None)
+        model = self.models.get(price.gpu, {})
+        model.pop(price.key, None)
         if not model:
-            self.models.pop(opened.gpu, None)
+            self.models.pop(price.gpu, None)
 
     def models_of(self, gpu: str) -> Iterable[dict[Key, OpenPrice]]:
         """Return the offers of one GPU, or of all ("")."""
@@ -90,34 +90,34 @@ class OpenPrices:
 
     def prices_of(self, provider: str, spot: int) -> ProviderPrices:
         """Return one provider's prices for a rental type, created if missing."""
-        found = self.by_provider.get((provider, spot))
-        if found is None:
-            found = self.by_provider[(provider, spot)] = ProviderPrices()
-        return found
+        provider_prices = self.by_provider.get((provider, spot))
+        if provider_prices is None:
+            provider_prices = self.by_provider[(provider, spot)] = ProviderPrices()
+        return provider_prices
 
     def newest_change_s(self, provider: str) -> int:
         """Return the newest moment of any change to a provider."""
-        mine = (prices for (name, _), prices in self.by_provider.items() if name == provider)
-        return max((prices.newest_change("") for prices in mine), default=NEVER)
+        own_prices = (prices for (name, _), prices in self.by_provider.items() if name == provider)
+        return max((prices.newest_change("") for prices in own_prices), default=NEVER)
 
 
-def load_ids(executor: Executor, into: OpenPrices) -> None:
+def load_ids(executor: Executor, prices: OpenPrices) -> None:
     """Load segments, places and the next free id of a series."""
     for segment_id, provider, gpu, count, spot in executor.rows(
         "SELECT id, provider, gpu, gpu_count, spot FROM segment"
     ):
-        into.segments[(provider, gpu, count, spot)] = segment_id
+        prices.segments[(provider, gpu, count, spot)] = segment_id
     for place_id, region, country in executor.rows("SELECT id, region, country FROM place"):
-        into.places[(region, country)] = place_id
-    into.next_series_id = 1 + (executor.rows("SELECT max(id) FROM series")[0][0] or 0)
+        prices.places[(region, country)] = place_id
+    prices.next_series_id = 1 + (executor.rows("SELECT max(id) FROM series")[0][0] or 0)
 
 
-def load_covers(executor: Executor, into: OpenPrices) -> None:
+def load_covers(executor: Executor, prices: OpenPrices) -> None:
     """Load when each GPU was last covered."""
     for provider, gpu, spot, at_s in executor.rows(
         "SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 GROUP BY provider, gpu, spot"
     ):
-        into.prices_of(provider, spot).covered_s[gpu] = at_s
+        prices.prices_of(provider, spot).covered_s[gpu] = at_s
 
 
 OPEN_COLUMNS = """s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_s, p.machine_microusd_hour,
@@ -127,14 +127,16 @@ OPEN_ROWS = f"""SELECT {OPEN_COLUMNS} FROM series s JOIN price_interval p ON p.s
  WHERE s.on_offer = 1"""  # noqa: S608 constants
 
 
-def load_open(rows: Iterable[Row], into: OpenPrices) -> None:
+def load_open(rows: Iterable[Row], prices: OpenPrices) -> None:
     """Add rows of `OPEN_ROWS`; the segments must be loaded."""
     places: dict[int, tuple[ProviderPrices, str, int]] = {}
-    for (provider, gpu, count, spot), number in into.segments.items():
-        places[number] = (into.prices_of(provider, spot), gpu, count)
+    for (provider, gpu, count, spot), number in prices.segments.items():
+        places[number] = (prices.prices_of(provider, spot), gpu, count)
     for segment_id, machine, series_id, verification, from_s, price, disk in rows:
         provider_prices, gpu, count = places[segment_id]
-        word = None if verification is None else VERIFICATIONS.get(verification)
-        provider_prices.put(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, word))
+        verification_value = None if verification is None else VERIFICATIONS.get(verification)
+        provider_prices.add(
+            OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, verification_value)
+        )
         if from_s > provider_prices.changed_s.get(gpu, NEVER):
             provider_prices.changed_s[gpu] = from_s

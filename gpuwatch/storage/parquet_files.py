@@ -16,11 +16,11 @@ from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.storage.price_cells import BATCH_ROWS, CellBatch, CellColumn
 
-_GROUP = 100_000  # rows per row group
-_SWITCH = {True: "true", False: "false"}
+_ROWS_PER_GROUP = 100_000  # rows per row group
+_BOOLEAN_TEXTS = {True: "true", False: "false"}
 
 
-def arrow() -> tuple[Any, Any]:
+def import_arrow() -> tuple[Any, Any]:
     """Return `pyarrow` and `pyarrow.parquet`. Raises UsageError: the extra is not installed."""
     try:
         import pyarrow  # noqa: PLC0415 an extra
@@ -32,17 +32,17 @@ def arrow() -> tuple[Any, Any]:
 
 def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
     """Yield the cells as text; a time without a zone is UTC. Raises UsageError."""
-    pyarrow, parquet = arrow()
+    pyarrow, parquet = import_arrow()
     try:
         with parquet.ParquetFile(path) as file:
             if missing := missing_columns(file.schema_arrow.names):
                 raise UsageError(f"{path}: missing columns: {', '.join(missing)}")
-            done, total = 0, file.metadata.num_rows
+            done_rows, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
                 columns = [_column(pyarrow, batch.column(name)) for name in COLUMNS]
-                yield CellBatch(columns, np.arange(done + 1, done + 1 + batch.num_rows))
-                done += batch.num_rows
-                on_progress(done, total)
+                yield CellBatch(columns, np.arange(done_rows + 1, done_rows + 1 + batch.num_rows))
+                done_rows += batch.num_rows
+                on_progress(done_rows, total)
     except (pyarrow.ArrowException, ValueError) as fault:
         raise UsageError(f"cannot read {path}: {' '.join(str(fault).split())}") from fault
 
@@ -58,15 +58,15 @@ def _column(pyarrow: Any, column: Any) -> CellColumn:
 
 def write_parquet(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
     """Write rows with typed columns; return how many. Equal rows give equal files."""
-    pyarrow, parquet = arrow()
+    pyarrow, parquet = import_arrow()
     schema = _schema(pyarrow)
     source, written = iter(rows), 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while some := list(islice(source, _GROUP)):
-            columns = zip(*map(_values, some), strict=True)
+        while chunk := list(islice(source, _ROWS_PER_GROUP)):
+            columns = zip(*map(_values, chunk), strict=True)
             arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-            written += len(some)
+            written += len(chunk)
     return written
 
 
@@ -83,14 +83,14 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def _values(row: PriceRow) -> tuple[Any, ...]:
-    typed = {
+    converted = {
         "observed_at": datetime.fromtimestamp(row.at_s, UTC),
         "gpu_count": row.gpu_count or None,
         "gpu_mem_gib": row.gpu_memory_gib,
         "spot": row.spot,
         "price_usd_hour": row.listed_microusd_hour / 1e6 if row.listed_microusd_hour else None,
     }
-    return tuple(typed.get(name, text) for name, text in zip(COLUMNS, csv_cells(row), strict=True))
+    return tuple(converted.get(name, text) for name, text in zip(COLUMNS, csv_cells(row), strict=True))
 
 
 def _texts(pyarrow: Any, column: Any) -> list[str | None]:
@@ -110,7 +110,7 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
-        return _SWITCH[value]
+        return _BOOLEAN_TEXTS[value]
     if isinstance(value, float):
         return "" if math.isnan(value) else repr(value).removesuffix(".0")  # pandas writes a missing value as NaN
     return str(value)

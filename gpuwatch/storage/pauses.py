@@ -23,8 +23,8 @@ from gpuwatch.storage.tables import pause as pause_rows
 
 _RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's advisory lock: "gpuw"
 WATCH_SCOPE, BREAKER_SCOPE = "watch:", "breaker:"
-_LONGEST_WHY = 200
-_ALL = select(pause_rows).order_by(pause_rows.c.scope)
+_MAX_REASON_LENGTH = 200
+_ALL_PAUSES = select(pause_rows).order_by(pause_rows.c.scope)
 
 
 class PauseTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class PauseTable(msgspec.Struct, frozen=True, kw_only=True):
         """Return the breakers that are not closed: open, or waiting for one attempt."""
         return [breaker for breaker in self.breakers if not breaker.is_closed]
 
-    def holding(self, now: datetime) -> Sequence[Pause]:
+    def in_force(self, now: datetime) -> Sequence[Pause]:
         """Return the owner's pauses in force, the global one first."""
         return [pause for pause in self.by_hand if pause.holds(now)]
 
@@ -55,7 +55,7 @@ def lock_reservations(connection: Connection) -> None:
 def load_pauses(connection: Connection) -> PauseTable:
     """Load the whole table."""
     by_hand, breakers = [], []
-    for scope, at_ms, until_ms, why in connection.execute(_ALL):
+    for scope, at_ms, until_ms, why in connection.execute(_ALL_PAUSES):
         at, until = from_ms(at_ms), from_ms(until_ms)
         if scope.startswith(BREAKER_SCOPE):
             breakers.append(CircuitBreaker(watch=scope.removeprefix(BREAKER_SCOPE), at=at, until=until or at, why=why))
@@ -76,7 +76,7 @@ def save_pause(connection: Connection, pause: Pause) -> None:
 
 
 def _save(connection: Connection, scope: str, at: datetime, until: datetime | None, why: str) -> None:
-    row = {"scope": scope, "at_ms": to_ms(at), "until_ms": to_ms(until), "why": clean(why, _LONGEST_WHY)}
+    row = {"scope": scope, "at_ms": to_ms(at), "until_ms": to_ms(until), "why": clean(why, _MAX_REASON_LENGTH)}
     upsert(connection, pause_rows, row)
 
 
@@ -111,15 +111,15 @@ class SqlPauseRepository:
         """
         with self._database.write() as connection:
             lock_reservations(connection)
-            before = load_pauses(connection)
-            stood = any(pause.watch == watch and pause.holds(now) for pause in before.by_hand)
+            previous = load_pauses(connection)
+            was_paused = any(pause.watch == watch and pause.holds(now) for pause in previous.by_hand)
             delete_pause(connection, watch)
             if watch is None:
                 connection.execute(delete(skipped_scope))
             if watch is not None:
-                stood = stood or any(breaker.watch == watch for breaker in before.open_breakers())
+                was_paused = was_paused or any(breaker.watch == watch for breaker in previous.open_breakers())
                 save_breaker(connection, closed_breaker(watch, now, why))
-            return stood, load_pauses(connection)
+            return was_paused, load_pauses(connection)
 
 
 def _scope(watch: str | None) -> str:

@@ -11,7 +11,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.provider_tables import seen_value
 from gpuwatch.storage.tables import poll
 
-_ONE_ROUND_S = 86_400  # an older sweep is of GPUs that are no longer swept
+_SWEEP_SPAN_S = 86_400  # an older sweep is of GPUs that are no longer swept
 
 
 class LastSweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +46,11 @@ def last_sweep(database: Database, provider: str) -> LastSweep | None:
         .group_by(poll.c.gpu, poll.c.spot)
     )
     with database.read() as connection:
-        found = connection.execute(select(poll.c.at_s, poll.c.rows).where(poll.c.id.in_(newest))).all()
-    if not found:
+        polls = connection.execute(select(poll.c.at_s, poll.c.rows).where(poll.c.id.in_(newest))).all()
+    if not polls:
         return None
-    newest_s = max(at_s for at_s, _ in found)
-    rows = sum(rows for at_s, rows in found if at_s > newest_s - _ONE_ROUND_S)
+    newest_s = max(at_s for at_s, _ in polls)
+    rows = sum(rows for at_s, rows in polls if at_s > newest_s - _SWEEP_SPAN_S)
     return LastSweep(at=datetime.fromtimestamp(newest_s, UTC), rows=rows)
 
 
@@ -67,10 +67,10 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
         .limit(1)
     )
     with database.read() as connection:
-        found = connection.execute(newest).first()
-    if found is None:
+        row = connection.execute(newest).first()
+    if row is None:
         return None
-    at_s, rows, skipped, gpu, lane = found
+    at_s, rows, skipped, gpu, lane = row
     at = datetime.fromtimestamp(at_s, UTC)
     return LastPoll(at=at, offers=max(0, rows - skipped), skipped=skipped, gpu=gpu, lane=lane)
 
@@ -94,5 +94,5 @@ def format_changes(database: Database, provider: str) -> list[FormatChange]:
         .order_by(seen_value.c.first_seen_ms, seen_value.c.value)
     )
     with database.read() as connection:
-        found = connection.execute(changes).all()
-    return [FormatChange(text=value, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC)) for value, ms in found]
+        rows = connection.execute(changes).all()
+    return [FormatChange(text=value, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC)) for value, ms in rows]

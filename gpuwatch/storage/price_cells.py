@@ -26,9 +26,9 @@ OnBytesRead = Callable[[int, int], None]  # bytes done, total bytes
 
 BATCH_ROWS = 100_000
 _BLOCK_BYTES = 8 << 20
-_LONGEST_BLOCK = 8 * _BLOCK_BYTES  # an unclosed quote must not load the whole file into memory
+_MAX_BLOCK_BYTES = 8 * _BLOCK_BYTES  # an unclosed quote must not load the whole file into memory
 _FIRST_LINE = 2  # after the header
-_LONGEST_LINE = 100_000  # characters
+_MAX_LINE_LENGTH = 100_000  # characters
 _GZIP = b"\x1f\x8b"
 
 
@@ -49,14 +49,14 @@ class CellBatch(NamedTuple):
 def csv_batches(path: Path, on_progress: OnBytesRead) -> Iterator[CellBatch]:
     """Yield the cells of CSV. Raises UsageError: the file cannot be read, or a column is missing."""
     try:
-        done = yield from _arrow_cells(path, on_progress)
-        if done is not None:
-            yield from _plain_cells(path, on_progress, done)
+        row_count = yield from _arrow_cells(path, on_progress)
+        if row_count is not None:
+            yield from _plain_cells(path, on_progress, row_count)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as fault:
         raise UsageError(f"cannot read {path}: {fault}") from fault
 
 
-def encoded(values: Iterable[str]) -> CellColumn:
+def encode_column(values: Iterable[str]) -> CellColumn:
     """Build a column from its cells."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(value, len(numbers)) for value in values]
@@ -67,9 +67,9 @@ def encoded(values: Iterable[str]) -> CellColumn:
 def _binary(path: Path) -> Iterator[tuple[Any, IO[bytes]]]:
     """Open a file's unpacked bytes, and the file itself, to measure progress."""
     with path.open("rb") as raw:
-        zipped = raw.read(2) == _GZIP
+        is_gzip = raw.read(2) == _GZIP
         raw.seek(0)
-        yield gzip.GzipFile(fileobj=raw) if zipped else raw, raw
+        yield gzip.GzipFile(fileobj=raw) if is_gzip else raw, raw
 
 
 def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, None, int | None]:
@@ -82,7 +82,7 @@ def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, N
     names = _header(path)
     if missing_columns(names) or len(set(names)) < len(names):
         return 0
-    kind, size, done = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), path.stat().st_size, 0
+    kind, size, row_count = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), path.stat().st_size, 0
     try:
         with _binary(path) as (content, raw):
             for block in _blocks(content):
@@ -97,13 +97,13 @@ def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, N
                         CellColumn(column.indices.to_numpy().astype(np.int64), column.dictionary.to_pylist())
                         for column in batch.columns
                     ]
-                    if _may_differ(columns):
-                        return done
-                    yield CellBatch(columns, np.arange(done, done + batch.num_rows) + _FIRST_LINE)
-                    done += batch.num_rows
+                    if _has_special_cells(columns):
+                        return row_count
+                    yield CellBatch(columns, np.arange(row_count, row_count + batch.num_rows) + _FIRST_LINE)
+                    row_count += batch.num_rows
                     on_progress(raw.tell(), size)
     except (pyarrow.ArrowException, OSError, EOFError, ValueError, zlib.error):
-        return done  # Python's reader reports errors, if any
+        return row_count  # Python's reader reports errors, if any
     return None
 
 
@@ -113,32 +113,32 @@ def _blocks(content: IO[bytes]) -> Iterator[bytes]:
     Raises:
         ValueError: a quote stays open for too long.
     """
-    head, rest = content.readline(_LONGEST_LINE), b""
-    if head.count(b'"') % 2 or not head.endswith(b"\n"):
-        yield head + content.read(_LONGEST_BLOCK)
+    header, rest = content.readline(_MAX_LINE_LENGTH), b""
+    if header.count(b'"') % 2 or not header.endswith(b"\n"):
+        yield header + content.read(_MAX_BLOCK_BYTES)
         if content.read(1):
             raise ValueError("the header line is incomplete")
         return
-    while part := content.read(_BLOCK_BYTES):
-        rest += part
+    while chunk := content.read(_BLOCK_BYTES):
+        rest += chunk
         end = rest.rfind(b"\n") + 1
         if rest.count(b'"', 0, end) % 2:
             end = 0  # this line end is inside a cell
         if end:
-            yield head + rest[:end]
+            yield header + rest[:end]
             rest = rest[end:]
-        elif len(rest) > _LONGEST_BLOCK:
+        elif len(rest) > _MAX_BLOCK_BYTES:
             raise ValueError("unclosed quote")
     if rest:
-        yield head + rest
+        yield header + rest
 
 
-def _may_differ(columns: Sequence[CellColumn]) -> bool:
+def _has_special_cells(columns: Sequence[CellColumn]) -> bool:
     """Whether a cell may contain a line end, or a row may be an empty line: both change line numbers."""
     if any("\n" in text or "\r" in text or "\0" in text for column in columns for text in column.texts):
         return True
-    empty = [np.array([not text for text in texts], bool)[codes] for codes, texts in columns]
-    return bool(np.logical_and.reduce(empty).any())
+    is_empty = [np.array([not text for text in texts], bool)[codes] for codes, texts in columns]
+    return bool(np.logical_and.reduce(is_empty).any())
 
 
 def _header(path: Path) -> list[str]:
@@ -156,20 +156,20 @@ def _plain_cells(path: Path, on_progress: OnBytesRead, skipped: int) -> Iterator
             raise UsageError(f"{path}: missing columns: {', '.join(missing)}")
         places = [len(names) - 1 - names[::-1].index(column) for column in COLUMNS]
         rows = islice(((reader.line_num, row) for row in reader if row), skipped, None)
-        while some := list(islice(rows, BATCH_ROWS)):
+        while chunk := list(islice(rows, BATCH_ROWS)):
             width = max(places) + 1
-            whole = [row if len(row) >= width else [*row, *[""] * (width - len(row))] for _, row in some]
-            cells = list(zip(*(row[:width] for row in whole), strict=True))
-            yield CellBatch([encoded(cells[place]) for place in places], np.array([line for line, _ in some]))
+            padded = [row if len(row) >= width else [*row, *[""] * (width - len(row))] for _, row in chunk]
+            cells = list(zip(*(row[:width] for row in padded), strict=True))
+            yield CellBatch([encode_column(cells[place]) for place in places], np.array([line for line, _ in chunk]))
             on_progress(raw.tell(), size)
     on_progress(size, size)
 
 
 def _lines(path: Path, text: IO[str]) -> Iterator[str]:
     """Yield lines of limited length: a file that is not CSV may be one line of gigabytes."""
-    while line := text.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
+    while line := text.readline(_MAX_LINE_LENGTH):
+        if len(line) == _MAX_LINE_LENGTH:
             raise UsageError(
-                f"{path}: a line has more than {_LONGEST_LINE:,} characters: this is not a file of price rows"
+                f"{path}: a line has more than {_MAX_LINE_LENGTH:,} characters: this is not a file of price rows"
             )
         yield line

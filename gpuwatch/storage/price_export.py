@@ -35,7 +35,7 @@ def history_rows(
     until: datetime,
     kinds: Mapping[str, OfferKind],
     *,
-    imported_too: bool = False,
+    with_imported: bool = False,
 ) -> Iterator[PriceRow]:
     """Yield the rows of a part of the history, by time. Raises StoreError.
 
@@ -44,8 +44,8 @@ def history_rows(
     """
 
     def names(name: str) -> bool:
-        wanted = scope.provider is None or matches_source(name, scope.provider)  # including list prices
-        return wanted and (imported_too or not is_imported_source(name))
+        is_selected = scope.provider is None or matches_source(name, scope.provider)  # including list prices
+        return is_selected and (with_imported or not is_imported_source(name))
 
     market_history = read_market_history(database, scope, since, until, names=names)
     polls: dict[PollScope, set[CompletePoll]] = {}
@@ -77,13 +77,13 @@ def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
         UsageError: the file name's ending is unknown, or Parquet is not installed.
         GpuwatchError: it cannot be written; no partial file is left behind.
     """
-    write, left = _writer(path), iter(rows)
-    first = list(itertools.islice(left, 1))
+    write, remaining = _writer(path), iter(rows)
+    first = list(itertools.islice(remaining, 1))
     if not first:
         return 0
     try:
         with atomic_file(path) as part, part.open("wb") as file:
-            return write(file, itertools.chain(first, left))
+            return write(file, itertools.chain(first, remaining))
     except OSError as error:
         raise GpuwatchError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -103,7 +103,7 @@ def _writer(path: Path) -> Callable[[IO[bytes], Iterable[PriceRow]], int]:
         from gpuwatch.storage.parquet_files import write_parquet  # noqa: PLC0415 an extra, and slow to import
 
         return write_parquet
-    return _write_zipped if path.suffix == ".gz" else _write_plain
+    return _write_gzip if path.suffix == ".gz" else _write_plain
 
 
 def _write_plain(file: Any, rows: Iterable[PriceRow]) -> int:
@@ -111,7 +111,7 @@ def _write_plain(file: Any, rows: Iterable[PriceRow]) -> int:
         return write_csv(text, rows)
 
 
-def _write_zipped(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
+def _write_gzip(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
     """Open gzip output without a time or a file name: equal rows give equal files."""
-    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
-        return _write_plain(zipped, rows)
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as gzip_file:
+        return _write_plain(gzip_file, rows)

@@ -21,11 +21,11 @@ from gpuwatch.errors import UsageError
 from gpuwatch.storage.price_cells import CellBatch, CellColumn, OnBytesRead, csv_batches
 
 _TIME, _PRICE = COLUMNS.index("observed_at"), COLUMNS.index("price_usd_hour")
-_OF_OFFER = [place for place in range(len(COLUMNS)) if place not in (_TIME, _PRICE)]
+_OFFER_COLUMNS = [place for place in range(len(COLUMNS)) if place not in (_TIME, _PRICE)]
 _VALID = {"observed_at": "2000-01-01T00:00:00Z", "price_usd_hour": "1"}  # for parsing an offer alone
 _BEFORE_TIME = ("provider:", "spot:")  # the first invalid cell counts, in the order of `read_row`
-_MOST_KEYS = 1 << 62
-_LINES_NAMED = 5
+_MAX_KEYS = 1 << 62
+_MAX_LINES_LISTED = 5
 _PARQUET = b"PAR1"
 
 
@@ -39,8 +39,8 @@ class SkippedRows(msgspec.Struct):
         """Add rows at these lines."""
         if len(lines):
             self.counts[reason] += len(lines)
-            named = self.lines.setdefault(reason, [])
-            named += lines[: _LINES_NAMED - len(named)].tolist()
+            listed = self.lines.setdefault(reason, [])
+            listed += lines[: _MAX_LINES_LISTED - len(listed)].tolist()
 
 
 class ReadRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +63,8 @@ def read_columns(path: Path) -> tuple[PriceColumns, Mapping[str, int]]:
     batches = [(batch.offer, batch.at_s, batch.microusd) for batch in reader.batches()]
     empty = np.empty(0, np.int64)
     offer, at_s, microusd = (np.concatenate(part) for part in zip(*batches, strict=True)) if batches else (empty,) * 3
-    found = PriceColumns(offers=reader.offers, offer=offer, at_s=at_s, microusd=microusd)
-    return found, dict(reader.skipped.counts)
+    columns = PriceColumns(offers=reader.offers, offer=offer, at_s=at_s, microusd=microusd)
+    return columns, dict(reader.skipped.counts)
 
 
 class PriceFileReader:
@@ -84,13 +84,13 @@ class PriceFileReader:
         self._reasons: list[str] = []
 
     def batches(
-        self, on_progress: OnBytesRead = lambda done, total: None, latest_s: int | None = None, later: str = ""
+        self, on_progress: OnBytesRead = lambda done, total: None, latest_s: int | None = None, late_reason: str = ""
     ) -> Iterator[PriceColumns]:
         """Yield the usable rows.
 
         Args:
             on_progress: called repeatedly with the bytes read and the total bytes.
-            latest_s: later rows are skipped, with the reason `later`.
+            latest_s: later rows are skipped, with the reason `late_reason`.
 
         Raises:
             UsageError: it cannot be read, or a column is missing.
@@ -98,24 +98,24 @@ class PriceFileReader:
         for batch in cell_batches(self._path, on_progress):
             rows, lines = self._read(batch)
             if latest_s is not None:
-                too_late = rows.at_s > latest_s
-                self.skipped.add(later, lines[too_late])
-                rows = rows.where(~too_late)
+                is_late = rows.at_s > latest_s
+                self.skipped.add(late_reason, lines[is_late])
+                rows = rows.where(~is_late)
             yield rows
 
     def _read(self, batch: CellBatch) -> tuple[PriceColumns, Ints]:
         columns = batch.columns
-        first, which = _distinct_rows([columns[place] for place in _OF_OFFER])
+        first, which = _distinct_rows([columns[place] for place in _OFFER_COLUMNS])
         offers = self._offers(columns, first)
         is_poll = np.array([number >= 0 and self.offers[number].is_poll for number in offers.tolist()], bool)[which]
         offer = offers[which]
         at_s = self._parsed(columns[_TIME], read_moment)
         price = self._parsed(columns[_PRICE], read_price)
-        without = np.array([not text for text in columns[_PRICE].texts], bool)[columns[_PRICE].codes]
-        price[is_poll & without] = 0
-        early = np.array([reason.startswith(_BEFORE_TIME) for reason in self._reasons] + [False], bool)
+        has_no_price = np.array([not text for text in columns[_PRICE].texts], bool)[columns[_PRICE].codes]
+        price[is_poll & has_no_price] = 0
+        is_early = np.array([reason.startswith(_BEFORE_TIME) for reason in self._reasons] + [False], bool)
         reason = np.full(len(offer), -1, np.int64)
-        for invalid in (price, offer, at_s, np.where(early[-offer.clip(max=-1) - 1], offer, 0)):
+        for invalid in (price, offer, at_s, np.where(is_early[-offer.clip(max=-1) - 1], offer, 0)):
             reason = np.where(invalid < 0, -invalid - 1, reason)
         for number in np.unique(reason[reason >= 0]).tolist():
             self.skipped.add(self._reasons[number], batch.lines[reason == number])
@@ -125,7 +125,9 @@ class PriceFileReader:
 
     def _offers(self, columns: Sequence[CellColumn], first: Ints) -> Ints:
         """Return the number of each row's offer; negative: the reason why the row is unusable."""
-        cells = [[columns[place].texts[code] for code in columns[place].codes[first].tolist()] for place in _OF_OFFER]
+        cells = [
+            [columns[place].texts[code] for code in columns[place].codes[first].tolist()] for place in _OFFER_COLUMNS
+        ]
         numbers = []
         for texts in zip(*cells, strict=True):
             number = self._numbers.get(texts)
@@ -135,9 +137,9 @@ class PriceFileReader:
         return np.array(numbers, np.int64)
 
     def _number(self, texts: tuple[str, ...]) -> int:
-        named = zip((COLUMNS[place] for place in _OF_OFFER), map(unescape_formula, texts), strict=True)
+        named_cells = zip((COLUMNS[place] for place in _OFFER_COLUMNS), map(unescape_formula, texts), strict=True)
         try:
-            offer = replace(read_row({**_VALID, **dict(named)}), at_s=0, listed_microusd_hour=0)
+            offer = replace(read_row({**_VALID, **dict(named_cells)}), at_s=0, listed_microusd_hour=0)
         except ValueError as fault:
             return self._reason(str(fault))
         number = self._by_offer.setdefault(offer, len(self.offers))
@@ -190,9 +192,9 @@ def _distinct_rows(columns: list[CellColumn]) -> tuple[Ints, Ints]:
     key = columns[0].codes
     size = len(columns[0].texts)
     for codes, texts in columns[1:]:
-        if size * len(texts) >= _MOST_KEYS:
-            found, key = np.unique(key, return_inverse=True)
-            size = len(found)
+        if size * len(texts) >= _MAX_KEYS:
+            unique, key = np.unique(key, return_inverse=True)
+            size = len(unique)
         key, size = key * len(texts) + codes, size * len(texts)
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(first)

@@ -78,7 +78,7 @@ def import_file(
     """
     reader = PriceFileReader(path)
     with SpooledRows() as rows:
-        for batch in reader.batches(partial(on_progress, "reading"), latest_s=now_s, later=IN_THE_FUTURE):
+        for batch in reader.batches(partial(on_progress, "reading"), latest_s=now_s, late_reason=IN_THE_FUTURE):
             rows.append(batch)
         index = OfferIndex(reader.offers, kinds[1], kinds[0])
         survey = RowSurvey(index)
@@ -95,9 +95,9 @@ def import_file(
 
 
 def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, checks: FeedChecks) -> ImportReport:
-    found = {source: about.rows for source, about in survey.sources.items()}
+    sources = {source: about.rows for source, about in survey.sources.items()}
     return ImportReport(
-        rows=sum(found.values()) + reader.skipped.counts.total(),
+        rows=sum(sources.values()) + reader.skipped.counts.total(),
         new=merged.new,
         known=merged.known,
         duplicates=merged.duplicates,
@@ -106,7 +106,7 @@ def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, che
         polls=merged.polls,
         first_s=survey.first_s,
         last_s=survey.last_s,
-        sources=found,
+        sources=sources,
         jumps=checks.jumps,
         rate_cards=checks.rate_cards({source: about.moments for source, about in survey.sources.items()}),
     )
@@ -114,9 +114,9 @@ def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, che
 
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
     """Return the first and the last of our own polls of a provider in a period, or None. Raises StoreError."""
-    mine = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.provider == provider)
+    query = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.provider == provider)
     with database.read() as connection:
-        first, last = connection.execute(mine.where(poll.c.at_s.between(from_s, to_s))).one()
+        first, last = connection.execute(query.where(poll.c.at_s.between(from_s, to_s))).one()
     return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
 
 
@@ -153,8 +153,8 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
     for batch in batches:
         merged = merge(connection, ids, batch, dry_run=dry_run)
         if len(merged.changed_s) and not dry_run:
-            mine = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
-            replace_aggregates(executor, mine, merged.changed_s)
+            own_segments = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
+            replace_aggregates(executor, own_segments, merged.changed_s)
         total += merged
     if len(total.changed_s) and not dry_run:  # others must reload names and ids
         connection.execute(update(history_state).values(version=history_state.c.version + 1))

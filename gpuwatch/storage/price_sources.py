@@ -44,21 +44,21 @@ def is_imported_source(name: str) -> bool:
     return name.partition(_SEPARATOR)[2] in _IMPORTED.values()
 
 
-def matches_source(name: str, wanted: str | None) -> bool:
+def matches_source(name: str, selected: str | None) -> bool:
     """Whether a name in the history is selected. Imported prices belong to their kind.
 
     Args:
-        wanted: None: all live prices, including former ones; "vastai": its live prices; "gcp:listed": its list
+        selected: None: all live prices, including former ones; "vastai": its live prices; "gcp:listed": its list
             prices; a name in the history: only that one.
     """
-    if wanted is None:
+    if selected is None:
         return kind_of_source(name) is OfferKind.LIVE
-    provider, _, kind = wanted.partition(_SEPARATOR)
+    provider, _, kind = selected.partition(_SEPARATOR)
     if kind in ("", "listed"):
         return provider_of_source(name) == provider and kind_of_source(name) is (
             OfferKind.LISTED if kind else OfferKind.LIVE
         )
-    return name == wanted
+    return name == selected
 
 
 def split_by_source(answer: Answer, has_open_prices: Callable[[str], bool]) -> list[Answer]:
@@ -68,13 +68,13 @@ def split_by_source(answer: Answer, has_open_prices: Callable[[str], bool]) -> l
         has_open_prices: whether prices under this name are on offer, which may have ended.
     """
     live = OfferKind.LIVE
-    others = [offer for offer in answer.offers if offer.kind is not live]  # rare
+    not_live = [offer for offer in answer.offers if offer.kind is not live]  # rare
     parts = [answer]
-    if others:
+    if not_live:
         parts = [replace(answer, offers=[offer for offer in answer.offers if offer.kind is OfferKind.LIVE])]
     for kind in _OTHERS:
         name = source_name(answer.provider, kind)
-        mine = [replace(offer, provider=name) for offer in others if offer.kind is kind]
-        if mine or has_open_prices(name):
-            parts.append(replace(answer, provider=name, offers=mine, rows=0, skipped={}))
+        own = [replace(offer, provider=name) for offer in not_live if offer.kind is kind]
+        if own or has_open_prices(name):
+            parts.append(replace(answer, provider=name, offers=own, rows=0, skipped={}))
     return parts

@@ -21,18 +21,18 @@ def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Mappin
     """
     with database.read() as connection:
         prices = load_open_prices(driver_executor(connection))
-    found: dict[SaleKey, Mapping[Key, SalePrice]] = {}
+    on_sale: dict[SaleKey, Mapping[Key, SalePrice]] = {}
     for spot in (False, True):
-        known = prices.prices_of(provider, int(spot))
-        for gpu in {*known.covered_s, *known.models} - {""}:
-            if known.newest_cover(gpu) != NEVER:
-                found[gpu, spot] = {
+        provider_prices = prices.prices_of(provider, int(spot))
+        for gpu in {*provider_prices.covered_s, *provider_prices.models} - {""}:
+            if provider_prices.newest_cover(gpu) != NEVER:
+                on_sale[gpu, spot] = {
                     key: SalePrice(
                         key[1],
-                        one.machine_microusd / MICRO,
-                        (one.disk_microusd or 0) / MICRO,
-                        None if one.verification is None else one.verification is Verification.VERIFIED,
+                        open_price.machine_microusd / MICRO,
+                        (open_price.disk_microusd or 0) / MICRO,
+                        None if open_price.verification is None else open_price.verification is Verification.VERIFIED,
                     )
-                    for key, one in known.models.get(gpu, {}).items()
+                    for key, open_price in provider_prices.models.get(gpu, {}).items()
                 }
-    return found
+    return on_sale

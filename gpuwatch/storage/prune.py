@@ -31,9 +31,9 @@ from gpuwatch.storage.tables import (
     series,
 )
 
-_LONGEST_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
-_SERIES_A_STEP = 1000
-_POLLS_A_STEP = 5000
+_MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
+_SERIES_PER_STEP = 1000
+_POLLS_PER_STEP = 5000
 _INTERVALS = (
     select(price_interval, segment.c.provider, segment.c.gpu, segment.c.spot)
     .join(series, series.c.id == price_interval.c.series_id)
@@ -65,8 +65,8 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
     SqlHistoryRecorder(database).roll_up(now)
     horizon_s = _horizon(database, seconds(now - keep))
     with database.write() as connection:
-        later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
-        connection.execute(update(history_state).where(later).values(kept_from_s=horizon_s))
+        is_later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
+        connection.execute(update(history_state).where(is_later).values(kept_from_s=horizon_s))
     intervals, series = _prune_prices(database, horizon_s)
     polls = _prune_polls(database, horizon_s)
     alerts = _prune_alerts(database, now - keep, now)
@@ -86,15 +86,15 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
     with database.read() as connection:
         covers = newest_covers(connection, horizon_s)
     intervals = dropped = 0
-    for first, after in _steps(database, series, _SERIES_A_STEP):
+    for first, after in _steps(database, series, _SERIES_PER_STEP):
         with database.write() as connection:
             lock_history(driver_executor(connection))  # no series goes while a recorder brings it back
-            old = _expendable(connection, first, after, horizon_s, covers)
-            if old:
-                connection.execute(_DROP, old)
-            intervals += len(old)
-            bare = delete(series).where(series.c.id >= first, series.c.id < after, _NO_INTERVAL)
-            dropped += connection.execute(bare).rowcount
+            expendable = _expendable(connection, first, after, horizon_s, covers)
+            if expendable:
+                connection.execute(_DROP, expendable)
+            intervals += len(expendable)
+            without_intervals = delete(series).where(series.c.id >= first, series.c.id < after, _NO_INTERVAL)
+            dropped += connection.execute(without_intervals).rowcount
     return intervals, dropped
 
 
@@ -103,10 +103,10 @@ def _expendable(
 ) -> list[dict[str, int]]:
     """Return intervals that no moment from the horizon on needs: an earlier poll had shown their end."""
     number = price_interval.c.series_id
-    old = _INTERVALS.where(number >= first, number < after, price_interval.c.seen_to_s < horizon_s)
+    query = _INTERVALS.where(number >= first, number < after, price_interval.c.seen_to_s < horizon_s)
     return [
         {"series": row.series_id, "from_s": row.seen_from_s}
-        for row in connection.execute(old)
+        for row in connection.execute(query)
         if row.seen_to_s < newest_cover(covers, row.provider, row.gpu, row.spot)
     ]
 
@@ -114,14 +114,14 @@ def _expendable(
 def _prune_polls(database: Database, horizon_s: int) -> int:
     """Delete polls before the horizon, except the newest covering ones: they define what was on offer there."""
     other = poll.alias()
-    same = and_(other.c.provider == poll.c.provider, other.c.gpu == poll.c.gpu, other.c.spot == poll.c.spot)
-    newest = select(func.max(other.c.at_s)).where(other.c.covers == 1, same, other.c.at_s <= horizon_s)
-    expendable = and_(poll.c.at_s < horizon_s, ~and_(poll.c.covers == 1, poll.c.at_s == newest.scalar_subquery()))
+    is_same_scope = and_(other.c.provider == poll.c.provider, other.c.gpu == poll.c.gpu, other.c.spot == poll.c.spot)
+    newest = select(func.max(other.c.at_s)).where(other.c.covers == 1, is_same_scope, other.c.at_s <= horizon_s)
+    is_expendable = and_(poll.c.at_s < horizon_s, ~and_(poll.c.covers == 1, poll.c.at_s == newest.scalar_subquery()))
     dropped = 0
-    for first, after in _steps(database, poll, _POLLS_A_STEP):
+    for first, after in _steps(database, poll, _POLLS_PER_STEP):
         with database.write() as connection:
-            these = delete(poll).where(poll.c.id >= first, poll.c.id < after, expendable)
-            dropped += connection.execute(these).rowcount
+            statement = delete(poll).where(poll.c.id >= first, poll.c.id < after, is_expendable)
+            dropped += connection.execute(statement).rowcount
     return dropped
 
 
@@ -130,23 +130,23 @@ def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
     before_ms = to_ms(before)
     with database.write() as connection:
         # an expired or refused delivery without `sent_at_ms` must still be mentioned in a later message
-        mentioned = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
-        old = select(alert.c.alert_id).where(alert.c.expires_at_ms < before_ms)
-        settled = and_(or_(delivery.c.state == "sent", mentioned), delivery.c.alert_id.in_(old))
-        connection.execute(delete(delivery).where(settled))
-        waiting = select(delivery.c.alert_id).where(delivery.c.alert_id == alert.c.alert_id).exists()
-        done = and_(alert.c.expires_at_ms < before_ms, alert.c.routed_at_ms.is_not(None), ~waiting)
-        free = or_(alert.c.once_key.is_(None), _is_over(min(before, now - _LONGEST_WINDOW)))
-        return connection.execute(delete(alert).where(done, free)).rowcount
+        is_reported = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
+        expired = select(alert.c.alert_id).where(alert.c.expires_at_ms < before_ms)
+        is_settled = and_(or_(delivery.c.state == "sent", is_reported), delivery.c.alert_id.in_(expired))
+        connection.execute(delete(delivery).where(is_settled))
+        has_deliveries = select(delivery.c.alert_id).where(delivery.c.alert_id == alert.c.alert_id).exists()
+        is_done = and_(alert.c.expires_at_ms < before_ms, alert.c.routed_at_ms.is_not(None), ~has_deliveries)
+        is_key_unused = or_(alert.c.once_key.is_(None), _is_over(min(before, now - _MAX_KEY_WINDOW)))
+        return connection.execute(delete(alert).where(is_done, is_key_unused)).rowcount
 
 
 def _prune_jobs(database: Database, before: datetime) -> int:
     """Delete jobs that ended before then, with their runs and events."""
-    old = select(job.c.job_id).where(job.c.ended_at_ms < to_ms(before), job.c.state.in_(JOBS_OVER))
+    query = select(job.c.job_id).where(job.c.ended_at_ms < to_ms(before), job.c.state.in_(JOBS_OVER))
     with database.write() as connection:
         for table in (job_event, job_run):
-            connection.execute(delete(table).where(table.c.job_id.in_(old)))
-        return connection.execute(delete(job).where(job.c.job_id.in_(old))).rowcount
+            connection.execute(delete(table).where(table.c.job_id.in_(query)))
+        return connection.execute(delete(job).where(job.c.job_id.in_(query))).rowcount
 
 
 def _is_over(before: datetime) -> ColumnElement[bool]:
@@ -154,10 +154,10 @@ def _is_over(before: datetime) -> ColumnElement[bool]:
 
     An instance with gpuwatch's label may be listed as long as it lives, and a channel's address stays changed.
     """
-    of_launch = alert.c.once_key.contains(launch.c.launch_id)
-    alive = select(launch.c.launch_id).where(IS_ALIVE, of_launch).exists()
-    lasting = or_(alert.c.once_key.startswith("orphan:"), alert.c.once_key.startswith("moved:"))
-    return and_(alert.c.expires_at_ms < to_ms(before), ~lasting, ~alive)
+    is_of_launch = alert.c.once_key.contains(launch.c.launch_id)
+    is_active = select(launch.c.launch_id).where(IS_ALIVE, is_of_launch).exists()
+    is_lasting = or_(alert.c.once_key.startswith("orphan:"), alert.c.once_key.startswith("moved:"))
+    return and_(alert.c.expires_at_ms < to_ms(before), ~is_lasting, ~is_active)
 
 
 def _steps(database: Database, table: Table, size: int) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 STEP = 1.01
 _LOG_STEP = math.log(STEP)
 _HEAD = struct.Struct("<BhH")  # bytes of a weight, first step, number of steps
-_SWAP = sys.byteorder == "big"
+_MUST_SWAP = sys.byteorder == "big"
 
 _TYPES = {1: "B", 2: "H", 4: "I"}
 
@@ -50,10 +50,10 @@ def encode_sketch(seconds: Mapping[int, int]) -> bytes:
             gap -= 255
         gaps.append(gap)
         values.append(weights[step])
-    packed = array("B" if max(values) < 256 else "H" if max(values) < 65_536 else "I", values)
-    if _SWAP:
-        packed.byteswap()
-    return pack_sketch(steps[0], bytes(gaps), packed.tobytes())
+    packed_values = array("B" if max(values) < 256 else "H" if max(values) < 65_536 else "I", values)
+    if _MUST_SWAP:
+        packed_values.byteswap()
+    return pack_sketch(steps[0], bytes(gaps), packed_values.tobytes())
 
 
 def pack_sketch(first_step: int, gaps: bytes, weights: bytes) -> bytes:
@@ -71,7 +71,7 @@ def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
         start = _HEAD.size + count - 1
         weights = array(_TYPES[width])
         weights.frombytes(sketch[start : start + width * count])
-        if _SWAP:
+        if _MUST_SWAP:
             weights.byteswap()
         for step, weight in zip(accumulate(sketch[_HEAD.size : start], initial=first), weights, strict=True):
             total[step] = get(step, 0) + weight
@@ -80,11 +80,11 @@ def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
 
 def quantile(weights: SketchWeights, share: float) -> int | None:
     """Return the price (micro-dollars) under which this share of the time lies, or None without any weight."""
-    left = sum(weights.values()) * share
+    remaining = sum(weights.values()) * share
     if not weights or not any(weights.values()):
         return None
     for step in sorted(weights):
-        left -= weights[step]
-        if weights[step] and left <= 0:
+        remaining -= weights[step]
+        if weights[step] and remaining <= 0:
             return price_of_step(step)
     return price_of_step(max(weights))

@@ -25,15 +25,15 @@ class QueryCache(Generic[T]):
     def __init__(self, database: Database, query: Callable[[Connection], T]) -> None:
         self._database = database
         self._query = query
-        self._last: tuple[int | None, T] | None = None
+        self._last_result: tuple[int | None, T] | None = None
 
     def get(self) -> T:
         """Return the current result. Raises StoreError."""
-        last = self._last
-        version = None if last is None else self._database.version()
-        if last is not None and version is not None and last[0] == version:
-            return last[1]
+        last_result = self._last_result
+        version = None if last_result is None else self._database.version()
+        if last_result is not None and version is not None and last_result[0] == version:
+            return last_result[1]
         with self._database.read() as connection:  # after the version: the result is at least as new
-            found = self._query(connection)
-        self._last = version, found
-        return found
+            result = self._query(connection)
+        self._last_result = version, result
+        return result

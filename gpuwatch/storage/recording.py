@@ -23,7 +23,7 @@ from gpuwatch.storage.answer_changes import (
     save_quote,
 )
 from gpuwatch.storage.executor import Executor, Row
-from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_cells, facts_of
+from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_cells, facts_hash
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
 
 _SMALL_STEP_S = 120  # after a smaller step back of the clock, recording waits
@@ -121,16 +121,16 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
     ended = [_ended_interval(open_price, poll.at_s) for open_price in changes.delisted]
     polled_prices = prices.prices_of(poll.provider, poll.spot)
     for open_price in changes.delisted:
-        polled_prices.drop(open_price)
+        polled_prices.remove(open_price)
     for change, open_price in zip(changes.new_prices, written.opened, strict=True):
         provider_prices = prices.prices_of(poll.provider, int(change.offer.spot))
         if change.previous is not None and open_price.seen_from_s > change.previous.seen_from_s:
             ended.append(_ended_interval(change.previous, poll.at_s))
         open_price.mark = prices.polls
-        provider_prices.put(open_price)
-        provider_prices.touch(open_price.gpu, poll.at_s)
+        provider_prices.add(open_price)
+        provider_prices.mark_changed(open_price.gpu, poll.at_s)
     for open_price, offer in changes.facts:
-        open_price.verification, open_price.facts = offer.verification, facts_of(offer)
+        open_price.verification, open_price.facts = offer.verification, facts_hash(offer)
     if poll.covers:
         polled_prices.covered_s[poll.gpu] = poll.at_s
     return ended
@@ -276,7 +276,7 @@ class _ChangeWriter:
             if series_id is None:
                 series_id, self._prices.next_series_id = self._prices.next_series_id, self._prices.next_series_id + 1
                 new_rows.append((series_id, segment_id, change.machine_id, *_facts_row(change.offer, places)))
-                facts = facts_of(change.offer)
+                facts = facts_hash(change.offer)
             open_prices.append(self._open_price(change, series_id, segment_id, facts))
         self._executor.run_many(_SERIES, new_rows)
         return open_prices
@@ -300,7 +300,7 @@ class _ChangeWriter:
         """Write the facts of machines that differ from their rows."""
         rows = [(*_facts_row(offer, places), open_price.series_id) for open_price, offer in changes.facts]
         for change, new_price in zip(changes.new_prices, open_prices, strict=True):
-            facts = facts_of(change.offer)
+            facts = facts_hash(change.offer)
             if new_price.facts != facts:
                 if change.previous is None or change.previous.facts != facts:
                     rows.append((*_facts_row(change.offer, places), new_price.series_id))

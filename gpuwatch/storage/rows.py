@@ -17,21 +17,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @overload
-def to_ms(moment: datetime) -> int: ...
+def to_ms(at: datetime) -> int: ...
 @overload
-def to_ms(moment: datetime | None) -> int | None: ...
-def to_ms(moment: datetime | None) -> int | None:
+def to_ms(at: datetime | None) -> int | None: ...
+def to_ms(at: datetime | None) -> int | None:
     """Convert to whole milliseconds since 1970."""
-    return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+    return None if at is None else (at - _EPOCH) // timedelta(milliseconds=1)
 
 
 @overload
-def from_ms(stored: int) -> datetime: ...
+def from_ms(ms: int) -> datetime: ...
 @overload
-def from_ms(stored: int | None) -> datetime | None: ...
-def from_ms(stored: int | None) -> datetime | None:
+def from_ms(ms: int | None) -> datetime | None: ...
+def from_ms(ms: int | None) -> datetime | None:
     """Convert to a moment in UTC."""
-    return None if stored is None else _EPOCH + timedelta(milliseconds=stored)
+    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
 
 
 def upsert(connection: Connection, table: Table, rows: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -52,15 +52,15 @@ def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
     statement = _insert(dialect)(table)
     key = [column.name for column in table.primary_key]
     changed = {name: statement.excluded[name] for name in columns if name not in key}
-    made: Insert = statement.on_conflict_do_update(index_elements=key, set_=changed)
-    return made
+    on_conflict: Insert = statement.on_conflict_do_update(index_elements=key, set_=changed)
+    return on_conflict
 
 
 @cache
 def _insert_if_absent(table: Table, dialect: str, key: str | None) -> ReturningInsert[Any]:
-    unless_there = _insert(dialect)(table).on_conflict_do_nothing(index_elements=None if key is None else [key])
-    made: ReturningInsert[Any] = unless_there.returning(*table.primary_key)  # psycopg does not count inserted rows
-    return made
+    on_conflict = _insert(dialect)(table).on_conflict_do_nothing(index_elements=None if key is None else [key])
+    statement: ReturningInsert[Any] = on_conflict.returning(*table.primary_key)  # psycopg does not count inserted rows
+    return statement
 
 
 def _insert(dialect: str) -> Any:

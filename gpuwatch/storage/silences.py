@@ -27,17 +27,17 @@ class SqlSilences:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def silence(self, one: Silence) -> None:
+    def silence(self, entry: Silence) -> None:
         """Silence a watch; replaces an earlier silence."""
-        row = {"watch": one.watch, "created_at_ms": to_ms(one.at), "until_ms": to_ms(one.until)}
+        row = {"watch": entry.watch, "created_at_ms": to_ms(entry.at), "until_ms": to_ms(entry.until)}
         with self._database.write() as connection:
             upsert(connection, silence, row)
 
     def end(self, watch: str, now: datetime) -> bool:
         """Send its alerts again; False: it was not silenced."""
         with self._database.write() as connection:
-            gone = delete(silence).where(silence.c.watch == watch).returning(silence.c.until_ms)
-            until_ms = connection.execute(gone).scalar_one_or_none()
+            statement = delete(silence).where(silence.c.watch == watch).returning(silence.c.until_ms)
+            until_ms = connection.execute(statement).scalar_one_or_none()
         return until_ms is not None and until_ms > to_ms(now)
 
     def in_force(self, now: datetime) -> Sequence[Silence]:

@@ -15,15 +15,15 @@ from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import skipped_scope
 
-_KEPT = timedelta(days=1)  # after the expiry
-_LONGEST_KEY, _LONGEST_WHY = 200, 300
+_RETENTION = timedelta(days=1)  # after the expiry
+_MAX_KEY_LENGTH, _MAX_REASON_LENGTH = 200, 300
 _ROWS = skipped_scope.c
-_ALL = select(skipped_scope).order_by(_ROWS.provider, _ROWS.scope, _ROWS.key, _ROWS.watch)
+_ALL_SCOPES = select(skipped_scope).order_by(_ROWS.provider, _ROWS.scope, _ROWS.key, _ROWS.watch)
 
 
 def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
     """Return all scopes, including expired ones. Kinds that only a newer gpuwatch knows are left out."""
-    known = {one.value for one in RefusalScope}
+    known_kinds = {one.value for one in RefusalScope}
     return [
         SkippedScope(
             provider=row.provider,
@@ -35,8 +35,8 @@ def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
             until=from_ms(row.until_ms),
             launch_id=row.launch_id,
         )
-        for row in connection.execute(_ALL)
-        if row.scope in known
+        for row in connection.execute(_ALL_SCOPES)
+        if row.scope in known_kinds
     ]
 
 
@@ -56,14 +56,14 @@ class SqlSkippedScopes:
         row = {
             "provider": clean(scope.provider, 32),
             "scope": scope.scope.value,
-            "key": clean(scope.key, _LONGEST_KEY),
+            "key": clean(scope.key, _MAX_KEY_LENGTH),
             "watch": scope.watch or "",
-            "why": clean(scope.why, _LONGEST_WHY),
+            "why": clean(scope.why, _MAX_REASON_LENGTH),
             "since_ms": to_ms(scope.since),
             "until_ms": to_ms(scope.until),
             "launch_id": scope.launch_id,
         }
         with self._database.write() as connection:
             lock_reservations(connection)
-            connection.execute(delete(skipped_scope).where(_ROWS.until_ms < to_ms(scope.since - _KEPT)))
+            connection.execute(delete(skipped_scope).where(_ROWS.until_ms < to_ms(scope.since - _RETENTION)))
             upsert(connection, skipped_scope, row)

@@ -50,9 +50,9 @@ class SpooledRows:
             end = min(start + rows, self._length)
             while end < self._length:
                 moments = self._read(end - 1, min(end + rows, self._length))["at_s"]
-                others = np.flatnonzero(moments != moments[0])
-                end += int(others[0]) - 1 if len(others) else len(moments) - 1
-                if len(others):
+                changes = np.flatnonzero(moments != moments[0])
+                end += int(changes[0]) - 1 if len(changes) else len(moments) - 1
+                if len(changes):
                     break
             yield start, end
             start = end

@@ -58,7 +58,7 @@ def connect_read_only(path: Path) -> Any:
     A killed writer may have left a journal behind, without which the file cannot be read. A read-only connection cannot
     roll it back, so a writing one does that first, as the next start of the daemon would.
     """
-    for tried in (False, True):
+    for has_retried in (False, True):
         connection = sqlite_driver().connect(_uri(path, "ro"), uri=True, check_same_thread=False)
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
@@ -67,7 +67,7 @@ def connect_read_only(path: Path) -> Any:
             return connection
         except sqlite_driver().OperationalError as error:
             connection.close()
-            if tried or getattr(error, "sqlite_errorcode", 0) & 0xFF != _READ_ONLY:
+            if has_retried or getattr(error, "sqlite_errorcode", 0) & 0xFF != _READ_ONLY:
                 raise
             _touch(path)
     raise AssertionError("unreachable")

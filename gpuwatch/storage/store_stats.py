@@ -47,7 +47,9 @@ def read_store_stats(database: Database) -> StoreStats:
         polls = select(func.min(poll.c.at_s), func.max(poll.c.at_s), func.sum(poll.c.rows))
         first, last, received = connection.execute(polls).one()
         on_offer = select(func.count()).where(price_interval.c.seen_to_s.is_(None))
-        next_hour, kept_s = connection.execute(select(history_state.c.next_hour, history_state.c.kept_from_s)).one()
+        next_hour, kept_from_s = connection.execute(
+            select(history_state.c.next_hour, history_state.c.kept_from_s)
+        ).one()
         return StoreStats(
             place=database.place,
             engine=_engine(connection, database.is_sqlite),
@@ -57,7 +59,7 @@ def read_store_stats(database: Database) -> StoreStats:
             rows=rows,
             first_poll_at=moment_of(first),
             last_poll_at=moment_of(last),
-            prices_kept_from=moment_of(kept_s),
+            prices_kept_from=moment_of(kept_from_s),
             rolled_up_to=moment_of(None if next_hour is None else next_hour * HOUR_S),
             on_offer=connection.execute(on_offer).scalar_one(),
             rows_received=int(received or 0),
@@ -70,8 +72,8 @@ def _size(connection: Connection, sqlite: bool) -> tuple[int, int]:
     if not sqlite:
         return connection.execute(select(func.pg_database_size(func.current_database()))).scalar_one(), 0
     names = ("page_size", "page_count", "freelist_count")
-    page, pages, free = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
-    return (pages - free) * page, free * page
+    page, pages, free_pages = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
+    return (pages - free_pages) * page, free_pages * page
 
 
 def _engine(connection: Connection, sqlite: bool) -> str:

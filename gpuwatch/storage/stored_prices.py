@@ -92,9 +92,9 @@ def read_market_history(
     listings: list[ListedOffer] = []
     intervals: list[OfferInterval] = []
     with database.read() as connection:
-        meant = _MarketFilter(connection, scope, names)
-        polls, covers = _polls(meant.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
-        for row in meant.segments:
+        market_filter = _MarketFilter(connection, scope, names)
+        polls, covers = _polls(market_filter.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
+        for row in market_filter.segments:
             _add_segment(connection, row, span, covers, (listings, intervals))
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
     return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source="the store")
@@ -119,10 +119,10 @@ class _MarketFilter:
     def __init__(self, connection: Connection, scope: MarketFilter, names: Names | None) -> None:
         rows = connection.execute(_SEGMENTS).all()
         self._scope = scope
-        self._is_meant = names or (lambda name: matches_source(name, scope.provider))
+        self._matches_name = names or (lambda name: matches_source(name, scope.provider))
         self._models = frozenset(row.gpu for row in rows)
         self._families = {row.gpu: row.gpu_family for row in rows}
-        self._known: dict[CoverScope, bool] = {}
+        self._matches_scope: dict[CoverScope, bool] = {}
         self.segments = [
             row
             for row in rows
@@ -138,16 +138,16 @@ class _MarketFilter:
 
     def _is_about(self, scope: CoverScope) -> bool:
         """Whether it is a poll of all GPUs, or of a matching one, even if that was never on offer."""
-        if scope not in self._known:
+        if scope not in self._matches_scope:
             name, gpu, spot = scope
-            self._known[scope] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
-        return self._known[scope]
+            self._matches_scope[scope] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
+        return self._matches_scope[scope]
 
     def _family(self, gpu: str) -> str:
         return self._families.get(gpu) or catalog().resolve(gpu).family
 
     def _names(self, name: str, spot: int) -> bool:
-        return self._is_meant(name) and self._scope.has_spot(bool(spot))
+        return self._matches_name(name) and self._scope.has_spot(bool(spot))
 
     def _has_gpu(self, gpu: str, family: str) -> bool:
         return self._scope.has_gpu(gpu, family, self._models)
@@ -161,8 +161,8 @@ def _polls(rows: Iterable[AnyRow], start_s: int) -> tuple[list[MarketPoll], dict
         if covers:
             times.setdefault((name, gpu, spot), []).append(at_s)
         if at_s >= start_s:
-            how = completeness == "complete", "sweep" if covers else lane, completeness == "failed"
-            polls.append(MarketPoll(at_s, provider_of_source(name), gpu, bool(spot), *how))
+            flags = completeness == "complete", "sweep" if covers else lane, completeness == "failed"
+            polls.append(MarketPoll(at_s, provider_of_source(name), gpu, bool(spot), *flags))
     return polls, times
 
 
@@ -171,44 +171,44 @@ def _add_segment(
     segment: AnyRow,
     span: tuple[int, int],
     times: dict[CoverScope, list[int]],
-    found: tuple[list[ListedOffer], list[OfferInterval]],
+    result: tuple[list[ListedOffer], list[OfferInterval]],
 ) -> None:
     start_s, end_s = span
-    listings, intervals = found
-    wanted = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVERAGE_S}
-    rows = connection.execute(_INTERVALS, wanted).all()
+    listings, intervals = result
+    parameters = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVERAGE_S}
+    rows = connection.execute(_INTERVALS, parameters).all()
     if not rows:
         return
     of_model, of_all = ((segment.provider, gpu, segment.spot) for gpu in (segment.gpu, ""))
     polls = sorted((*times.get(of_model, ()), *times.get(of_all, ())))
     facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id}).all()}
     for number, group in groupby(rows, key=itemgetter(0)):
-        mine = list(_intervals_of(list(group), len(listings), polls, span))
-        if mine:
+        own_intervals = list(_intervals_of(list(group), len(listings), polls, span))
+        if own_intervals:
             listings.append(_listing(segment, facts[number]))
-            intervals += mine
+            intervals += own_intervals
 
 
 def _intervals_of(
     rows: Sequence[AnyRow], listing: int, polls: list[int], span: tuple[int, int]
 ) -> Iterator[OfferInterval]:
     start_s, end_s = span
-    for at, (_, from_s, to_s, machine, disk) in enumerate(rows):
-        next_s = rows[at + 1][1] if at + 1 < len(rows) else end_s
+    for position, (_, from_s, to_s, machine, disk) in enumerate(rows):
+        next_s = rows[position + 1][1] if position + 1 < len(rows) else end_s
         delisted_s = min(next_s, end_s if to_s is None else _first_after(polls, to_s, end_s))
         if delisted_s > start_s:
             seen_s = to_s if to_s is not None and to_s < end_s else _last_before(polls, end_s, from_s)
             yield OfferInterval(listing, from_s, seen_s, delisted_s if delisted_s < end_s else None, machine, disk)
 
 
-def _first_after(polls: list[int], after_s: int, else_s: int) -> int:
-    at = bisect_right(polls, after_s)
-    return polls[at] if at < len(polls) else else_s
+def _first_after(polls: list[int], after_s: int, default_s: int) -> int:
+    index = bisect_right(polls, after_s)
+    return polls[index] if index < len(polls) else default_s
 
 
-def _last_before(polls: list[int], before_s: int, least_s: int) -> int:
-    at = bisect_left(polls, before_s)
-    return max(least_s, polls[at - 1]) if at else least_s
+def _last_before(polls: list[int], before_s: int, min_s: int) -> int:
+    index = bisect_left(polls, before_s)
+    return max(min_s, polls[index - 1]) if index else min_s
 
 
 def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:

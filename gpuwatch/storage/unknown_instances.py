@@ -33,10 +33,10 @@ def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]
 
 def unknown_refusals(connection: Connection) -> Mapping[str, LaunchRefusal]:
     """Return why nothing can be rented, by provider, where unknown instances were listed."""
-    found: dict[str, list[str]] = {}
+    ids_by_provider: dict[str, list[str]] = {}
     for row in connection.execute(_OLDEST_FIRST):
-        found.setdefault(row.provider, []).append(row.instance_id)
-    return {provider: unknown_refusal(provider, ids) for provider, ids in found.items()}
+        ids_by_provider.setdefault(row.provider, []).append(row.instance_id)
+    return {provider: unknown_refusal(provider, ids) for provider, ids in ids_by_provider.items()}
 
 
 def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
@@ -54,7 +54,7 @@ def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
 def remove_unknown(connection: Connection, provider: str, instance_ids: Collection[str]) -> None:
     """Delete settled instances."""
     if instance_ids:
-        connection.execute(delete(unknown_instance).where(_are(provider, instance_ids)))
+        connection.execute(delete(unknown_instance).where(_is_among(provider, instance_ids)))
 
 
 def remove_installation(connection: Connection, install_id: str) -> None:
@@ -65,5 +65,5 @@ def remove_installation(connection: Connection, install_id: str) -> None:
             remove_unknown(connection, row.provider, [row.instance_id])
 
 
-def _are(provider: str, instance_ids: Collection[str]) -> ColumnElement[bool]:
+def _is_among(provider: str, instance_ids: Collection[str]) -> ColumnElement[bool]:
     return and_(_ROWS.provider == provider, _ROWS.instance_id.in_(list(instance_ids)))

@@ -26,8 +26,8 @@ class SqlUtilisationRepository:
 
     def samples_since(self, launch_id: str, since: datetime) -> list[UtilisationSample]:
         """Return the samples from a moment on, oldest first. Raises StoreError."""
-        wanted = and_(samples.c.launch_id == launch_id, samples.c.at_ms >= to_ms(since))
-        query = select(samples.c.at_ms, samples.c.percent).where(wanted).order_by(samples.c.at_ms)
+        is_wanted = and_(samples.c.launch_id == launch_id, samples.c.at_ms >= to_ms(since))
+        query = select(samples.c.at_ms, samples.c.percent).where(is_wanted).order_by(samples.c.at_ms)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         return [UtilisationSample(from_ms(at_ms), percent) for at_ms, percent in rows]
@@ -36,17 +36,17 @@ class SqlUtilisationRepository:
         """Return the mean of a launch's known samples, or None. Raises StoreError."""
         query = select(func.avg(samples.c.percent)).where(samples.c.launch_id == launch_id)
         with self._database.read() as connection:
-            found = connection.execute(query).scalar()
-        return None if found is None else float(found)
+            mean = connection.execute(query).scalar()
+        return None if mean is None else float(mean)
 
     def delete_before(self, before: datetime) -> int:
         """Delete older samples, each launch in its own transaction; return how many. Raises StoreError."""
-        older = samples.c.at_ms < to_ms(before)
+        is_older = samples.c.at_ms < to_ms(before)
         with self._database.read() as connection:
-            launches = connection.execute(select(samples.c.launch_id).where(older).distinct()).scalars().all()
+            launches = connection.execute(select(samples.c.launch_id).where(is_older).distinct()).scalars().all()
         deleted = 0
         for launch_id in launches:
             with self._database.write() as connection:
-                of_it = and_(samples.c.launch_id == launch_id, older)
-                deleted += connection.execute(delete(samples).where(of_it)).rowcount
+                is_own = and_(samples.c.launch_id == launch_id, is_older)
+                deleted += connection.execute(delete(samples).where(is_own)).rowcount
         return deleted

@@ -69,29 +69,29 @@ class SqlWatchIdentities:
 
 def identify(connection: Connection, name: str, now: datetime) -> str:
     """Return the id of a watch: the current one, else its last one, or a new one."""
-    own = select(watch_identity.c.watch_id, watch_identity.c.retired_at_ms).where(watch_identity.c.name == name)
-    found = {row.retired_at_ms: row.watch_id for row in connection.execute(own)}
-    if None in found:
-        return str(found[None])
-    latest = found[max(found)] if found else None
-    if latest is not None:
-        mine = watch_identity.c.watch_id == latest
-        connection.execute(update(watch_identity).where(mine).values(retired_at_ms=None))
-        return str(latest)
+    query = select(watch_identity.c.watch_id, watch_identity.c.retired_at_ms).where(watch_identity.c.name == name)
+    ids_by_retirement = {row.retired_at_ms: row.watch_id for row in connection.execute(query)}
+    if None in ids_by_retirement:
+        return str(ids_by_retirement[None])
+    latest_id = ids_by_retirement[max(ids_by_retirement)] if ids_by_retirement else None
+    if latest_id is not None:
+        is_latest = watch_identity.c.watch_id == latest_id
+        connection.execute(update(watch_identity).where(is_latest).values(retired_at_ms=None))
+        return str(latest_id)
     return _insert(connection, name, now)
 
 
-def abandoned_by(connection: Connection, name: str) -> str | None:
+def renamed_candidate(connection: Connection, name: str) -> str | None:
     """Return a removed watch with an active launch that this watch may be under a new name; None: there is none, or
     this watch has launches of its own.
     """
     if connection.execute(select(launches.c.launch_id).where(launches.c.watch == name, _ALIVE).limit(1)).first():
         return None
-    of_it = watch_identity.c.name == launches.c.watch
-    gone = and_(exists().where(of_it, ~_IN_USE), ~exists().where(of_it, _IN_USE))
-    gone = and_(gone, ~launches.c.watch.startswith(WATCH_PREFIX))  # an ended job may have left its instance
-    found: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, gone).limit(1)).scalar()
-    return found
+    is_same_name = watch_identity.c.name == launches.c.watch
+    is_retired = and_(exists().where(is_same_name, ~_IN_USE), ~exists().where(is_same_name, _IN_USE))
+    is_retired = and_(is_retired, ~launches.c.watch.startswith(WATCH_PREFIX))  # an ended job may have left its instance
+    candidate: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, is_retired).limit(1)).scalar()
+    return candidate
 
 
 def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
@@ -112,8 +112,8 @@ def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> W
         if name not in changes.renamed.values():
             identify(connection, name, now)
     _retire(connection, changes.removed, in_use, now)
-    gone = [launch for launch in alive if launch.watch in changes.abandoned]
-    return WatchIdentityChanges(changes=changes, abandoned=gone)
+    abandoned = [launch for launch in alive if launch.watch in changes.abandoned]
+    return WatchIdentityChanges(changes=changes, abandoned=abandoned)
 
 
 def _names_in_store(connection: Connection) -> set[str]:
@@ -127,28 +127,28 @@ def _insert(connection: Connection, name: str, now: datetime) -> str:
     return watch_id
 
 
-def _retire(connection: Connection, gone: Collection[str], in_use: Collection[str], now: datetime) -> None:
-    for name in gone:
+def _retire(connection: Connection, removed: Collection[str], in_use: Collection[str], now: datetime) -> None:
+    for name in removed:
         if name not in in_use and connection.execute(select(watch_identity).where(watch_identity.c.name == name)).all():
             continue
         if name not in in_use:
             _insert(connection, name, now)
-        named = and_(watch_identity.c.name == name, _IN_USE)
-        connection.execute(update(watch_identity).where(named).values(retired_at_ms=to_ms(now)))
+        is_current = and_(watch_identity.c.name == name, _IN_USE)
+        connection.execute(update(watch_identity).where(is_current).values(retired_at_ms=to_ms(now)))
 
 
 def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
     """Rename every row of the old name. If both names have a row, that of the new name stays."""
     identify(connection, old, now)  # in use: exactly one row continues
     is_new = connection.execute(select(watch_identity).where(watch_identity.c.name == new, _IN_USE)).first() is None
-    mine = and_(watch_identity.c.name == old, _IN_USE)
-    ended = None if is_new else to_ms(now)
-    connection.execute(update(watch_identity).where(mine).values(name=new, retired_at_ms=ended))
+    is_current = and_(watch_identity.c.name == old, _IN_USE)
+    retired_at_ms = None if is_new else to_ms(now)
+    connection.execute(update(watch_identity).where(is_current).values(name=new, retired_at_ms=retired_at_ms))
     for table, column in _KEYED:
-        others = [one for one in table.primary_key if one is not column]
-        twin = table.alias()
-        same = and_(twin.c[column.name] == new, *(twin.c[one.name] == one for one in others))
-        connection.execute(delete(table).where(column == old, exists().where(same)))
+        other_keys = [one for one in table.primary_key if one is not column]
+        other_row = table.alias()
+        is_same_key = and_(other_row.c[column.name] == new, *(other_row.c[one.name] == one for one in other_keys))
+        connection.execute(delete(table).where(column == old, exists().where(is_same_key)))
         connection.execute(update(table).where(column == old).values({column.name: new}))
     for prefix in (WATCH_SCOPE, BREAKER_SCOPE):
         if connection.execute(select(pause).where(pause.c.scope == prefix + new)).first() is None:
@@ -161,12 +161,12 @@ def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
 
 def _rename_launches(connection: Connection, old: str, new: str) -> None:
     """Raise their versions, so that no process that read one before can write the old name back."""
-    over = and_(launches.c.watch == old, launches.c.state.in_(OVER_STATES))
-    connection.execute(update(launches).where(over).values(watch=new))
-    of = select(launches.c.slot).where(launches.c.watch == new, IS_ALIVE)
-    taken = set(connection.execute(of).scalars())
+    is_over = and_(launches.c.watch == old, launches.c.state.in_(OVER_STATES))
+    connection.execute(update(launches).where(is_over).values(watch=new))
+    query = select(launches.c.slot).where(launches.c.watch == new, IS_ALIVE)
+    used_slots = set(connection.execute(query).scalars())
     for row in connection.execute(select(launches).where(launches.c.watch == old).order_by(launches.c.slot)).all():
-        slot = next(n for n in (row.slot, *range(len(taken) + 1)) if n not in taken)
-        taken.add(slot)
-        moved = {"watch": new, "slot": slot, "version": row.version + 1}
-        connection.execute(update(launches).where(launches.c.launch_id == row.launch_id).values(**moved))
+        slot = next(n for n in (row.slot, *range(len(used_slots) + 1)) if n not in used_slots)
+        used_slots.add(slot)
+        changes = {"watch": new, "slot": slot, "version": row.version + 1}
+        connection.execute(update(launches).where(launches.c.launch_id == row.launch_id).values(**changes))

@@ -69,7 +69,7 @@ class World:
 
     def after(self, now: datetime = LATER, name: str = "train") -> Job:
         self.queue.tick(now)
-        job = self.jobs.named(name)
+        job = self.jobs.find_job(name)
         assert job is not None
         return job
 

@@ -271,6 +271,6 @@ def test_an_open_price_keeps_one_key_and_not_that_of_the_price_before() -> None:
     """Otherwise every repriced machine would be in memory with two names."""
     prices = ProviderPrices()
     for price in (500_000, 400_000):
-        prices.put(OpenPrice(1, 1, "RTX 4090", ("".join(["7", "8"]), 1), 0, price, None))
+        prices.add(OpenPrice(1, 1, "RTX 4090", ("".join(["7", "8"]), 1), 0, price, None))
     [(key, opened)] = prices.models["RTX 4090"].items()
     assert (opened.machine_microusd, opened.key is key) == (400_000, True)

@@ -44,7 +44,7 @@ def test_a_job_comes_back_as_it_was_submitted(repository: SqlJobRepository) -> N
     job = a_job(deadline=NOON + timedelta(days=2), priority=3)
     repository.submit([job])
     assert repository.open_jobs() == [job]
-    assert repository.job(job.job_id) == job == repository.named("train")
+    assert repository.job(job.job_id) == job == repository.find_job("train")
 
 
 def test_a_second_open_job_of_a_name_is_refused_and_nothing_is_written(repository: SqlJobRepository) -> None:
@@ -94,7 +94,7 @@ def test_the_watch_of_a_job_has_the_id_of_the_job_while_it_is_open(
     repository.submit([again])
     with pytest.raises(UsageError, match="is open"):
         repository.record(ended, to(S.QUEUED))
-    assert repository.named("train") == again
+    assert repository.find_job("train") == again
 
 
 def test_ended_jobs_are_pruned_and_open_ones_stay(repository: SqlJobRepository, database: Database) -> None:

@@ -92,7 +92,7 @@ def test_an_export_of_a_public_series_has_the_rows_of_the_file(
 ) -> None:
     """Except for what the store does not have: the spelling, the seller, and earlier places and memory sizes."""
     import_file(sqlite_database, path, (None, KINDS), LATER_S)
-    write_rows(tmp_path / "out.csv.gz", history_rows(sqlite_database, ALL, *AGES, KINDS, imported_too=True))
+    write_rows(tmp_path / "out.csv.gz", history_rows(sqlite_database, ALL, *AGES, KINDS, with_imported=True))
 
     def lasting(name: Path) -> list[tuple[str, ...]]:
         with gzip.open(name, "rt", encoding="utf-8", newline="") as file:
@@ -109,7 +109,7 @@ def test_what_was_imported_stays_out_unless_it_is_wanted(
     write_rows(tmp_path / "others.csv", [a_row(-3600, "theirs")])
     import_file(database, tmp_path / "others.csv", (None, {}), LATER_S)
     keys = [
-        {row.offer_key for row in history_rows(database, ALL, *AGES, {}, imported_too=too)} for too in (False, True)
+        {row.offer_key for row in history_rows(database, ALL, *AGES, {}, with_imported=too)} for too in (False, True)
     ]
     assert [found - {""} for found in keys] == [{"own/ondemand"}, {"own/ondemand", "theirs/ondemand"}]
 

@@ -29,7 +29,7 @@ def _show(view: View) -> Mapping[str, Any]:
         "approvals": [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN],
         "burn": report.burn,
         "budgets": [(use, use.percent(use.used)) for use in report.budgets],
-        "pauses": list(pauses(settings).holding(now)),
+        "pauses": list(pauses(settings).in_force(now)),
     }
 
 
