@@ -81,11 +81,11 @@ def test_every_demand_is_covered_by_one_question_that_shows_all_it_asks_for(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
     plan = plan_queries(demands, rows_of(market), limits)
-    served = [one for question in plan.queries for one in question.demands]
+    served = [one for shared_query in plan.queries for one in shared_query.demands]
     assert sorted(served, key=str) == sorted(demands, key=str)
-    for question in plan.queries:
-        for demand in question.demands:
-            assert shown(market, demand.query) <= shown(market, question.query)
+    for shared_query in plan.queries:
+        for demand in shared_query.demands:
+            assert shown(market, demand.query) <= shown(market, shared_query.query)
 
 
 def shown(market: Mapping[tuple[str, bool], Sequence[SalePrice]], query: Query) -> set[tuple[str, int]]:
@@ -115,32 +115,32 @@ def test_every_watch_is_asked_within_its_promise_or_the_plan_says_that_it_cannot
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
     plan = plan_queries(demands, rows_of(market), limits)
-    for question in plan.queries:
-        kept = question.every_s <= limits.poll_every_s * EXACT
-        assert all((name in plan.late) is not kept for name in question.watches)
+    for shared_query in plan.queries:
+        kept = shared_query.every_s <= limits.poll_every_s * EXACT
+        assert all((name in plan.late) is not kept for name in shared_query.watches)
 
 
 @given(demand_lists(), markets, limits_of)
 def test_only_what_is_known_is_joined_and_only_under_half_a_page(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
-    for question in plan_queries(demands, rows_of(market), limits).queries:
-        if len(question.demands) > 1:
-            known = all((gpu, question.query.spot) in market for gpu in question.query.gpus)
-            assert known or len({one.query.gpus for one in question.demands}) == 1, "the limits of one GPU"
-            assert not known or len(shown(market, question.query)) <= limits.page_rows / 2
-            assert {one.query.disk_gb for one in question.demands} == {question.query.disk_gb}
+    for shared_query in plan_queries(demands, rows_of(market), limits).queries:
+        if len(shared_query.demands) > 1:
+            known = all((gpu, shared_query.query.spot) in market for gpu in shared_query.query.gpus)
+            assert known or len({one.query.gpus for one in shared_query.demands}) == 1, "the limits of one GPU"
+            assert not known or len(shown(market, shared_query.query)) <= limits.page_rows / 2
+            assert {one.query.disk_gb for one in shared_query.demands} == {shared_query.query.disk_gb}
 
 
 @given(demand_lists(), markets, st.sampled_from((0.5, 6.0)))
-def test_nobody_starves_because_others_are_hot(
+def test_nobody_starves_because_others_have_a_higher_priority(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], interval_s: float
 ) -> None:
     """Without a row quota: an even share of the turns, at most twice as long; known queries, at most five times."""
     limits = PollingLimits(poll_every_s=1.0, search_interval_s=interval_s)
-    for question in plan_queries(demands, rows_of(market), limits).queries:
+    for shared_query in plan_queries(demands, rows_of(market), limits).queries:
         even_s = max(limits.poll_every_s, len(demands) * interval_s)
-        assert question.every_s <= even_s * (MAX_PRIORITY / min(1.0, question.priority)) ** 0.5 * EXACT
+        assert shared_query.every_s <= even_s * (MAX_PRIORITY / min(1.0, shared_query.priority)) ** 0.5 * EXACT
 
 
 @given(demand_lists(), markets, limits_of)
@@ -168,10 +168,10 @@ def test_the_halves_of_a_question_serve_all_of_it(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]]
 ) -> None:
     limits = PollingLimits(poll_every_s=1.0, search_interval_s=6.0)
-    for question in plan_queries(demands, rows_of(market), limits).queries:
-        if len(question.demands) > 1:
-            first, second = split(question)
-            assert sorted((*first.demands, *second.demands), key=str) == sorted(question.demands, key=str)
+    for shared_query in plan_queries(demands, rows_of(market), limits).queries:
+        if len(shared_query.demands) > 1:
+            first, second = split(shared_query)
+            assert sorted((*first.demands, *second.demands), key=str) == sorted(shared_query.demands, key=str)
             assert all(
                 shown(market, one.query) <= shown(market, half.query)
                 for half in (first, second)
@@ -226,14 +226,14 @@ def test_rows_are_spared_where_a_quota_counts_them() -> None:
     assert set(rationed.late) == {f"GPU {n}" for n in range(20)}
 
 
-def test_what_is_hot_is_asked_for_more_often() -> None:
-    plan = plan_queries([*twenty(), demand("hot", 5.0, priority=4.0)], rows_of({}), VASTAI)
+def test_a_query_with_a_higher_priority_is_sent_more_often() -> None:
+    plan = plan_queries([*twenty(), demand("urgent", 5.0, priority=4.0)], rows_of({}), VASTAI)
     every_s = {one.watches[0]: one.every_s for one in plan.queries}
-    assert every_s["hot"] < 0.6 * every_s["GPU 1"]
+    assert every_s["urgent"] < 0.6 * every_s["GPU 1"]
     assert every_s["GPU 1"] < 2 * 21 * 6.0
 
 
-def test_several_limits_for_one_gpu_are_one_question_at_the_highest() -> None:
+def test_several_limits_for_one_gpu_are_one_query_at_the_highest() -> None:
     market = {(f"GPU {n}", False): at(9.0) for n in range(20)}
     watches = [demand(f"GPU {n % 20}", 1.0 + n / 1000) for n in range(100)]
     plan = plan_queries(watches, rows_of(market), VASTAI)
