@@ -26,7 +26,7 @@ from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_queries import track
+from gpuwatch.storage.history_queries import read_price_periods
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
 from gpuwatch.storage.hourly_aggregates import rollups, segments_by_id
 from gpuwatch.storage.hourly_rollup import HOUR_S
@@ -81,7 +81,7 @@ def in_turn(ours: Callable[[], Any], floor: Callable[[], Any], rounds: int = 15)
 def daily(database: Database, gpu: str | None) -> list[PricePeriod]:
     """Read what `gpuwatch history` reads: a line for each day."""
     scope = MarketFilter(gpus=None if gpu is None else (gpu,), spot=False)
-    return track(database, scope, (SINCE, UNTIL), spans=(PeriodLength.DAY, UTC), rates={}).points
+    return read_price_periods(database, scope, (SINCE, UNTIL), spans=(PeriodLength.DAY, UTC), rates={}).points
 
 
 def exact_medians(database: Database) -> dict[int, int]:

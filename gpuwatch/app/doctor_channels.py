@@ -12,7 +12,7 @@ from gpuwatch.app.notify import notify_sections
 from gpuwatch.bootstrap.provider_access import has_extra
 from gpuwatch.engine.parallel import run_in_parallel
 from gpuwatch.installation import install_hint
-from gpuwatch.notifiers.toolkit import templates_faults
+from gpuwatch.notifiers.toolkit import template_errors
 from gpuwatch.ports.findings import Finding
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def channel_findings(settings: Settings, http: HttpClient, within_s: float = WIT
     for name, channel in settings.channels.items():
         yield from found[name]
         templates = channel.options.get("templates")
-        for kind, why in templates_faults(templates if isinstance(templates, dict) else None):
+        for kind, why in template_errors(templates if isinstance(templates, dict) else None):
             text = f"the template of {kind} is not used: {why}"
             yield Finding(area=_area(name), state="note", text=text, mend=f"fix [notify.{name}.templates] {kind}")
 

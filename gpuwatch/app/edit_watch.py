@@ -113,7 +113,7 @@ def draft_watch(config: str | None, name: str | None, values: Mapping[str, str])
     known = {field.key for field in watch_form(config, name).fields}
     for key, text in values.items():
         if key not in known:
-            raise UsageError(f"{key} cannot be edited here; edit it in {sources.shown}")
+            raise UsageError(f"{key} cannot be edited here; edit it in {sources.display_name}")
         if len(text) > _MOST_CHARS:
             raise UsageError(f"{key}: at most {_MOST_CHARS:,} characters")
         plain = text.replace("\r\n", "\n").strip()
@@ -168,7 +168,7 @@ def _document(sources: Sources) -> TOMLDocument:
     try:
         return tomlkit.parse(sources.content.decode("utf-8-sig"))
     except (TOMLKitError, UnicodeDecodeError) as error:
-        raise GpuwatchError(f"cannot edit {sources.shown} here: {error}") from None
+        raise GpuwatchError(f"cannot edit {sources.display_name} here: {error}") from None
 
 
 def _version(content: bytes) -> str:

@@ -14,7 +14,7 @@ from gpuwatch.domain.analysis.gpu_status import METHOD, gpu_histories_of, gpu_st
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
-from gpuwatch.storage.light_reader import EARLIEST, GPU_NAMES, earliest, read_light
+from gpuwatch.storage.light_reader import GPU_NAMES, HISTORY_START, history_start, open_light_reader
 from gpuwatch.storage.market_overview import read_gpu_price_history
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
 
 def _of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
-    with read_light(settings.database_url) as executor:
+    with open_light_reader(settings.database_url) as executor:
         seen = frozenset(name for (name,) in executor.rows(GPU_NAMES)) if request.gpus else frozenset()
-        since = max(_start(request), earliest(*executor.rows(EARLIEST)[0]) or request.until)
+        since = max(_start(request), history_start(*executor.rows(HISTORY_START)[0]) or request.until)
         return read_gpu_price_history(executor, _scope(request, seen), since, request.until, rates)
 
 

@@ -21,7 +21,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.light_reader import read_light
+from gpuwatch.storage.light_reader import open_light_reader
 from gpuwatch.storage.price_files import read_columns
 from gpuwatch.storage.price_sources import matches_source
 
@@ -91,7 +91,7 @@ def load_hourly_lows(
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
     """The time when such an offer was last seen; None: never. Raises StoreError."""
-    with read_light(settings.database_url) as source:
+    with open_light_reader(settings.database_url) as source:
         rows = source.rows(_NEWEST)
     times = [at_s for name, gpu, at_s in rows if matches_source(name, provider) and (gpus is None or gpu in gpus)]
     return datetime.fromtimestamp(max(times), UTC) if times else None

@@ -62,7 +62,7 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
     if sources.file is None:
         raise UsageError("there is no settings file to add a watch to; create one with: gpuwatch init")
     if name in {one.name for one in load_settings(config).watches}:
-        raise UsageError(f"--watch {name!r}: {sources.shown} already has a watch of that name; choose another")
+        raise UsageError(f"--watch {name!r}: {sources.display_name} already has a watch of that name; choose another")
     content = sources.content.rstrip() + b"\n\n" + watch.encode()
     load_settings(config, content=content)
     target = sources.file.resolve()

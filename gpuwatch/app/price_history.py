@@ -20,7 +20,7 @@ from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, track
+from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, read_price_periods
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
@@ -96,7 +96,9 @@ def _of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryR
         since = max(request.since, first_poll_at(database) or request.until)
         every = _every(request, request.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
-        found = track(database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True)
+        found = read_price_periods(
+            database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True
+        )
         under = _under_in_store(settings, database, msgspec.structs.replace(request, scope=scope, since=since), found)
     return PriceHistoryResult(gpus=gpus, track=found, every=every, under=under, source="the store")
 

@@ -15,7 +15,7 @@ from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open
 from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent
-from gpuwatch.bootstrap.settings_loading import end_by_hand_lines
+from gpuwatch.bootstrap.settings_loading import manual_end_hints
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -117,7 +117,7 @@ def _upgrade_store(settings: Settings) -> None:
         with open_store(settings):
             return
     except StoreNotReady as older:
-        lines = [f"nothing was ended: {older}", *end_by_hand_lines(settings.database_url)]
+        lines = [f"nothing was ended: {older}", *manual_end_hints(settings.database_url)]
     if sqlite_path(settings.database_url) is not None:  # on PostgreSQL, other users of the database are unknown
         with suppress(StoreInUse), open_store(settings, upgrade_unused):
             return

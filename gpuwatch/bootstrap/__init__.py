@@ -236,7 +236,7 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
 
 
 class _SharedStores:
-    """Stores that `open_store_read_only` opened in a block of `sharing_stores`, by address."""
+    """Stores that `open_store_read_only` opened in a block of `share_open_stores`, by address."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
@@ -247,7 +247,7 @@ _SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=
 
 
 @contextmanager
-def sharing_stores() -> Iterator[None]:
+def share_open_stores() -> Iterator[None]:
     """Within the block, on this thread, a store is opened for reading only once.
 
     For pages that combine several use cases: opening, checking the schema and compiling the same queries took

@@ -35,7 +35,7 @@ def load_settings(config: str | None, *, for_stopping: bool = False, content: by
     try:
         settings, lines = load_for_stopping(config)
     except SettingsError as error:
-        raise SettingsError([*error.faults, *end_by_hand_lines(probable_store_url(config))]) from None
+        raise SettingsError([*error.faults, *manual_end_hints(probable_store_url(config))]) from None
     for line in lines:
         log.warning("%s", line)
     return settings
@@ -66,7 +66,7 @@ def _recorded_names(url: str) -> tuple[frozenset[str], frozenset[str]]:
         return frozenset(), frozenset()  # no store yet
 
 
-def end_by_hand_lines(url: str | None) -> list[str]:
+def manual_end_hints(url: str | None) -> list[str]:
     """Active launches, from a store of any schema; else how to recognise their instances at the provider."""
     from gpuwatch.domain.launches.labels import LABEL_PREFIX
 

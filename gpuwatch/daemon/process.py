@@ -105,9 +105,9 @@ def serve(
     for line in loaded.lines:
         log.warning("%s", line)
     with (
-        claimed_store(settings.database_url),
+        claim_store(settings.database_url),
         running_keeper(settings, progress, notifier) as keeper,
-        awaited_store(settings, keeper, signals, notifier) as store,
+        open_store_with_retry(settings, keeper, signals, notifier) as store,
     ):
         while store is not None:
             keeper.apply_settings(settings)
@@ -130,7 +130,7 @@ def serve(
 
 
 @contextmanager
-def claimed_store(url: str) -> Iterator[None]:
+def claim_store(url: str) -> Iterator[None]:
     """Claim the database for this process, and create SQLite's file if possible."""
     with claim_daemon(url):
         path = sqlite_path(url)
@@ -201,7 +201,7 @@ def _wait_for_signals(
 
 
 @contextmanager
-def awaited_store(
+def open_store_with_retry(
     settings: Settings, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier
 ) -> Iterator[Database | None]:
     """Open the store. If that fails while launches may have to be ended, retry, with the keeper running; None: SIGTERM.

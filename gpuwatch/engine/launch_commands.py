@@ -132,7 +132,7 @@ class LaunchCommands:
             return
         log.info("launch %s: starting its command", launch.launch_id, extra={"watch": watch.name})
         outcome = self._run(launch, watch, match, self._clock())
-        event: CommandEvent = CommandEnded(outcome.code, outcome.words)
+        event: CommandEvent = CommandEnded(outcome.code, outcome.output)
         if outcome.not_started is not None:
             event = CommandNotRun(EndReason.NOT_RUN.text(outcome.not_started))
         self._apply(launch, event, self._clock())

@@ -50,7 +50,7 @@ class LaunchCommandRunner:
             except CommandNotStarted as error:
                 return CommandOutcome(not_started=f"{argv[0]}: {error.strerror}")
         return CommandOutcome(
-            code=result.code, words=clean(redact(result.last_lines(_OUTPUT_LINES)), _MAX_OUTPUT_LENGTH)
+            code=result.code, output=clean(redact(result.last_lines(_OUTPUT_LINES)), _MAX_OUTPUT_LENGTH)
         )
 
 

@@ -209,15 +209,15 @@ def parse_line(value: object) -> str:
     return text
 
 
-def parse_list(one: Callable[[object], str]) -> Callable[[object], tuple[str, ...]]:
+def parse_list(parse_item: Callable[[object], str]) -> Callable[[object], tuple[str, ...]]:
     """For `OptionSpec.parse`: a list, or a single text as a list of one; also JSON from the environment."""
 
     def parse(value: object) -> tuple[str, ...]:
         if isinstance(value, EnvText) and value.lstrip().startswith("["):
             value = plain_json(value)
-        found = [value] if isinstance(value, str) else value
-        if not isinstance(found, list | tuple) or not found:
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple) or not items:
             raise ValueError("expected a non-empty list of texts")
-        return tuple(map(one, found))
+        return tuple(map(parse_item, items))
 
     return parse

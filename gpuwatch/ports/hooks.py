@@ -43,7 +43,7 @@ class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a launch's command. `code` None: gpuwatch ended it. `not_started`: why it did not start."""
 
     code: int | None = None
-    words: str = ""  # end of its output, cleaned and redacted
+    output: str = ""  # end of its output, cleaned and redacted
     not_started: str | None = None
 
 

@@ -89,13 +89,13 @@ class OrderCheck(Protocol):
         """Build the request, as far as that asks nothing. Raises OrderRefused: it cannot be put into one."""
 
 
-def is_blocked(found: Sequence[Prerequisite], offer_ids: Sequence[str]) -> bool:
+def is_blocked(prerequisites: Sequence[Prerequisite], offer_ids: Sequence[str]) -> bool:
     """Whether none of these offers can be rented: the account lacks something, or each offer does.
 
     Without offers, a missing prerequisite of one place does not block other places.
     """
-    missing = [one for one in found if one.met is False and one.is_blocking]
+    missing = [one for one in prerequisites if one.met is False and one.is_blocking]
     if any(not one.offer_ids and (offer_ids or not one.place) for one in missing):
         return True
-    lacking = {offer_id for one in missing for offer_id in one.offer_ids}
-    return bool(offer_ids) and lacking.issuperset(offer_ids)
+    blocked_ids = {offer_id for one in missing for offer_id in one.offer_ids}
+    return bool(offer_ids) and blocked_ids.issuperset(offer_ids)

@@ -80,8 +80,8 @@ def origin_of(loc: Location, sources: Sources, origins: Mapping[KeyPath, Externa
             return origins[path[:length]].label
     number = line_number(sources.content.decode("utf-8-sig", "replace"), loc)
     if number:
-        return f"{sources.shown}:{number}"
-    return next((one.label for key, one in origins.items() if key[: len(path)] == path), sources.shown)
+        return f"{sources.display_name}:{number}"
+    return next((one.label for key, one in origins.items() if key[: len(path)] == path), sources.display_name)
 
 
 def key_name(loc: Location, tree: Mapping[str, Any]) -> str:

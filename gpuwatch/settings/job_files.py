@@ -45,7 +45,7 @@ def read_job_file(path: Path) -> JobDefinition:
 def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> str:
     if loc:
         return error_line(loc, text, sources, tree, {})
-    return f"{sources.shown}: {text}"
+    return f"{sources.display_name}: {text}"
 
 
 def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:

@@ -56,9 +56,9 @@ def _spot_warnings(settings: Settings, watch: Watch) -> Iterator[str]:
 def _provider_warnings(settings: Settings, watch: Watch) -> Iterator[str]:
     """Providers that cannot serve the watch, and those that ignore a part of its launch settings."""
     infos = [providers.info(name) for name in watch.providers or settings.providers if name in settings.providers]
-    named = infos if watch.providers is not None else []
-    only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
-    not_rentable = [info.name for info in named if not info.launches and OfferKind.LIVE in info.kinds]
+    explicit = infos if watch.providers is not None else []
+    only_listed = [info.name for info in explicit if OfferKind.LIVE not in info.kinds]
+    not_rentable = [info.name for info in explicit if not info.launches and OfferKind.LIVE in info.kinds]
     runtype = watch.launch.runtype if watch.launch else ""
     machines = [info for info in infos if info.launches and not info.runs_image(runtype)]
     if only_listed:

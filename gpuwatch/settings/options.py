@@ -199,8 +199,8 @@ def unknown_key(key: str, known: Collection[str]) -> str:
         return f"unknown key; {key} belongs at the top, above the first [table]"
     from difflib import get_close_matches  # noqa: PLC0415 - only needed for an error
 
-    known_elsewhere = _COMMON_MISTAKES.get(key.lower())
-    matches = [known_elsewhere] if known_elsewhere in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    suggestion = _COMMON_MISTAKES.get(key.lower())
+    matches = [suggestion] if suggestion in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
     if matches:
         return f"unknown key; did you mean {matches[0]}?"
     return f"unknown key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"

@@ -59,7 +59,7 @@ def watch_rows() -> list[SettingRow]:
     return list(_rows(WatchTable, ("watch",), ()))
 
 
-def model_in(field: FieldInfo) -> type[BaseModel] | None:
+def table_model(field: FieldInfo) -> type[BaseModel] | None:
     """The table of a field, if the field can be nothing else."""
     models = [kind for kind in _union_parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return (
@@ -91,7 +91,7 @@ def _rows(model: type[BaseModel], path: KeyPath, excluded: tuple[str, ...]) -> I
     for name, field in model.model_fields.items():
         if name in excluded:
             continue
-        inner = model_in(field)
+        inner = table_model(field)
         if inner is not None:
             yield from _rows(inner, (*path, name), ())
         else:

@@ -78,7 +78,7 @@ def _parse_readable(sources: Sources, lines: list[str]) -> tuple[dict[str, Any],
         lines += error.faults
     readable = readable_part(sources.content.decode("utf-8-sig", "replace"))
     numbers = ", ".join(map(str, readable.lines[:10])) + (", …" if len(readable.lines) > 10 else "")
-    lines.append(f"{sources.shown}: unreadable tables are ignored (line {numbers})")
+    lines.append(f"{sources.display_name}: unreadable tables are ignored (line {numbers})")
     return readable.tree, readable.damaged
 
 

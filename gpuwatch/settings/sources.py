@@ -61,7 +61,7 @@ class Sources(msgspec.Struct, frozen=True):
         return f"Sources({str(self.file)!r}, {len(self.external)} given)"
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The file, for display."""
         return str(self.file) if self.file else "settings"
 
@@ -126,7 +126,7 @@ def parse_file(sources: Sources) -> dict[str, Any]:
         return tomllib.loads(text, parse_float=Decimal)
     except UnicodeDecodeError as error:
         line = sources.content.count(b"\n", 0, error.start) + 1
-        raise SettingsError([f"{sources.shown}:{line}: expected UTF-8 text"]) from None
+        raise SettingsError([f"{sources.display_name}:{line}: expected UTF-8 text"]) from None
     except (tomllib.TOMLDecodeError, ValueError, ArithmeticError, RecursionError) as error:
         raise SettingsError([_syntax_error(sources, text, error)]) from None
 
@@ -352,4 +352,4 @@ def _syntax_error(sources: Sources, text: str, error: Exception) -> str:
     line = int(position[1]) if position else text.count("\n") + 1
     reason = str(error).split(" (at ")[0].split(":")[0]
     reason = re.sub(r"'[^']*'|\"[^\"]*\"", "…", reason)  # never show a value
-    return f"{sources.shown}:{line}: not valid TOML: {reason[:1].lower()}{reason[1:]}"
+    return f"{sources.display_name}:{line}: not valid TOML: {reason[:1].lower()}{reason[1:]}"

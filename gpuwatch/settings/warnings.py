@@ -115,10 +115,10 @@ def _broken_templates(settings: Settings) -> Iterator[str]:
     by_channel = {name: one.options.get("templates") for name, one in settings.channels.items()}
     if not any(by_channel.values()):
         return
-    from gpuwatch.notifiers.toolkit import templates_faults  # noqa: PLC0415 - most starts do not need it
+    from gpuwatch.notifiers.toolkit import template_errors  # noqa: PLC0415 - most starts do not need it
 
     for name, templates in by_channel.items():
-        for kind, fault in templates_faults(templates if isinstance(templates, dict) else None):
+        for kind, fault in template_errors(templates if isinstance(templates, dict) else None):
             yield f"notify.{name}.templates.{kind}: {fault}; the built-in text is used"
 
 

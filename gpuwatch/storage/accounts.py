@@ -123,8 +123,12 @@ def _account_of(row: Row[Any]) -> KnownAccount:
 def root_of(accounts: Mapping[str, KnownAccount], account_id: str) -> str:
     """Return the canonical account, by following `same_as` to its end."""
     seen = {account_id}
-    while (found := accounts.get(account_id)) is not None and found.same_as is not None and found.same_as not in seen:
-        account_id = found.same_as
+    while (
+        (account := accounts.get(account_id)) is not None
+        and account.same_as is not None
+        and account.same_as not in seen
+    ):
+        account_id = account.same_as
         seen.add(account_id)
     return account_id
 

@@ -74,7 +74,7 @@ def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> Answ
     price_changes = _PriceComparison(prices, poll, mark, facts).compare(changed_offers) if changed_offers else []
     delisted: list[OpenPrice] = []
     if poll.covers:
-        models = provider_prices.models_of(poll.gpu)
+        models = provider_prices.offers_of_gpu(poll.gpu)
         delisted = [
             price for model in models for price in model.values() if price.mark != mark and _is_covered(price, poll)
         ]

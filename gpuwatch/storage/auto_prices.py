@@ -101,5 +101,5 @@ def _wait_start(connection: Connection, watch: str) -> datetime | None:
         launches.c.running_at_ms.is_not(None),
         launches.c.ended_at_ms.is_not(None),
     )
-    ran_until_ms = connection.execute(select(func.max(launches.c.ended_at_ms)).where(has_run)).scalar()
-    return from_ms(max(since_ms, ran_until_ms or 0))
+    ended_ms = connection.execute(select(func.max(launches.c.ended_at_ms)).where(has_run)).scalar()
+    return from_ms(max(since_ms, ended_ms or 0))

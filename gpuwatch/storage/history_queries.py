@@ -21,7 +21,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.hourly_aggregates import covered_hours, matching_segments, unfinished_hours
 from gpuwatch.storage.hourly_rollup import HOUR_S, HourlyAggregate, Segment
-from gpuwatch.storage.light_reader import EARLIEST, GPU_NAMES, earliest
+from gpuwatch.storage.light_reader import GPU_NAMES, HISTORY_START, history_start
 from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile
 from gpuwatch.storage.recording import seconds
@@ -33,7 +33,7 @@ AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 _AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
 
 
-def track(
+def read_price_periods(
     database: Database,
     scope: MarketFilter,
     span: tuple[datetime, datetime],
@@ -82,7 +82,7 @@ def track(
 def first_poll_at(database: Database) -> datetime | None:
     """Return the beginning of the history, or None. Raises StoreError."""
     with database.read() as connection:
-        return earliest(*connection.execute(text(EARLIEST)).one())
+        return history_start(*connection.execute(text(HISTORY_START)).one())
 
 
 def kept_from(database: Database) -> datetime | None:

@@ -65,7 +65,7 @@ class EndedIntervalLog:
             values = self._values.setdefault(interval.segment_id, array("q"))
             values.extend((interval.series_id, interval.from_s, interval.until_s, interval.machine_microusd, disk))
 
-    def of_segment(self, segment_id: int) -> Iterator[PricedInterval]:
+    def segment_intervals(self, segment_id: int) -> Iterator[PricedInterval]:
         """Yield the intervals of one segment."""
         values = iter(self._values.get(segment_id, ()))
         for series_id, from_s, until_s, machine, disk in zip(*[values] * _VALUES_PER_INTERVAL, strict=True):
@@ -89,10 +89,10 @@ def intervals_in_memory(
 ) -> Iterator[PricedInterval]:
     """Yield the open intervals of one GPU and rental type, and those that ended since the log began."""
     for segment_id in segments:
-        yield from log.of_segment(segment_id)
+        yield from log.segment_intervals(segment_id)
     for (_, stored_spot), provider_prices in prices.by_provider.items():
         if stored_spot == spot:
-            for open_price in chain.from_iterable(model.values() for model in provider_prices.models_of(gpu)):
+            for open_price in chain.from_iterable(model.values() for model in provider_prices.offers_of_gpu(gpu)):
                 price = reference_microusd(open_price.machine_microusd, open_price.disk_microusd)
                 yield PricedInterval(open_price.segment_id, open_price.series_id, open_price.seen_from_s, None, price)
 

@@ -20,13 +20,13 @@ from gpuwatch.storage.sqlite_driver import (
 )
 
 _HOUR_S = 3600  # as in `hourly_rollup`, which a short command does not import
-EARLIEST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
+HISTORY_START = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
 GPU_NAMES = """SELECT gpu FROM segment UNION SELECT gpu_family FROM segment
  UNION SELECT value FROM seen_value WHERE kind = 'gpu'"""
 
 
 @contextmanager
-def read_light(database_url: str) -> Iterator[Executor]:
+def open_light_reader(database_url: str) -> Iterator[Executor]:
     """Open a snapshot of a database with the current schema; writes nothing.
 
     Raises:
@@ -56,8 +56,8 @@ def read_light(database_url: str) -> Iterator[Executor]:
         yield driver_executor(reader)
 
 
-def earliest(polled_s: int | None, hour: int | None) -> datetime | None:
-    """Return the beginning of the history from a row of `EARLIEST`, or None."""
+def history_start(polled_s: int | None, hour: int | None) -> datetime | None:
+    """Return the beginning of the history from a row of `HISTORY_START`, or None."""
     starts = [start for start in (polled_s, None if hour is None else hour * _HOUR_S) if start is not None]
     return datetime.fromtimestamp(min(starts), UTC) if starts else None
 

@@ -76,8 +76,8 @@ def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _Over
         times.setdefault((name, gpu, spot), []).append(at_s)
     poll_times: _PollTimes = {}
     for name, gpu, spot in {_scope(segment) for segment in segments.values()}:
-        at_s_of_both = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
-        poll_times[name, gpu, spot] = np.unique(np.array(at_s_of_both, np.int64))
+        covering_s = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
+        poll_times[name, gpu, spot] = np.unique(np.array(covering_s, np.int64))
     return poll_times
 
 

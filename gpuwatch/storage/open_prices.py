@@ -71,7 +71,7 @@ class ProviderPrices:
         if not model:
             self.models.pop(price.gpu, None)
 
-    def models_of(self, gpu: str) -> Iterable[dict[Key, OpenPrice]]:
+    def offers_of_gpu(self, gpu: str) -> Iterable[dict[Key, OpenPrice]]:
         """Return the offers of one GPU, or of all ("")."""
         return self.models.values() if not gpu else (self.models.get(gpu, {}),)
 

@@ -12,7 +12,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage import HEAD
 from gpuwatch.storage.executor import Executor, driver_executor
-from gpuwatch.storage.light_reader import connect_sqlite, plain_sqlite_path, read_light, revision_of
+from gpuwatch.storage.light_reader import connect_sqlite, open_light_reader, plain_sqlite_path, revision_of
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
@@ -66,7 +66,7 @@ class LightHolds:
         if path is not None and not path.is_file():
             return ()
         try:
-            with read_light(self._url) as executor:
+            with open_light_reader(self._url) as executor:
                 return load_holds(executor, provider)
         except StoreError:
             return ()

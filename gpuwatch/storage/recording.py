@@ -78,7 +78,7 @@ class WrittenPoll(NamedTuple):
 
     poll: RecordedPoll
     changes: AnswerChanges
-    opened: list[OpenPrice]  # one for each of `changes.seen`
+    open_prices: list[OpenPrice]  # one for each of `changes.new_prices`
     version: int
 
     @property
@@ -97,7 +97,7 @@ def write_answer(
     executor.run(_POLL, _poll_row(poll, answer))
     if answer.rows > 0:
         executor.run(_QUOTA, (poll.provider, utc_day(answer.observed_at), answer.rows))
-    opened = _ChangeWriter(executor, prices, poll).write(changes)
+    open_prices = _ChangeWriter(executor, prices, poll).write(changes)
     hour = poll.at_s // 3600
     if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or a late one: aggregate again
         prices.next_hour = hour
@@ -106,7 +106,7 @@ def write_answer(
     if changes.new_prices or changes.delisted or poll.covers:
         version += 1
         executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
-    return WrittenPoll(poll, changes, opened, version)
+    return WrittenPoll(poll, changes, open_prices, version)
 
 
 def utc_day(moment: datetime) -> int:
@@ -122,7 +122,7 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
     polled_prices = prices.prices_of(poll.provider, poll.spot)
     for open_price in changes.delisted:
         polled_prices.remove(open_price)
-    for change, open_price in zip(changes.new_prices, written.opened, strict=True):
+    for change, open_price in zip(changes.new_prices, written.open_prices, strict=True):
         provider_prices = prices.prices_of(poll.provider, int(change.offer.spot))
         if change.previous is not None and open_price.seen_from_s > change.previous.seen_from_s:
             ended.append(_ended_interval(change.previous, poll.at_s))
@@ -208,11 +208,11 @@ class _ChangeWriter:
         self._poll = poll
 
     def write(self, changes: AnswerChanges) -> list[OpenPrice]:
-        """Write all rows; return the open price of each of `changes.seen`."""
+        """Write all rows; return the open price of each of `changes.new_prices`."""
         places = self._places([change.offer for change in changes.new_prices] + [offer for _, offer in changes.facts])
-        open_prices = self._opened(changes.new_prices, places)
+        open_prices = self._build_open_prices(changes.new_prices, places)
         self._close(changes)
-        begun = [
+        new_intervals = [
             open_price
             for change, open_price in zip(changes.new_prices, open_prices, strict=True)
             if self._opens(change)
@@ -221,7 +221,7 @@ class _ChangeWriter:
             _OPEN,
             [
                 (open_price.series_id, open_price.seen_from_s, open_price.machine_microusd, open_price.disk_microusd)
-                for open_price in begun
+                for open_price in new_intervals
             ],
         )
         self._executor.run_many(
@@ -255,14 +255,16 @@ class _ChangeWriter:
         provider_prices = self._prices.prices_of(self._poll.provider, self._poll.spot)
         return max(open_price.seen_from_s, provider_prices.newest_cover(open_price.gpu))
 
-    def _opened(self, price_changes: Sequence[PriceChange], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
+    def _build_open_prices(
+        self, price_changes: Sequence[PriceChange], places: dict[tuple[str, str], int]
+    ) -> list[OpenPrice]:
         segments = self._segments(change.offer for change in price_changes)
         pairs = [
             (segments[_segment_key(change.offer)], change.machine_id)
             for change in price_changes
             if change.previous is None
         ]
-        known_ids = dict(self._known(pairs))
+        known_ids = dict(self._known_series(pairs))
         new_rows: list[Row] = []
         open_prices: list[OpenPrice] = []
         for change in price_changes:
@@ -307,7 +309,7 @@ class _ChangeWriter:
                 new_price.facts = facts
         self._executor.run_many(_FACTS, rows)
 
-    def _known(self, pairs: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], int]]:
+    def _known_series(self, pairs: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], int]]:
         for start in range(0, len(pairs), _PAIRS_PER_QUERY):
             chunk = pairs[start : start + _PAIRS_PER_QUERY]
             values = ", ".join(["(?, ?)"] * len(chunk))

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from gpuwatch.bootstrap import real_monotonic, real_now, sharing_stores
+from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.web.guard import access_in
 from gpuwatch.web.page import Confirm, Done, FormAction, Page, Shown, View
@@ -69,7 +69,7 @@ class ReadCache:
 
 
 def _shown(page: Page, view: View) -> Mapping[str, object]:
-    with sharing_stores():
+    with share_open_stores():
         return page.show(view)
 
 

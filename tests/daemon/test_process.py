@@ -41,10 +41,10 @@ def test_the_first_start_checks_new_settings_in_a_child_that_keeps_its_memory_an
 _FIRST_START = """
 import sys
 from sqlalchemy import inspect
-from gpuwatch.daemon.process import claimed_store
+from gpuwatch.daemon.process import claim_store
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import upgrade
-with claimed_store(sys.argv[1]):
+with claim_store(sys.argv[1]):
     store = open_database(sys.argv[1])
     print(upgrade(store), inspect(store.engine).has_table("launch"))
     print(sorted({name.split(".")[0] for name in sys.modules} & {"alembic", "mako", "pydantic"}))

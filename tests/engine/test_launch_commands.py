@@ -216,7 +216,7 @@ def test_programs_that_cannot_be_started_open_the_breaker(bench: Bench) -> None:
 
 
 def test_an_exit_code_that_says_nothing_was_rented_waits_longer_each_time(bench: Bench) -> None:
-    bench.outcome = CommandOutcome(code=75, words="sold out")
+    bench.outcome = CommandOutcome(code=75, output="sold out")
     for _ in range(2):
         bench.start(bench.reserved())
     refused = bench.reserve()

@@ -55,7 +55,7 @@ def test_its_task_file_is_one_that_the_tool_accepts_and_is_gone_afterwards(
     watch = a_command(*words, handover=HandoverSpec(to=tool, run="./go"))
     outcome = ran(watch)
     assert outcome.code == 0
-    assert not Path(outcome.words).exists()
+    assert not Path(outcome.output).exists()
     task = yaml.safe_load((tmp_path / "task").read_text())
     schema = json.loads((RECORDED / f"{recorded}.json").read_bytes())
     jsonschema.validate(task, schema["task"] if tool == "skypilot" else schema)
@@ -72,10 +72,10 @@ def test_what_cannot_be_started_ran_nothing(tmp_path: Path, program: str) -> Non
 def test_its_last_lines_are_kept_without_secrets() -> None:
     register_secret("canary-5f0c9d")
     outcome = ran(a_command("sh", "-c", "seq 9; echo; echo key canary-5f0c9d refused >&2; exit 3"))
-    assert outcome == CommandOutcome(code=3, words="7 / 8 / 9 / key *** refused")
+    assert outcome == CommandOutcome(code=3, output="7 / 8 / 9 / key *** refused")
 
 
 def test_it_is_ended_when_its_time_is_over() -> None:
     assert ran(changed(a_command("sh", "-c", "echo begun; sleep 300"), command_timeout_s=1.0)) == CommandOutcome(
-        code=None, words="begun"
+        code=None, output="begun"
     )

@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
 from gpuwatch.notifiers.email import EmailSettings, compose
 from gpuwatch.notifiers.telegram import render
-from gpuwatch.notifiers.toolkit import TEMPLATES, as_text, custom_text, plain, templates_faults
+from gpuwatch.notifiers.toolkit import TEMPLATES, as_text, custom_text, plain, template_errors
 from gpuwatch.notifiers.toolkit.templates import FACT_NAMES, GENERAL_NAMES
 from gpuwatch.ports import AlertKind
 from tests.engine.test_alerts import WATCH, a_match, reported
@@ -82,7 +82,7 @@ def test_a_value_that_this_alert_lacks_is_empty() -> None:
 )
 def test_a_broken_template_is_not_used_and_reported(text: str, fault: str) -> None:
     broken = {"match": text}
-    assert list(templates_faults(broken)) == [("match", fault)]
+    assert list(template_errors(broken)) == [("match", fault)]
     assert render(an_alert(), broken) == render(an_alert())
     assert _part(_mail(broken), "plain").strip() == as_text(an_alert())
 

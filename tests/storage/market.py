@@ -72,8 +72,8 @@ def price_track(
     commissions: Mapping[str, Commission] | None = None,
 ) -> list[PricePeriod]:
     """Return a point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
-    from gpuwatch.storage.history_queries import track
+    from gpuwatch.storage.history_queries import read_price_periods
 
     rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
     spans = (PeriodLength.HOUR, UTC) if day_in is None else (PeriodLength.DAY, day_in)
-    return track(database, scope, (since, now), spans=spans, rates=rates).points
+    return read_price_periods(database, scope, (since, now), spans=spans, rates=rates).points

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.analysis.price_series import PeriodLength
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, track
+from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, read_price_periods
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.prune import prune
 from gpuwatch.storage.quantile_sketch import encode_sketch, merge_sketches, price_of_step, quantile, step_of
@@ -53,8 +53,8 @@ def test_a_family_means_all_its_models(database: Database, history: SqlHistoryRe
 def test_a_track_tells_no_offers_from_no_data(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     history.record(an_answer(after_s=in_hours(1)), lane="sweep")
-    track = price_track(database, H100, NOON - timedelta(hours=1), NOON + timedelta(hours=6, seconds=-1))
-    assert [(point.polled, point.offers) for point in track] == [
+    periods = price_track(database, H100, NOON - timedelta(hours=1), NOON + timedelta(hours=6, seconds=-1))
+    assert [(point.polled, point.offers) for point in periods] == [
         (False, 0),
         (True, 1),
         (True, 0),
@@ -122,10 +122,10 @@ def test_quartiles_of_several_commissions_are_right_within_a_percent(
 def test_a_track_may_begin_with_the_first_look(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     span = (NOON - timedelta(days=3), NOON + timedelta(hours=2))
-    found = track(database, H100, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
+    found = read_price_periods(database, H100, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
     assert [(point.starts_at, point.hours) for point in found.points] == [(NOON, 2)]
     assert (found.series.first_hour, found.series.known) == (NOON_HOUR, 2)
-    nothing = track(database, on_demand("A40"), span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
+    nothing = read_price_periods(database, on_demand("A40"), span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
     assert nothing.points == []
 
 
@@ -144,8 +144,8 @@ def test_a_track_by_day_follows_the_zone(database: Database, history: SqlHistory
     for hours in range(0, 48, 2):
         history.record(an_answer(an_offer(), after_s=in_hours(hours)), lane="sweep")
     zone = ZoneInfo("America/New_York")
-    track = price_track(database, H100, NOON, NOON + timedelta(hours=40), day_in=zone)
-    assert [(point.starts_at.astimezone(zone).hour, point.hours) for point in track] == [(7, 17), (0, 23)]
+    periods = price_track(database, H100, NOON, NOON + timedelta(hours=40), day_in=zone)
+    assert [(point.starts_at.astimezone(zone).hour, point.hours) for point in periods] == [(7, 17), (0, 23)]
 
 
 def test_medians_of_hours_and_weeks_are_right_within_a_percent(database: Database, history: SqlHistoryRecorder) -> None:
@@ -158,7 +158,7 @@ def test_medians_of_hours_and_weeks_are_right_within_a_percent(database: Databas
     hours = price_track(database, H100, NOON + timedelta(hours=30), NOON + timedelta(hours=31))
     assert [point.median_microusd for point in hours] == [pytest.approx(sorted(prices[270:279])[4], rel=0.01)]
     span = (NOON, NOON + timedelta(hours=200))
-    weeks = track(database, H100, span, spans=(PeriodLength.WEEK, UTC), rates={}).points
+    weeks = read_price_periods(database, H100, span, spans=(PeriodLength.WEEK, UTC), rates={}).points
     first = sorted(prices[: 9 * weeks[0].hours])
     assert weeks[0].median_microusd == pytest.approx(first[len(first) // 2], rel=0.01)
 

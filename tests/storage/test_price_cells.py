@@ -136,7 +136,7 @@ _READS = """
 import sys, time
 from pathlib import Path
 from gpuwatch.storage.price_files import PriceFileReader
-for batch in PriceFileReader(Path(sys.argv[1])).batches(lambda *_: None, latest_s=2**31, later="later"):
+for batch in PriceFileReader(Path(sys.argv[1])).batches(lambda *_: None, latest_s=2**31, late_reason="later"):
     time.sleep(0.005)  # whoever reads is slower than the disk
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM")))

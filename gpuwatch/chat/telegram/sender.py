@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gpuwatch.chat.replies import ChatReply
 from gpuwatch.chat.telegram.updates import ChatMessage
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply, keyboard
-from gpuwatch.notifiers.telegram.html import MAX_UNITS, marked_up
+from gpuwatch.notifiers.telegram.html import MAX_UNITS, line_html
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, plain
 from gpuwatch.ports.buttons import ButtonRows
 from gpuwatch.redaction import redact
@@ -131,9 +131,9 @@ def _html(reply: ChatReply) -> str:
         clean = Line(line.role, tuple(_redacted(piece) for piece in line.pieces))
         room -= _units(plain(clean)) + 1
         if room < 0:
-            kept.append(marked_up(Line(Role.ITEM, (Piece("… truncated"),))))
+            kept.append(line_html(Line(Role.ITEM, (Piece("… truncated"),))))
             break
-        kept.append(marked_up(clean))
+        kept.append(line_html(clean))
     return "\n".join(kept)
 
 

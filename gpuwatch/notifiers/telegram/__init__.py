@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram.bot_api import BASE_URL, BotApi, BotApiReply, keyboard
-from gpuwatch.notifiers.telegram.html import cut_text, render
+from gpuwatch.notifiers.telegram.html import render, truncate_text
 from gpuwatch.notifiers.telegram.webhook_info import parse_webhook, read_webhook_info
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings
@@ -188,7 +188,7 @@ class TelegramChannel:
             options["reply_markup"] = keyboard(rows)
         reply = self._post({"text": render(alert, self._templates), "parse_mode": "HTML", **options})
         if _is_unreadable(reply):
-            reply = self._post({"text": cut_text(as_text(alert)), **options})
+            reply = self._post({"text": truncate_text(as_text(alert)), **options})
         if not reply.ok:
             self._raise_error(reply)
 

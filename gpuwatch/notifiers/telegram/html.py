@@ -22,7 +22,7 @@ def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
     Args:
         templates: the owner's texts by kind; one that Telegram would not accept completely is not used.
     """
-    custom = custom_text(templates, alert, marked_up)
+    custom = custom_text(templates, alert, line_html)
     if custom and len(custom.encode("utf-16-le")) // 2 <= MAX_UNITS:
         return custom
     ending = footer(alert)
@@ -35,14 +35,14 @@ def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
             shown_lines.append(_MORE)
             break
         shown_lines.append(line)
-    return "\n".join(marked_up(line) for line in (*shown_lines, *ending))
+    return "\n".join(line_html(line) for line in (*shown_lines, *ending))
 
 
 def _units(line: Line) -> int:
     return sum(len(piece.text.encode("utf-16-le")) // 2 for piece in line.pieces) + 1
 
 
-def marked_up(line: Line) -> str:
+def line_html(line: Line) -> str:
     """Render one line as HTML."""
     return "".join(map(_mark_up, line.pieces))
 
@@ -73,7 +73,7 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def cut_text(text: str) -> str:
+def truncate_text(text: str) -> str:
     """Return as much as one message may contain."""
     units = text.encode("utf-16-le")[: (MAX_UNITS - 1) * 2]
     cut = units.decode("utf-16-le", "ignore")

@@ -1,7 +1,7 @@
 """The owner's texts: `[notify.CHANNEL.templates] match = "$headline …"`, filled in with an alert's values. Pure.
 
 A template is a `string.Template`: it names values and computes nothing. If it names an unknown value or is malformed,
-the built-in text is sent instead, and `templates_faults` gives the reason.
+the built-in text is sent instead, and `template_errors` gives the reason.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TEMPLATES = OptionSpec(
 )
 
 
-def templates_faults(templates: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+def template_errors(templates: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Return the kind and the fault of each unusable template."""
     for kind, text in (templates or {}).items():
         if fault := _fault(text):
