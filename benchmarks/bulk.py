@@ -26,12 +26,12 @@ import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.audit import AuditModels, RemovalRules
-from gpuwatch.app.dataset.cheap_stages import measured, sketched
+from gpuwatch.app.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.app.dataset.embedding import open_embedder
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.scan import detect_fields
 from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
-from gpuwatch.app.dataset.wording import NO_ROW, alike_in_wording
+from gpuwatch.app.dataset.wording import NO_ROW, similar_wording
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from gpuwatch.domain.analysis.price_rows import COLUMNS
 
@@ -103,9 +103,9 @@ def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, fl
     size = sum(map(len, lines)) / texts
     sketches: list[np.ndarray] = []  # type: ignore[type-arg]
     stages: dict[str, Callable[[], object]] = {
-        "equal texts": lambda: [measured(block, ("text",)) for block in blocks],
-        "wording: sketches": lambda: sketches.extend(sketched(block, ("text",)) for block in blocks),
-        "wording: comparison": lambda: alike_in_wording(np.concatenate(sketches), np.full(texts, NO_ROW)),
+        "equal texts": lambda: [exact_records(block, ("text",)) for block in blocks],
+        "wording: sketches": lambda: sketches.extend(sketch_lines(block, ("text",)) for block in blocks),
+        "wording: comparison": lambda: similar_wording(np.concatenate(sketches), np.full(texts, NO_ROW)),
     }
     found = {}
     for stage, work in stages.items():
@@ -136,7 +136,7 @@ def file_seconds(megabytes: int) -> tuple[dict[str, float], dict[str, int]]:
             counter=TokenCounter(find_model(None).tokenizer, estimate=True),
         )
         plan = AuditPlan(
-            reading=read_as(path, ()), rules=RemovalRules(near=0.95), models=models, sample=SAMPLE, threads=1
+            reading=detect_fields(path, ()), rules=RemovalRules(near=0.95), models=models, sample=SAMPLE, threads=1
         )
         with open_work_folder(Path(name) / "work") as folder:
             last = time.process_time()

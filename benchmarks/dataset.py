@@ -24,7 +24,7 @@ from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_f
 from gpuwatch.app.dataset.embedding import Vectors, open_embedder
 from gpuwatch.app.dataset.filtering import write_kept
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.scan import detect_fields
 from gpuwatch.app.dataset.wording import NO_ROW
 from gpuwatch.app.dataset.work_folder import open_work_folder
 
@@ -96,7 +96,7 @@ def whole(folder: Path, rows: int) -> Audit:
         last = now
 
     with open_work_folder(folder / "work") as work:
-        done = audit_file(path, read_as(path, ()), RemovalRules(near=NEAR), models, work, report)
+        done = audit_file(path, detect_fields(path, ()), RemovalRules(near=NEAR), models, work, report)
     size, began = path.stat().st_size / 1e6, time.perf_counter()
     write_kept(done, folder / "kept.jsonl")
     took = time.perf_counter() - began

@@ -13,13 +13,13 @@ _START_UP_THRESHOLD = 50_000
 
 def main() -> None:
     """Run one command; every error that a person can fix is one line, never a traceback."""
-    asked = sys.argv[1:]
-    if asked == ["--version"]:  # nothing else is imported: a prompt or a script may ask often
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:  # nothing else is imported: a prompt or a script may ask often
         from gpuwatch import __version__  # noqa: PLC0415
 
         sys.stdout.write(f"gpuwatch {__version__}\n")
         return
-    if asked in (["--help"], ["-h"]) and _is_wide():
+    if arguments in (["--help"], ["-h"]) and _is_wide():
         sys.stdout.write(_prepared_help())
         return
     gc.set_threshold(_START_UP_THRESHOLD)

@@ -51,12 +51,12 @@ def install_hint(extra: str, installed: Installation | None = None) -> str:
     Args:
         installed: None: this gpuwatch.
     """
-    found = installed or installation()
-    if found.installer is Installer.CHECKOUT:
-        return f"{found.pip_install} -e {shlex.quote(f'{found.source}[{extra}]')}"
-    if found.installer is Installer.PIP:
-        return f"{found.pip_install} {shlex.quote(f'{DISTRIBUTION}[{extra}]')}"
-    return _add(found, _requirements(found.distribution, extra) or [f"{DISTRIBUTION}[{extra}]"])
+    current = installed or installation()
+    if current.installer is Installer.CHECKOUT:
+        return f"{current.pip_install} -e {shlex.quote(f'{current.source}[{extra}]')}"
+    if current.installer is Installer.PIP:
+        return f"{current.pip_install} {shlex.quote(f'{DISTRIBUTION}[{extra}]')}"
+    return _add(current, _requirements(current.distribution, extra) or [f"{DISTRIBUTION}[{extra}]"])
 
 
 def package_hint(package: str, *options: str, installed: Installation | None = None) -> str:
@@ -65,13 +65,13 @@ def package_hint(package: str, *options: str, installed: Installation | None = N
     Args:
         options: for pip, such as `--no-deps`.
     """
-    found = installed or installation()
+    current = installed or installation()
     words = " ".join([*options, shlex.quote(package)])
-    if found.installer is Installer.PIPX and options:
+    if current.installer is Installer.PIPX and options:
         return f"pipx runpip {DISTRIBUTION} install {words}"
-    if found.installer in {Installer.PIPX, Installer.UV_TOOL} and not options:
-        return _add(found, [package])
-    return f"{found.pip_install} {words}"
+    if current.installer in {Installer.PIPX, Installer.UV_TOOL} and not options:
+        return _add(current, [package])
+    return f"{current.pip_install} {words}"
 
 
 def installation(prefix: Path | None = None) -> Installation:
@@ -120,16 +120,16 @@ def _requirements(distribution: Distribution | None, extra: str) -> list[str]:
     """What an extra adds, without markers: `["matplotlib>=3.10", "pyarrow>=20"]`."""
     lines = (distribution.requires if distribution else None) or []
     parts = [line.partition(";") for line in lines]
-    return [wanted.strip() for wanted, _, marker in parts if extra in _EXTRA.findall(marker)]
+    return [requirement.strip() for requirement, _, marker in parts if extra in _EXTRA.findall(marker)]
 
 
-def _add(found: Installation, packages: Sequence[str]) -> str:
+def _add(current: Installation, packages: Sequence[str]) -> str:
     """The command of pipx or uv that adds packages to gpuwatch's own environment."""
-    if found.installer is Installer.PIPX:
+    if current.installer is Installer.PIPX:
         return f"pipx inject {DISTRIBUTION} {' '.join(map(shlex.quote, packages))}"
-    kept, extras = _uv_receipt(found.prefix)  # uv forgets what an earlier --with added
-    options = " ".join(f"--with {shlex.quote(one)}" for one in dict.fromkeys([*kept, *packages]))
-    return f"uv tool install {options} {shlex.quote(found.source + extras)}"
+    with_packages, extras = _uv_receipt(current.prefix)  # uv forgets what an earlier --with added
+    options = " ".join(f"--with {shlex.quote(package)}" for package in dict.fromkeys([*with_packages, *packages]))
+    return f"uv tool install {options} {shlex.quote(current.source + extras)}"
 
 
 def _uv_receipt(prefix: Path) -> tuple[list[str], str]:
@@ -149,6 +149,6 @@ def _pip_install() -> str:
     """`pip install` where that reaches this environment; else spelled out with its interpreter."""
     if find_spec("pip") is None:
         return f"uv pip install --python {shlex.quote(sys.executable)}"
-    found = shutil.which("pip")
-    is_own = found is not None and os.path.dirname(found) == os.path.dirname(sys.executable)
+    pip = shutil.which("pip")
+    is_own = pip is not None and os.path.dirname(pip) == os.path.dirname(sys.executable)
     return "pip install" if is_own else f"{shlex.quote(sys.executable)} -m pip install"

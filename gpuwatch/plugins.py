@@ -91,7 +91,7 @@ class PluginRegistry(Generic[Declaration]):
         places = tuple(sys.path)
         if places not in self._found:
             self._found[places] = {}  # a plugin that asks for names while it is loaded sees the built-in ones
-            self._found[places] = self._load([one for one in entry_points(places) if one.group == self._group])
+            self._found[places] = self._load([point for point in entry_points(places) if point.group == self._group])
         return self._found[places]
 
     def _load(self, points: Collection[EntryPoint]) -> dict[str, Plugin]:
@@ -100,14 +100,14 @@ class PluginRegistry(Generic[Declaration]):
             if point.name in loaded:
                 self._leave_out(point, "another package already uses that name")
                 continue
-            why, target = self._try(point)
-            if why is None:
+            fault, target = self._try_load(point)
+            if fault is None:
                 loaded[point.name] = Plugin(point.name, target, f"{point.stamp} {_stamp_of(target)}")
             else:
-                self._leave_out(point, why)
+                self._leave_out(point, fault)
         return loaded
 
-    def _try(self, point: EntryPoint) -> tuple[str | None, Any]:
+    def _try_load(self, point: EntryPoint) -> tuple[str | None, Any]:
         if point.name in self.built_in():
             return "gpuwatch has a built-in of that name", None
         if not re.fullmatch(_NAME, point.name) or len(point.name) > _NAME_MAX:
@@ -126,33 +126,33 @@ class PluginRegistry(Generic[Declaration]):
             return f"its INFO.name is {getattr(info, 'name', None)!r}"
         return None if callable(getattr(target, "build", None)) else "its module has no function build"
 
-    def _leave_out(self, point: EntryPoint, why: str) -> None:
+    def _leave_out(self, point: EntryPoint, fault: str) -> None:
         import logging  # noqa: PLC0415 - most starts have nothing to log
 
-        self._broken[point.name] = why
+        self._broken[point.name] = fault
         kind = self._group.rpartition(".")[2].removesuffix("s")
         logging.getLogger("gpuwatch.plugins").warning(
-            "ignoring the %s %s of %s: %s", kind, _one_line(point.name), _one_line(point.package), why
+            "ignoring the %s %s of %s: %s", kind, _one_line(point.name), _one_line(point.package), fault
         )
 
 
 @cache
 def _modules_in(folder: Path) -> frozenset[str]:
-    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    return frozenset(name for name in found if not name.startswith("_") and name != _TOOLKIT)
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    return frozenset(name for name in names if not name.startswith("_") and name != _TOOLKIT)
 
 
 @cache
 def entry_points(places: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Everything below "gpuwatch." that installed packages declare, in the order of `sys.path`."""
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+    by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for place in places:
         for folder in _metadata(place):
             package = folder.rpartition(".")[0]
             points = tuple(_read(os.path.join(place or ".", folder), package))
-            if points and _project(package) not in found:  # of two copies the first is imported
-                found[_project(package)] = points
-    return tuple(point for points in found.values() for point in points)
+            if points and _project(package) not in by_name:  # of two copies the first is imported
+                by_name[_project(package)] = points
+    return tuple(point for points in by_name.values() for point in points)
 
 
 def _metadata(place: str) -> list[str]:
@@ -184,10 +184,10 @@ def _read(folder: str, package: str) -> Iterator[EntryPoint]:
 
 def _load_target(target: str) -> Any:
     module, _, path = target.partition(":")
-    found: Any = import_module(module.strip())
+    target_: Any = import_module(module.strip())
     for part in filter(None, path.strip().split(".")):
-        found = getattr(found, part)
-    return found
+        target_ = getattr(target_, part)
+    return target_
 
 
 def _stamp_of(target: Any) -> str:

@@ -6,7 +6,7 @@ import re
 import threading
 from urllib.parse import quote
 
-_SHORTEST = 6  # redacting shorter "secrets" would remove ordinary words
+_MIN_LENGTH = 6  # redacting shorter "secrets" would remove ordinary words
 _MASK = "***"
 
 _SHAPES: tuple[tuple[str, str], ...] = (  # `re` compiles and keeps them when the first text passes
@@ -23,7 +23,7 @@ _SHAPES: tuple[tuple[str, str], ...] = (  # `re` compiles and keeps them when th
 )  # fmt: skip
 
 
-class _Kept:
+class _SecretSet:
     """The secrets of this process, in every spelling that may appear in a text."""
 
     def __init__(self) -> None:
@@ -34,28 +34,28 @@ class _Kept:
         with self._lock:
             spellings = set(self._spellings)
             for secret in secrets:
-                if len(secret) >= _SHORTEST:
+                if len(secret) >= _MIN_LENGTH:
                     spellings |= {secret, quote(secret, safe=""), repr(secret)[1:-1]}
             self._spellings = tuple(sorted(spellings, key=len, reverse=True))
 
-    def blank(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         for spelling in self._spellings:
             if spelling in text:
                 text = text.replace(spelling, _MASK)
         return text
 
 
-_kept = _Kept()
+_secrets = _SecretSet()
 
 
 def register_secret(*secrets: str | None) -> None:
     """Redact these from everything that passes `redact` from now on; None and very short ones are ignored."""
-    _kept.add(tuple(secret for secret in secrets if secret))
+    _secrets.add(tuple(secret for secret in secrets if secret))
 
 
 def redact(text: str) -> str:
     """The text without known secrets and without what looks like one."""
-    text = _kept.blank(text)
-    for shape, instead in _SHAPES:
-        text = re.sub(shape, instead, text)
+    text = _secrets.mask(text)
+    for shape, replacement in _SHAPES:
+        text = re.sub(shape, replacement, text)
     return text

@@ -44,27 +44,31 @@ def accounts(settings: Settings) -> list[AccountStatus]:
     """Every account that a key was used for, and its active launches. Sends no request. Raises StoreError."""
     with open_store_read_only(settings) as store:
         repository = SqlAccountRepository(store)
-        known = repository.all()
+        known_accounts = repository.all()
         alive = SqlLaunchRepository(store).alive()
         current = {
-            name: repository.account_of_key(name, one.api_key) if one.api_key is not None else None
-            for name, one in settings.providers.items()
-            if has_credentials(one)
+            name: repository.account_of_key(name, options.api_key) if options.api_key is not None else None
+            for name, options in settings.providers.items()
+            if has_credentials(options)
         }
-    found = []
-    for provider in dict.fromkeys([*(one.provider for one in known), *(one.provider for one in alive)]):
-        here = [one for one in known if one.provider == provider]
-        mine = [one for one in alive if one.provider == provider]
-        found += _at_one_provider(provider, here, mine, current.get(provider), provider in current)
-    return found
+    statuses = []
+    for provider in dict.fromkeys([*(item.provider for item in known_accounts), *(item.provider for item in alive)]):
+        accounts_of_provider = [account for account in known_accounts if account.provider == provider]
+        launches = [launch for launch in alive if launch.provider == provider]
+        statuses += _at_one_provider(
+            provider, accounts_of_provider, launches, current.get(provider), provider in current
+        )
+    return statuses
 
 
 def _at_one_provider(
-    provider: str, known: Sequence[KnownAccount], alive: Sequence[Launch], current: str | None, has_key: bool
+    provider: str, known_accounts: Sequence[KnownAccount], alive: Sequence[Launch], current: str | None, has_key: bool
 ) -> list[AccountStatus]:
-    by_id = {one.account_id: one for one in known}
+    by_id = {account.account_id: account for account in known_accounts}
     roots = {launch.launch_id: launch.account_id and root_of(by_id, launch.account_id) for launch in alive}
-    named: list[str | None] = [one.account_id for one in known if root_of(by_id, one.account_id) == one.account_id]
+    account_ids: list[str | None] = [
+        account.account_id for account in known_accounts if root_of(by_id, account.account_id) == account.account_id
+    ]
     return [
         AccountStatus(
             provider=provider,
@@ -73,7 +77,7 @@ def _at_one_provider(
             known=by_id.get(account) if account is not None else None,
             launches=tuple(launch for launch in alive if roots[launch.launch_id] == account),
         )
-        for account in dict.fromkeys([*named, *roots.values()])
+        for account in dict.fromkeys([*account_ids, *roots.values()])
     ]
 
 
@@ -95,7 +99,7 @@ def link_accounts(settings: Settings, provider: str | None) -> list[Launch]:
         now = real_now()
         account = identified_account(settings, store, launcher, now)
         current, repository = account.identify(now), SqlAccountRepository(store)
-        joined = [one for one in SqlLaunchRepository(store).alive(name) if not account.owns(one)]
+        joined = [launch for launch in SqlLaunchRepository(store).alive(name) if not account.owns(launch)]
         for launch in joined:
             if launch.account_id is None:
                 repository.set_launch_account(launch.launch_id, current)
@@ -105,14 +109,14 @@ def link_accounts(settings: Settings, provider: str | None) -> list[Launch]:
 
 
 def _join(repository: SqlAccountRepository, provider: str, former: str, current: str, now: datetime) -> None:
-    known = {one.account_id: one for one in repository.all(provider)}
-    former, current = root_of(known, former), root_of(known, current)
+    by_id = {account.account_id: account for account in repository.all(provider)}
+    former, current = root_of(by_id, former), root_of(by_id, current)
     if former == current:
         return
     if not is_key_hash(former) and not is_key_hash(current):
         raise UsageError(f"{provider} reports two different accounts, {former} and {current}")
-    hashed, whole = (former, current) if is_key_hash(former) else (current, former)
-    repository.link_accounts(provider, hashed, whole, now)
+    hashed, full_id = (former, current) if is_key_hash(former) else (current, former)
+    repository.link_accounts(provider, hashed, full_id, now)
 
 
 def account_json(status: AccountStatus) -> dict[str, Any]:

@@ -39,23 +39,23 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
         instance = _labelled(settings, http, name, instance_id)
         launch_id = _free_id(repository, name, instance)
         now = real_now()
-        mine = [launch for launch in repository.alive() if launch.watch == rules.name]
+        launches = [launch for launch in repository.alive() if launch.watch == rules.name]
         commission = settings.providers[name].commission
         try:
             launch = adopted_launch(
                 instance,
                 launch_id=launch_id,
                 watch=rules,
-                alive=mine,
+                alive=launches,
                 provider=name,
                 commission=commission,
                 now=now,
             )
         except ValueError as fault:
             raise ProviderStateUnknown(f"cannot adopt instance {instance_id}: {fault}") from fault
-        why = "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
+        reason = "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
         launch_alerts = LaunchAlerts(new_id)
-        if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", why, now)):
+        if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", reason, now)):
             raise UsageError(f"another launch has just taken over instance {instance_id}")
         return launch
 
@@ -71,8 +71,10 @@ def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> 
     """
     name = resolve_provider(settings, provider)
     with open_launches(settings) as repository, http_client(settings) as http:
-        kept = [one.label for one in repository.unknown_instances(name) if one.instance_id == instance_id]
-        ids = label_ids(kept[0] if kept else _labelled(settings, http, name, instance_id).label)
+        labels = [
+            instance.label for instance in repository.unknown_instances(name) if instance.instance_id == instance_id
+        ]
+        ids = label_ids(labels[0] if labels else _labelled(settings, http, name, instance_id).label)
         _refuse_if_ours(repository, name, instance_id)
         return repository.mark_foreign(name, instance_id, real_now(), None if ids is None else ids.install_id)
 
@@ -103,10 +105,10 @@ def _free_id(repository: SqlLaunchRepository, provider: str, instance: Instance)
     """The launch id in its label if it is free, otherwise a new one."""
     _refuse_if_ours(repository, provider, instance.instance_id)
     labelled = launch_id_in(instance.label)
-    known = None if labelled is None else repository.get(labelled)
-    if known is not None and not known.is_over and known.instance_id is None:
+    launch = None if labelled is None else repository.get(labelled)
+    if launch is not None and not launch.is_over and launch.instance_id is None:
         raise UsageError(f"launch {labelled} is waiting for it: gpuwatch launches resolve {labelled} --adopt INSTANCE")
-    return new_id() if labelled is None or known is not None else labelled
+    return new_id() if labelled is None or launch is not None else labelled
 
 
 def _refuse_if_ours(repository: SqlLaunchRepository, provider: str, instance_id: str) -> None:

@@ -69,42 +69,46 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
     recorded: str | None = None  # the id of the stored forecast
 
 
-def _as_of_now(advice: Advice, age_s: float) -> Advice:
+def _without_stale_price(advice: Advice, age_s: float) -> Advice:
     """Drop the current price, because old prices do not show it. The limits stay valid."""
     if age_s <= (POLL_LASTS_S if advice.step_h == 1 else advice.step_h * HOUR_S):
         return advice
-    why = f"the newest poll is {format_duration(age_s // 3600 * 3600)} old: the current price is unknown"
-    return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=why)
+    reason = f"the newest poll is {format_duration(age_s // 3600 * 3600)} old: the current price is unknown"
+    return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=reason)
 
 
-def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
+def give_advice(settings: Settings, request: AdviceRequest) -> AdviceResult:
     """Compute the advice, and store the forecast if requested.
 
     Raises:
         UsageError: no GPU has this name, the file cannot be used, or a forecast to be stored is not about now.
         StoreError: the store cannot be read or written.
     """
-    if wanted.record and (wanted.data is not None or not wanted.is_until_now):
+    if request.record and (request.data is not None or not request.is_until_now):
         raise UsageError("--record stores a forecast from now on: omit --data and --until")
-    gpus = known_gpu_names_of(settings, wanted.gpu, wanted.data)
-    scope = msgspec.structs.replace(wanted.scope, gpus=gpus)
-    market_history = load_prices(settings, scope, wanted.since, wanted.until, wanted.data)
+    gpus = known_gpu_names_of(settings, request.gpu, request.data)
+    scope = msgspec.structs.replace(request.scope, gpus=gpus)
+    market_history = load_prices(settings, scope, request.since, request.until, request.data)
     price = pricer(settings, market_history)
     prices = [price(interval.listing, interval) for interval in market_history.intervals]
     of = dict(zip(map(id, market_history.intervals), prices, strict=True))
-    hourly = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), wanted.until)
+    hourly = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), request.until)
     series = on_own_step(hourly)
-    why_none = why_too_little_data(series, wanted.hours)
-    past = advice_record(settings, wanted.until) if wanted.data is None else None
-    advice = None if why_none else advise(series, wanted.hours, past)
-    if advice is not None and wanted.data is None and wanted.is_until_now:
-        advice = _as_of_now(advice, wanted.until.timestamp() - (market_history.ends_s or 0))
-    under = wanted.under_usd
+    why_none = why_too_little_data(series, request.hours)
+    past = advice_record(settings, request.until) if request.data is None else None
+    advice = None if why_none else advise(series, request.hours, past)
+    if advice is not None and request.data is None and request.is_until_now:
+        advice = _without_stale_price(advice, request.until.timestamp() - (market_history.ends_s or 0))
+    under = request.under_usd
     if under is None and advice is not None:
         under = advice.reached[1][1]
-    most = None if under is None else under * _MICRO + 0.5
-    lifetimes = [] if most is None else offer_lifetimes(market_history, most, lambda _, interval: of[id(interval)])
-    every_s = wanted.poll_every_s or _configured_s(settings, scope.provider)
+    max_microusd = None if under is None else under * _MICRO + 0.5
+    lifetimes = (
+        []
+        if max_microusd is None
+        else offer_lifetimes(market_history, max_microusd, lambda _, interval: of[id(interval)])
+    )
+    every_s = request.poll_every_s or _configured_s(settings, scope.provider)
     return AdviceResult(
         gpus=gpus,
         advice=advice,
@@ -115,15 +119,15 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
         until=hourly.starts_at(len(hourly.lows)) if len(hourly.lows) else None,
         source=series.source,
         past=past,
-        recorded=_recorded(settings, wanted, scope, advice) if wanted.record and advice is not None else None,
+        recorded=_store_forecast(settings, request, scope, advice) if request.record and advice is not None else None,
     )
 
 
-def _recorded(settings: Settings, wanted: AdviceRequest, scope: MarketFilter, advice: Advice) -> str:
-    made = forecast_of(advice, scope, wanted.until, new_id())
+def _store_forecast(settings: Settings, request: AdviceRequest, scope: MarketFilter, advice: Advice) -> str:
+    forecast = forecast_of(advice, scope, request.until, new_id())
     with open_store(settings) as store:
-        SqlForecasts(store, all_commissions(settings)).add(made)
-    return made.forecast_id
+        SqlForecasts(store, all_commissions(settings)).add(forecast)
+    return forecast.forecast_id
 
 
 def forecast_of(advice: Advice, scope: MarketFilter, now: datetime, forecast_id: str) -> PriceForecast:
@@ -151,15 +155,17 @@ def forecast_of(advice: Advice, scope: MarketFilter, now: datetime, forecast_id:
 
 def _configured_s(settings: Settings, provider: str | None) -> float:
     """The shortest poll interval of these providers."""
-    named = [one for name, one in settings.providers.items() if provider is None or provider.startswith(name)]
-    return min((one.poll_every_s for one in named), default=30.0)
+    provider_options = [
+        options for name, options in settings.providers.items() if provider is None or provider.startswith(name)
+    ]
+    return min((options.poll_every_s for options in provider_options), default=30.0)
 
 
-def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]:
+def advice_json(request: AdviceRequest, answered: AdviceResult) -> dict[str, Any]:
     advice = answered.advice
     return {
-        "gpu": wanted.gpu,
-        "deadline_hours": wanted.hours,
+        "gpu": request.gpu,
+        "deadline_hours": request.hours,
         "step": step_name(advice.step_h) if advice else None,
         "judged_hours": advice.hours if advice else None,
         "enough_data": advice is not None,
@@ -169,7 +175,7 @@ def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]
         "limit_usd_gpu_hour": advice.limit_usd if advice else None,
         "limits": _limits_json(advice),
         "reached": _reached_json(advice),
-        "saving": _saving_json(advice, wanted.job_hours),
+        "saving": _saving_json(advice, request.job_hours),
         "rule": advice.rule.value if advice else None,
         "reached_starts": advice.reached_starts if advice else 0,
         "follows_median_of_week": advice.relative if advice else None,
@@ -187,11 +193,11 @@ def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]
 def _limits_json(advice: Advice | None) -> list[dict[str, Any]]:
     if advice is None:
         return []
-    found = [
+    limits = [
         {"hours_left": left * advice.step_h, "limit_usd_gpu_hour": limit}
         for left, limit in enumerate(advice.limits_usd)
     ]
-    return found[::-1]
+    return limits[::-1]
 
 
 def _reached_json(advice: Advice | None) -> list[dict[str, Any]]:

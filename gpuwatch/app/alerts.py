@@ -31,36 +31,36 @@ def event_filter(since_s: float, kinds: Sequence[str] = (), severity: str = Seve
     return EventFilter(since=since, kinds=tuple(map(AlertKind, kinds)), severity=Severity(severity))
 
 
-def stored_events(settings: Settings, wanted: EventFilter) -> list[StoredEvent]:
+def stored_events(settings: Settings, event_filter: EventFilter) -> list[StoredEvent]:
     """Past events, oldest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        return list(events(store, wanted))
+        return list(events(store, event_filter))
 
 
 def follow_events(
-    settings: Settings, wanted: EventFilter, sleep: Callable[[float], None] = time.sleep
+    settings: Settings, event_filter: EventFilter, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[StoredEvent]:
     """Past events, then new ones as they occur, each once, until the caller stops. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        yield from _follow(store, wanted, sleep)
+        yield from _follow(store, event_filter, sleep)
 
 
-def _follow(store: Database, wanted: EventFilter, sleep: Callable[[float], None]) -> Iterator[StoredEvent]:
+def _follow(store: Database, event_filter: EventFilter, sleep: Callable[[float], None]) -> Iterator[StoredEvent]:
     seen: dict[str, datetime] = {}
-    since = wanted.since
+    since = event_filter.since
     while True:
-        for event in events(store, msgspec.structs.replace(wanted, since=since)):
+        for event in events(store, msgspec.structs.replace(event_filter, since=since)):
             if event.alert.alert_id not in seen:
                 seen[event.alert.alert_id] = event.alert.created_at
                 yield event
-        since = max((wanted.since, *(at - _LATE for at in seen.values())))
+        since = max((event_filter.since, *(at - _LATE for at in seen.values())))
         seen = {alert_id: at for alert_id, at in seen.items() if at >= since}
         sleep(FOLLOW_EVERY_S)
 
 
 def event_with_delivery(event: StoredEvent) -> dict[str, Any]:
     """JSON of one event, with the delivery status per channel."""
-    delivered = {one.channel: {"state": one.state, "at": rfc3339(one.at)} for one in event.outcomes}
+    delivered = {outcome.channel: {"state": outcome.state, "at": rfc3339(outcome.at)} for outcome in event.outcomes}
     return event_json(event.alert) | {"subject": event.subject, "delivered": delivered}
 
 
@@ -74,14 +74,14 @@ def silence(settings: Settings, watch: str, for_s: float) -> Silence:
         UsageError: no such watch.
         StoreError: nothing was written and nothing is silenced.
     """
-    known = [*(one.name for one in settings.watches), *settings.left_out]
-    if watch not in known:
-        raise no_such_watch(watch, known)
+    watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
+    if watch not in watch_names:
+        raise no_such_watch(watch, watch_names)
     now = real_now()
-    found = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
+    new_silence = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
     with open_store(settings) as store:
-        SqlSilences(store).silence(found)
-    return found
+        SqlSilences(store).silence(new_silence)
+    return new_silence
 
 
 def end_silence(settings: Settings, watch: str) -> bool:
@@ -89,9 +89,9 @@ def end_silence(settings: Settings, watch: str) -> bool:
     with open_store(settings) as store:
         if SqlSilences(store).end(watch, real_now()):
             return True
-    known = [one.name for one in settings.watches]
-    if watch not in known:
-        raise no_such_watch(watch, known)
+    watch_names = [watch.name for watch in settings.watches]
+    if watch not in watch_names:
+        raise no_such_watch(watch, watch_names)
     return False
 
 
@@ -101,6 +101,6 @@ def silences(settings: Settings) -> list[Silence]:
         return list(SqlSilences(store).in_force(real_now()))
 
 
-def silence_json(one: Silence) -> dict[str, Any]:
+def silence_json(silence: Silence) -> dict[str, Any]:
     """JSON of one silenced watch."""
-    return {"watch": one.watch, "since": rfc3339(one.at), "until": rfc3339(one.until)}
+    return {"watch": silence.watch, "since": rfc3339(silence.at), "until": rfc3339(silence.until)}

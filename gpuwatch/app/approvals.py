@@ -123,7 +123,7 @@ def _executor(
     if not has_credentials(settings.providers[name]):
         raise UsageError(f"there is no key for {name}, so gpuwatch cannot rent there; see: gpuwatch providers")
     account = identified_account(settings, store, adapter.launcher, real_now())
-    elsewhere = [one for one in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(one)]
+    elsewhere = [launch for launch in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(launch)]
     if (reason := other_account_reason(elsewhere)) is not None:
         raise UsageError(f"nothing was rented: {reason}")
     if lacks := why_held(SqlHolds(store), name, real_now(), is_job=watch.startswith(WATCH_PREFIX)):

@@ -146,11 +146,11 @@ def run_backtest(
         StoreError: the store cannot be read.
     """
     history = _history(settings, watches, request, stage)
-    known = [(watch, *_judged(watch, history, request)) for watch in watches]
+    rules = [(watch, *_with_judged_rule(watch, history, request)) for watch in watches]
     run = _replayed_thresholds if request.thresholds else _replayed
     return Backtest(
-        results=run(settings, [(watch, judged) for watch, judged, _ in known], history, request, stage),
-        ignored={watch.name: ignored for watch, _, ignored in known},
+        results=run(settings, [(watch, judged) for watch, judged, _ in rules], history, request, stage),
+        ignored={watch.name: ignored for watch, _, ignored in rules},
         source=clean(history.source),
         intervals=len(history.intervals),
         polls=len({poll.at_s for poll in history.polls}),
@@ -170,7 +170,8 @@ def _replayed(
     players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
     replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))
     return [
-        (watch, result_of(one, simulated, request.deadline)) for (watch, _), one in zip(watches, replayed, strict=True)
+        (watch, result_of(result, simulated, request.deadline))
+        for (watch, _), result in zip(watches, replayed, strict=True)
     ]
 
 
@@ -184,19 +185,21 @@ def _replayed_thresholds(
     """Run one watch at many thresholds."""
     setting, prices = _setting(settings, request), request.thresholds
     ((watch, judged),) = watches
-    found = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
+    candidates = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
     results: list[tuple[Watch, BacktestResult | None]] = []
-    for price, result in sweep_thresholds(judged, found, history, setting, prices, request.deadline):
+    for price, result in sweep_thresholds(judged, candidates, history, setting, prices, request.deadline):
         stage("replaying", len(results), len(prices))
         results.append((with_threshold(watch, price), result))
     return results
 
 
-def _judged(watch: Watch, market_history: MarketHistory, request: BacktestRequest) -> tuple[Watch, tuple[str, ...]]:
-    judged, ignored = without_unrecorded_clauses(watch, market_history.listings)
+def _with_judged_rule(
+    watch: Watch, market_history: MarketHistory, request: BacktestRequest
+) -> tuple[Watch, tuple[str, ...]]:
+    rule, ignored = without_unrecorded_clauses(watch, market_history.listings)
     if ignored and request.strict and market_history.listings:
         raise UsageError(f"watch {watch.name!r}: the history cannot evaluate {', '.join(ignored)} (--strict)")
-    return judged, ignored
+    return rule, ignored
 
 
 def _candidates(
@@ -218,7 +221,9 @@ def _history(
     scopes = [MarketFilter(gpus=gpus, provider=request.provider)]
     if request.data is None and request.provider is None:
         scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in _listing(settings, watches)]
-    return _joined([load_prices(settings, scope, request.since, request.until, request.data) for scope in scopes])
+    return _joined_history(
+        [load_prices(settings, scope, request.since, request.until, request.data) for scope in scopes]
+    )
 
 
 def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
@@ -227,7 +232,7 @@ def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
     return [name for name in listing if any(is_polled_for(name, watch) and watch.listed for watch in watches)]
 
 
-def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
+def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
     first, *others = histories
     if not any(market_history.polls for market_history in others):
         return first
@@ -244,17 +249,17 @@ def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
 
 
 def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
-    least = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
-    cannot = not_rentable(settings)
+    min_age = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
+    access = not_rentable(settings)
     return ReplaySettings(
         commissions=all_commissions(settings),
-        max_age=least,
-        max_ages={name: max(age, least) for name, age in max_ages(settings, list(settings.providers)).items()},
+        max_age=min_age,
+        max_ages={name: max(age, min_age) for name, age in max_ages(settings, list(settings.providers)).items()},
         budget=settings.budget,
         zone=ZoneInfo(settings.timezone),
         job=None if request.job_s is None else timedelta(seconds=request.job_s),
         reference_disk_gb=REFERENCE_DISK_GB,
-        able=lambda found: cannot.able(found, dry_run=True),  # without a key, the result is the same as with one
+        able=lambda matches: access.able(matches, dry_run=True),  # without a key, the result is the same as with one
     )
 
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 def rule_text(watch: Watch) -> str:
     """The rule of a watch: its GPUs, its limit and its action."""
-    gpus, most = ", ".join(watch.gpu), f"{watch.max_price_usd_gpu_hour:f}"
+    gpus, max_price = ", ".join(watch.gpu), f"{watch.max_price_usd_gpu_hour:f}"
     if watch.max_job_cost_usd is not None:
         return f"{gpus}, at most ${watch.max_job_cost_usd:f} for the job, {watch.action.value}"
     if watch.unlimited:
         return f"{gpus} at any price, {watch.action.value}"
-    return f"{gpus} at or under {most} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
+    return f"{gpus} at or under {max_price} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
 
 
-def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: ZoneInfo) -> Iterator[str]:
+def summary_lines(watch: Watch, result: BacktestResult, backtest: Backtest, zone: ZoneInfo) -> Iterator[str]:
     """What the watch did, what it saved, and what the history does not show."""
     blind = f"; {result.blind} inconclusive" if result.blind else ""
     yield (
@@ -48,8 +48,8 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
     if result.budget_refusals:
         reasons = ", ".join(f"{reason} at {polls} polls" for reason, polls in result.budget_refusals.items())
         yield f"blocked by the budget: {reasons}"
-    yield from _waiting(result, found.deadline)
-    if clauses := found.ignored.get(watch.name):
+    yield from _waiting(result, backtest.deadline)
+    if clauses := backtest.ignored.get(watch.name):
         yield ignored_text(clauses)
     if watch.require:
         yield f"assumed ticked: {', '.join(watch.require)}"
@@ -104,7 +104,7 @@ def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
     if waiting.saved is None:
         return
     yield (
-        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} the cheapest offer{_price_of_a_miss(waiting)}): "
+        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} the cheapest offer{_missed_wait_text(waiting)}): "
         f"{_difference_text(waiting.saved)} renting immediately ({waiting.at_once_usd_gpu_hour:.4f})"
     )
     if waiting.interval is None:
@@ -123,7 +123,7 @@ def starts_text(waiting: WaitStatistics) -> str:
     )
 
 
-def _price_of_a_miss(waiting: WaitStatistics) -> str:
+def _missed_wait_text(waiting: WaitStatistics) -> str:
     if not waiting.missed:
         return ""
     if not waiting.no_later_offer:
@@ -174,34 +174,34 @@ WAITING_METHOD = (
 )
 
 
-def backtest_json(found: Backtest, is_sweep: bool) -> dict[str, Any]:
+def backtest_json(backtest: Backtest, is_sweep: bool) -> dict[str, Any]:
     """JSON of `gpuwatch backtest`."""
-    known = [result for _, result in found.results if result is not None]
-    one = step_json if is_sweep else _watch_json
+    results = [result for _, result in backtest.results if result is not None]
+    one_json = step_json if is_sweep else _watch_json
     return {
         "method": METHOD,
-        "source": found.source,
-        "samples": found.polls,
-        "prices_read": found.intervals,
-        "since": rfc3339(min((result.since for result in known), default=None)),
-        "until": rfc3339(max((result.until for result in known), default=None)),
-        "deadline_s": found.deadline.total_seconds(),
-        "not_judged": {name: list(clauses) for name, clauses in found.ignored.items() if clauses},
-        "steps" if is_sweep else "watches": [one(watch, result) for watch, result in found.results],
+        "source": backtest.source,
+        "samples": backtest.polls,
+        "prices_read": backtest.intervals,
+        "since": rfc3339(min((result.since for result in results), default=None)),
+        "until": rfc3339(max((result.until for result in results), default=None)),
+        "deadline_s": backtest.deadline.total_seconds(),
+        "not_judged": {name: list(clauses) for name, clauses in backtest.ignored.items() if clauses},
+        "steps" if is_sweep else "watches": [one_json(watch, result) for watch, result in backtest.results],
     }
 
 
 def _watch_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": watch.name,
         "action": watch.action.value,
         "max_price_usd_gpu_hour": float(watch.max_price_usd_gpu_hour),
         "looks": 0 if result is None else result.polls,
     }
     if result is None:
-        return found
+        return fields
     first = result.first
-    return found | {
+    return fields | {
         "blind_looks": result.blind,
         "held": result.held,
         "fires": result.fires,

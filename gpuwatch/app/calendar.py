@@ -55,7 +55,7 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     gpus: tuple[str, ...] | None
     series: PriceSeries
-    found: Calendar
+    calendar: Calendar
 
 
 def price_calendar(settings: Settings, request: CalendarRequest) -> PriceCalendar:
@@ -63,7 +63,7 @@ def price_calendar(settings: Settings, request: CalendarRequest) -> PriceCalenda
     scope = msgspec.structs.replace(request.scope, gpus=known_gpu_names_of(settings, request.gpu, request.data))
     series = load_hourly_lows(settings, scope, request.since, request.until, request.data)
     calendar = calendar_of(series, ZoneInfo(request.zone), request.parts)
-    return PriceCalendar(zone=request.zone, gpus=scope.gpus, series=series, found=calendar)
+    return PriceCalendar(zone=request.zone, gpus=scope.gpus, series=series, calendar=calendar)
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -79,49 +79,56 @@ def effect_text(effect: CalendarEffect) -> str:
     size, low, high = (each or 0.0 for each in (effect.cheaper_percent, effect.low_percent, effect.high_percent))
     if effect.verdict is EffectVerdict.CHEAPER:
         interval = f"{percent_text(low)} to {percent_text(high)}"
-        return f"cheaper by {percent_text(size)} ({interval}){_against_claim(effect.name, low, high)}"
+        return f"cheaper by {percent_text(size)} ({interval}){_claim_comparison(effect.name, low, high)}"
     if effect.verdict is EffectVerdict.DEARER:
         return f"more expensive by {percent_text(-size)} ({percent_text(-high)} to {percent_text(-low)})"
-    would = (
+    detectable = (
         f"; {percent_text(effect.detectable_percent)} would probably be detected" if effect.detectable_percent else ""
     )
+    claim = _claim_comparison(effect.name, low, high)
+    return f"no effect: {percent_text(low)} to {percent_text(high)} cheaper{claim}{detectable}"
+
+
+def _claim_comparison(name: str, low: float, high: float) -> str:
+    """Compare the result with the 30–40 % that guides promise for nights and weekends."""
+    claimed_min, claimed_max = CLAIMED_PERCENT
+    if name not in _CLAIMED:
+        return ""
+    if high < claimed_min:
+        return f", less than the {claimed_min}–{claimed_max} % that guides claim"
     return (
-        f"no effect: {percent_text(low)} to {percent_text(high)} cheaper{_against_claim(effect.name, low, high)}{would}"
+        f", as guides claim ({claimed_min}–{claimed_max} %)"
+        if low >= claimed_min
+        else f"; {claimed_min}–{claimed_max} % cannot be ruled out"
     )
 
 
-def _against_claim(name: str, low: float, high: float) -> str:
-    """Compare the result with the 30–40 % that guides promise for nights and weekends."""
-    least, most = CLAIMED_PERCENT
-    if name not in _CLAIMED:
-        return ""
-    if high < least:
-        return f", less than the {least}–{most} % that guides claim"
-    return f", as guides claim ({least}–{most} %)" if low >= least else f"; {least}–{most} % cannot be ruled out"
-
-
-def hours_text(found: Calendar) -> str:
-    effect = found.any_hour
+def hours_text(calendar: Calendar) -> str:
+    effect = calendar.any_hour
     if effect.verdict is not EffectVerdict.VARIES:
         return (
             effect_text(effect)
             if effect.verdict is EffectVerdict.NOT_ENOUGH
             else "no hour differs from the rest of its day"
         )
-    words = [_stretch(hours) for hours in _runs(found.by_hour) if hours[0].verdict is not EffectVerdict.NO_EFFECT]
+    words = [
+        _hours_effect_text(hours)
+        for hours in _consecutive_hours(calendar.by_hour)
+        if hours[0].verdict is not EffectVerdict.NO_EFFECT
+    ]
     return f"these hours differ from the rest of their day: {', '.join(words)}"
 
 
-def _runs(by_hour: Sequence[HourEffect]) -> list[list[HourEffect]]:
+def _consecutive_hours(by_hour: Sequence[HourEffect]) -> list[list[HourEffect]]:
     """Consecutive hours with the same verdict; midnight does not separate them."""
-    runs = [list(hours) for _, hours in groupby(by_hour, key=lambda one: one.verdict)]
+    runs = [list(hours) for _, hours in groupby(by_hour, key=lambda effect: effect.verdict)]
     if len(runs) > 1 and runs[0][0].verdict is runs[-1][0].verdict:
         runs[0] = runs.pop() + runs[0]
     return runs
 
 
-def _stretch(hours: Sequence[HourEffect]) -> str:
-    mean = sum(one.cheaper_percent for one in hours) / len(hours)
+def _hours_effect_text(hours: Sequence[HourEffect]) -> str:
+    mean = sum(effect.cheaper_percent for effect in hours) / len(hours)
     span = f"{hours[0].hour:02}:00-{(hours[-1].hour + 1) % 24:02}:00"
     return f"{span} {hours[0].verdict.value} by {percent_text(abs(mean))}"
 
@@ -130,47 +137,47 @@ def percent_text(amount: float) -> str:
     return f"{amount:.1f} %".replace("-0.0", "0.0").replace("-", "−")
 
 
-def percent_of(cell: HourOfWeekPrice, found: Calendar) -> float | None:
+def percent_of(cell: HourOfWeekPrice, calendar: Calendar) -> float | None:
     """The difference between an hour's median and the median of all hours."""
-    if cell.median_microusd is None or not found.median_microusd:
+    if cell.median_microusd is None or not calendar.median_microusd:
         return None
-    return 100 * (cell.median_microusd / found.median_microusd - 1)
+    return 100 * (cell.median_microusd / calendar.median_microusd - 1)
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def calendar_json(shown: PriceCalendar, gpu: str) -> dict[str, Any]:
+def calendar_json(result: PriceCalendar, gpu: str) -> dict[str, Any]:
     """The calendar as JSON."""
-    found = shown.found
+    calendar = result.calendar
     return {
         "gpu": gpu,
-        "zone": shown.zone,
-        "source": shown.series.source,
-        "since": rfc3339(found.since),
-        "until": rfc3339(found.until),
-        "samples": found.hours,
-        "hours_looked": found.hours_polled,
-        "price_changes": found.changes,
-        "median_price_usd_gpu_hour": _whole_usd(found.median_microusd),
+        "zone": result.zone,
+        "source": result.series.source,
+        "since": rfc3339(calendar.since),
+        "until": rfc3339(calendar.until),
+        "samples": calendar.hours,
+        "hours_looked": calendar.hours_polled,
+        "price_changes": calendar.changes,
+        "median_price_usd_gpu_hour": _whole_usd(calendar.median_microusd),
         "method": METHOD,
         "hours_method": HOURS_METHOD,
-        "comparisons": found.comparisons,
+        "comparisons": calendar.comparisons,
         "correction": "Holm",
         "alpha": ALPHA,
         "claimed_percent": list(CLAIMED_PERCENT),
-        "effects": [_effect_json(one) for one in found.effects],
-        "any_hour": _effect_json(found.any_hour),
+        "effects": [_effect_json(effect) for effect in calendar.effects],
+        "any_hour": _effect_json(calendar.any_hour),
         "by_hour": [
             {
-                "hour": one.hour,
-                "cheaper_percent": one.cheaper_percent,
-                "p_adjusted": one.p_adjusted,
-                "verdict": one.verdict.value,
+                "hour": effect.hour,
+                "cheaper_percent": effect.cheaper_percent,
+                "p_adjusted": effect.p_adjusted,
+                "verdict": effect.verdict.value,
             }
-            for one in found.by_hour
+            for effect in calendar.by_hour
         ],
-        "cells": [cell_json(cell, found) for cell in found.cells],
+        "cells": [cell_json(cell, calendar) for cell in calendar.cells],
     }
 
 
@@ -178,14 +185,14 @@ def _effect_json(effect: CalendarEffect) -> dict[str, Any]:
     return msgspec.structs.asdict(effect) | {"verdict": effect.verdict.value, "text": effect_text(effect)}
 
 
-def cell_json(cell: HourOfWeekPrice, found: Calendar) -> dict[str, Any]:
+def cell_json(cell: HourOfWeekPrice, calendar: Calendar) -> dict[str, Any]:
     return {
         "weekday": DAYS[cell.weekday],
         "hour": cell.hour,
         "median_price_usd_gpu_hour": _whole_usd(cell.median_microusd),
         "low_price_usd_gpu_hour": _whole_usd(cell.low_microusd),
         "high_price_usd_gpu_hour": _whole_usd(cell.high_microusd),
-        "against_median_percent": percent_of(cell, found),
+        "against_median_percent": percent_of(cell, calendar),
         "weeks": cell.weeks,
     }
 

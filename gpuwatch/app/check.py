@@ -29,7 +29,7 @@ class CurrentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The watches with their current limits."""
 
     watches: Sequence[Watch]
-    standing: dict[str, AutoPriceLimit]  # by watch; automatic limits only
+    limits_by_watch: dict[str, AutoPriceLimit]  # automatic limits only
     fault: str | None = None  # why the store could not be read, so that the caps apply
 
 
@@ -43,10 +43,10 @@ class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_complete(self) -> bool:
         """Whether every provider gave a complete answer."""
-        return all(one.report.ok for one in self.providers)
+        return all(provider.report.ok for provider in self.providers)
 
 
-def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
+def current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     """The watches as the daemon would hunt them now: with automatic limits, past prices, and your launch records.
 
     Opens the store only if one of the watches needs it.
@@ -59,7 +59,7 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
 
 def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     if all(watch.auto is None for watch in watches):
-        return CurrentLimits(watches=watches, standing={})
+        return CurrentLimits(watches=watches, limits_by_watch={})
     from gpuwatch.bootstrap.rules import commissions_of
     from gpuwatch.engine.auto_prices import AutoPrices
     from gpuwatch.engine.forecast_scores import ForecastLedger
@@ -71,11 +71,11 @@ def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) 
         with open_store(settings) if keep else open_store_read_only(settings) as store:
             ledger = ForecastLedger(SqlForecasts(store, {}))  # only its record: a check makes no forecasts
             prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), may_write=keep), ledger=ledger)
-            standing = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
+            limits_by_watch = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
             limited = [prices.with_current_limit(watch, now) for watch in watches]
-            return CurrentLimits(watches=limited, standing=standing)
+            return CurrentLimits(watches=limited, limits_by_watch=limits_by_watch)
     except StoreError as error:
-        return CurrentLimits(watches=watches, standing={}, fault=str(error))
+        return CurrentLimits(watches=watches, limits_by_watch={}, fault=str(error))
 
 
 def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
@@ -88,8 +88,8 @@ def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
     now = real_now()
     try:
         with open_store_read_only(settings) as store:
-            known = MachineReputations(SqlMachineNoteRepository(store).records)
-            watches = [known.with_records(watch, now) for watch in limits.watches]
+            reputations = MachineReputations(SqlMachineNoteRepository(store).records)
+            watches = [reputations.with_records(watch, now) for watch in limits.watches]
     except StoreError:
         return limits
     return msgspec.structs.replace(limits, watches=watches)
@@ -115,7 +115,9 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
     return msgspec.structs.replace(limits, watches=watches)
 
 
-def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str], keep: bool = False) -> MarketCheck:
+def check_markets(
+    settings: Settings, watches: Sequence[Watch], provider_names: Sequence[str], keep: bool = False
+) -> MarketCheck:
     """Poll the providers of the watches, or the named ones among them, and match their offers.
 
     Args:
@@ -124,12 +126,14 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
     Raises:
         UsageError: these watches use none of the named providers.
     """
-    checked = _poll(settings, watches, only, light_holds(settings, keep))
+    checked = _poll(settings, watches, provider_names, light_holds(settings, keep))
     matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
     return MarketCheck(at=real_now(), providers=checked, matches=matches)
 
 
-def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], holds: HoldStore) -> list[ProviderCheck]:
+def _poll(
+    settings: Settings, watches: Sequence[Watch], selected_names: Sequence[str], holds: HoldStore
+) -> list[ProviderCheck]:
     """Poll every provider of the watches in its own thread, so that a slow or failing one does not delay the others.
 
     A provider that cannot be polled has a report that states why.
@@ -138,9 +142,9 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], hol
     from gpuwatch.engine.check import check_provider, not_checked
     from gpuwatch.engine.parallel import run_in_parallel
 
-    named = named_providers(settings, only)
-    polled = {name: [watch for watch in watches if is_polled_for(name, watch)] for name in named}
-    polled = {name: mine for name, mine in polled.items() if mine}
+    provider_names = named_providers(settings, selected_names)
+    polled = {name: [watch for watch in watches if is_polled_for(name, watch)] for name in provider_names}
+    polled = {name: selected for name, selected in polled.items() if selected}
     if not polled:
         raise UsageError("these watches use no enabled provider; see: gpuwatch config show")
     with http_client(settings) as http:
@@ -149,15 +153,15 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], hol
             market = build_adapters(settings, http, [name], holds=holds, is_patient=False)[name].market
             return check_provider(market, polled[name], settings.providers[name].commission, real_now)
 
-        found = {
+        by_name = {
             outcome.name: outcome.result or not_checked(outcome.name, outcome.error or "")
             for outcome in run_in_parallel(polled, one)
         }
-    return [found[name] for name in polled]
+    return [by_name[name] for name in polled]
 
 
 def explain_lines(
-    settings: Settings, watches: Sequence[Watch], found: MarketCheck, only: Sequence[str]
+    settings: Settings, watches: Sequence[Watch], checked: MarketCheck, provider_names: Sequence[str]
 ) -> Iterator[str]:
     """The decision that the daemon would make now, and why; for the nearest offers, the failed clauses and distances.
 
@@ -172,16 +176,16 @@ def explain_lines(
         yield f"without the state of the daemon's watches: {error}"
     commissions = {name: provider.commission for name, provider in settings.providers.items()}
     with http_client(settings) as http:
-        built = build_adapters(settings, http, only or None, is_patient=False)
-        silent = {part.report.provider: part.report.error for part in found.providers if not part.answers}
+        built = build_adapters(settings, http, provider_names or None, is_patient=False)
+        silent = {part.report.provider: part.report.error for part in checked.providers if not part.answers}
         for watch in watches:
-            yield decision_line(watch, found.providers, memories.get(watch.name), real_now(), settings.timezone)
-            yield from comparison_lines(watch, found.providers)
+            yield decision_line(watch, checked.providers, memories.get(watch.name), real_now(), settings.timezone)
+            yield from comparison_lines(watch, checked.providers)
             for name, adapter in built.items():
                 if watch.providers is not None and name not in watch.providers:
                     continue
-                if (why := silent.get(name)) is not None:
-                    yield f"{watch.name} at {name}: cannot tell: {why}"
+                if (reason := silent.get(name)) is not None:
+                    yield f"{watch.name} at {name}: cannot tell: {reason}"
                 else:
                     yield from explain(watch, adapter.market, commissions, real_now())
 
@@ -197,47 +201,47 @@ def _watch_memories(settings: Settings) -> Mapping[str, WatchMemory]:
         return {}
 
 
-def store_check(settings: Settings, found: MarketCheck) -> None:
+def store_check(settings: Settings, checked: MarketCheck) -> None:
     """Store the answers of a check. Raises StoreError."""
     from gpuwatch.storage.light_writer import record_answers
 
-    answers = [(query, answer) for part in found.providers for query, answer in part.answers if answer.searches]
+    answers = [(query, answer) for part in checked.providers for query, answer in part.answers if answer.searches]
     record_answers(settings.database_url, answers, real_now())
 
 
 def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
-    found = [match for part in checked for match in part.matches.get(name, ())]
-    return sorted(found, key=lambda match: match.figure)
+    matches = [match for part in checked for match in part.matches.get(name, ())]
+    return sorted(matches, key=lambda match: match.figure)
 
 
-def check_json(limits: CurrentLimits, found: MarketCheck) -> dict[str, Any]:
+def check_json(limits: CurrentLimits, checked: MarketCheck) -> dict[str, Any]:
     """JSON of a check; `limits`: the watches with their current limits."""
     return {
-        "checked_at": rfc3339(found.at),
-        "matched": any(found.matches.values()),
+        "checked_at": rfc3339(checked.at),
+        "matched": any(checked.matches.values()),
         "watches": [
             {
                 "name": watch.name,
                 **_limit_json(watch),
-                "matched": bool(found.matches[watch.name]),
-                "offers": [match_json(match) for match in found.matches[watch.name]],
-                **_command_json(watch, found.matches[watch.name]),
-                **_auto_json(watch, limits.standing.get(watch.name)),
+                "matched": bool(checked.matches[watch.name]),
+                "offers": [match_json(match) for match in checked.matches[watch.name]],
+                **_command_json(watch, checked.matches[watch.name]),
+                **_auto_json(watch, limits.limits_by_watch.get(watch.name)),
             }
             for watch in limits.watches
         ],
-        "providers": [_report_json(part) for part in found.providers],
+        "providers": [_report_json(part) for part in checked.providers],
     }
 
 
-def would_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
+def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
     """The words of the watch's command for its best offer; empty: there is no command or no offer."""
     is_command = watch.action is Action.COMMAND and matches
     return filled_words(watch, in_order(watch, matches)[0], "LAUNCH") if is_command else ()
 
 
 def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:
-    return {"command": list(would_run(watch, matches))} if watch.action is Action.COMMAND else {}
+    return {"command": list(command_to_run(watch, matches))} if watch.action is Action.COMMAND else {}
 
 
 def _limit_json(watch: Watch) -> dict[str, float | None]:
@@ -249,14 +253,14 @@ def _limit_json(watch: Watch) -> dict[str, float | None]:
     return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
 
 
-def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
+def _auto_json(watch: Watch, limit: AutoPriceLimit | None) -> dict[str, Any]:
     """The basis of an automatic limit; empty for a fixed price."""
     if watch.auto is None:
         return {}
-    why_none = standing.why_none if standing else "the history cannot be read"
+    why_none = limit.why_none if limit else "the history cannot be read"
     cap = number(watch.auto.cap_usd_gpu_hour)
-    deadline = rfc3339(standing.deadline if standing else None)
-    rule = standing.rule or None if standing else None
+    deadline = rfc3339(limit.deadline if limit else None)
+    rule = limit.rule or None if limit else None
     return {"auto": {"max_price_cap": cap, "deadline": deadline, "rule": rule, "why_none": why_none}}
 
 

@@ -56,7 +56,7 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
         return unticked(self.watch, {tick.item for tick in self.ticks})
 
     @property
-    def holding(self) -> tuple[str, ...]:
+    def blocking(self) -> tuple[str, ...]:
         """Missing items that the owner must tick before it rents."""
         return tuple(item for item in self.missing if item not in self.pilot)
 
@@ -72,7 +72,9 @@ def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistSt
     watches = [watch.name for watch in settings.watches if watch.require] if name is None else [name]
     try:
         with open_store_read_only(settings) as store:
-            return [_status(settings, store, one) for one in watches] + (_job_statuses(store) if name is None else [])
+            return [_status(settings, store, watch) for watch in watches] + (
+                _job_statuses(store) if name is None else []
+            )
     except StoreMissing:
         if watches:
             raise
@@ -82,16 +84,16 @@ def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistSt
 def _status(settings: Settings, store: Database, name: str) -> ChecklistStatus:
     """The checklist of one name. Raises UsageError: no watch or job has this name."""
     if name.startswith(WATCH_PREFIX):
-        return _of_job(store, known_job(SqlJobRepository(store), name.removeprefix(WATCH_PREFIX)))
+        return _job_status(store, known_job(SqlJobRepository(store), name.removeprefix(WATCH_PREFIX)))
     watch = watch_named(settings, name)
     return ChecklistStatus(watch=watch, ticks=tuple(SqlChecklistRepository(store).load(watch.name)))
 
 
 def _job_statuses(store: Database) -> list[ChecklistStatus]:
-    return [_of_job(store, job) for job in SqlJobRepository(store).open_jobs() if job.definition.resources.require]
+    return [_job_status(store, job) for job in SqlJobRepository(store).open_jobs() if job.definition.resources.require]
 
 
-def _of_job(store: Database, job: Job) -> ChecklistStatus:
+def _job_status(store: Database, job: Job) -> ChecklistStatus:
     """The items that the owner ticked by name, and the ones that the job's own pilots measured."""
     watch = msgspec.structs.replace(job.definition.resources, name=WATCH_PREFIX + job.name)
     ticks = [*SqlChecklistRepository(store).load(watch.name), *pilot_ticks(SqlJobRepository(store).events(job.job_id))]
@@ -135,23 +137,25 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
     with open_store(settings) as store:
         watch = _status(settings, store, name).watch
         checklist_repository = SqlChecklistRepository(store)
-        ticked = [one.item for one in checklist_repository.load(watch.name)]
+        ticked = [tick.item for tick in checklist_repository.load(watch.name)]
         for item in items:
             if item not in ticked:
                 _check_required(watch, item)
-        undone = checklist_repository.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
-        return undone, _status(settings, store, name)
+        unticked_items = checklist_repository.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
+        return unticked_items, _status(settings, store, name)
 
 
-def held_back(settings: Settings, store: Database | None) -> list[str]:
+def unticked_watches(settings: Settings, store: Database | None) -> list[str]:
     """Watches that do not rent because of their checklists, one sentence each. Raises StoreError.
 
     Args:
         store: None: there is no store yet, so nothing is ticked.
     """
     checklist_repository = None if store is None else SqlChecklistRepository(store)
-    jobs = [] if store is None else [one for one in _job_statuses(store) if one.holding]
-    names = [(f"Job {one.watch.name.removeprefix(WATCH_PREFIX)!r}", one.watch, one.holding) for one in jobs]
+    jobs = [] if store is None else [status for status in _job_statuses(store) if status.blocking]
+    names = [
+        (f"Job {status.watch.name.removeprefix(WATCH_PREFIX)!r}", status.watch, status.blocking) for status in jobs
+    ]
     return [
         f"Watch {watch.name!r} does not rent: {refused.text}"
         for watch in settings.watches
@@ -175,29 +179,29 @@ def _check_required(watch: Watch, item: str) -> None:
     raise UsageError(f"watch {watch.name!r} does not require {item!r}{hint}")
 
 
-def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
+def checklist_json(status: ChecklistStatus) -> dict[str, Any]:
     """JSON of one checklist; `ready`: the watch may rent."""
-    blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
-    gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
+    blocks = status.watch.action is not Action.ALERT and status.watch.require_policy is ChecklistPolicy.BLOCK
+    obsolete = [tick_.item for tick_ in status.ticks if tick_.item not in status.required]
     return {
-        "watch": one.watch.name,
-        "action": one.watch.action.value,
-        "policy": one.watch.require_policy.value,
-        "ready": not (one.holding and blocks),
-        "missing": list(one.missing),
-        "items": [_item_json(one, item, required=True) for item in one.required]
-        + [_item_json(one, item, required=False) for item in gone],
+        "watch": status.watch.name,
+        "action": status.watch.action.value,
+        "policy": status.watch.require_policy.value,
+        "ready": not (status.blocking and blocks),
+        "missing": list(status.missing),
+        "items": [_item_json(status, item, required=True) for item in status.required]
+        + [_item_json(status, item, required=False) for item in obsolete],
     }
 
 
-def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
-    done = one.tick_of(item)
+def _item_json(status: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
+    tick_ = status.tick_of(item)
     return {
         "item": item,
         "required": required,
-        "ticked": done is not None,
-        "ticked_at": rfc3339(done.at) if done else None,
-        "note": done.words if done else None,
+        "ticked": tick_ is not None,
+        "ticked_at": rfc3339(tick_.at) if tick_ else None,
+        "note": tick_.words if tick_ else None,
         "about": KNOWN_ITEMS.get(item),
-        "by_pilot": item in one.pilot,
+        "by_pilot": item in status.pilot,
     }

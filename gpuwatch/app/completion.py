@@ -56,4 +56,4 @@ def jobs(config: str | None) -> list[str]:
     """The names of the jobs, newest first."""
     from gpuwatch.app.jobs import listed_jobs
 
-    return [job.name for job in reversed(listed_jobs(load_settings(config, for_stopping=True), everything=True))]
+    return [job.name for job in reversed(listed_jobs(load_settings(config, for_stopping=True), all_jobs=True))]

@@ -37,16 +37,16 @@ def _write(path: Path, text: str, mode: int) -> None:
         opened.write(text)
 
 
-def settings_json(file: str | None, found: Sequence[Origin]) -> dict[str, Any]:
+def settings_json(file: str | None, origins: Sequence[Origin]) -> dict[str, Any]:
     """JSON of `gpuwatch config show`."""
-    rows = [{"key": one.key, "value": _with_numbers(one.value), "origin": one.origin} for one in found]
+    rows = [{"key": origin.key, "value": _with_numbers(origin.value), "origin": origin.origin} for origin in origins]
     return {"source_file": file, "settings": rows}
 
 
 def _with_numbers(value: Any) -> Any:
     """Convert exact decimals to JSON numbers, at any depth."""
     if isinstance(value, list):
-        return [_with_numbers(one) for one in value]
+        return [_with_numbers(item) for item in value]
     if isinstance(value, dict):
-        return {key: _with_numbers(one) for key, one in value.items()}
+        return {key: _with_numbers(item) for key, item in value.items()}
     return float(value) if isinstance(value, Decimal) else value

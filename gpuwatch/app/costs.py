@@ -69,21 +69,21 @@ def cost_report(settings: Settings, by: str, month: date | None = None) -> CostR
     today = now.astimezone(UTC).date()
     first = today.replace(day=1) if month is None else month
     begin, end = month_of(first)
-    found = invoice_lines(launches, charges, now, begin.date(), end.date() - _DAY)
+    summaries = invoice_lines(launches, charges, now, begin.date(), end.date() - _DAY)
     is_current = first == today.replace(day=1)
     return CostReport(
         now=now,
         first=first,
-        lines=_sorted(summarize_by(found, KEYS[by]), by),
-        total=summarize("total", found),
+        lines=_sorted(summarize_by(summaries, KEYS[by]), by),
+        total=summarize("total", summaries),
         burn=burn_rate(launches, now),
         forecast=forecast(launches, now) if is_current else None,
         budgets=list(_budgets(settings, launches, None if is_current else begin, now)),
-        launches={cell.launch.launch_id: cell.launch for cell in found},
+        launches={cell.launch.launch_id: cell.launch for cell in summaries},
     )
 
 
-def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
+def fetch_charges(settings: Settings, provider: str | None = None) -> list[str]:
     """Fetch the charges that are not final yet from the providers. Returns one line per problem.
 
     Raises:
@@ -96,19 +96,21 @@ def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
         launches = repository.all()
         problems = (
             _refreshed(settings, http, name, launches, invoice_repository, now)
-            for name in _names(settings, launches, only)
-            if open_days((one for one in launches if one.provider == name), invoice_repository.final_days(name), now)
+            for name in _names(settings, launches, provider)
+            if open_days(
+                (launch for launch in launches if launch.provider == name), invoice_repository.final_days(name), now
+            )
         )
-        return [trouble for trouble in problems if trouble is not None]
+        return [problem for problem in problems if problem is not None]
 
 
-def calibrations(settings: Settings, only: str | None = None) -> list[Calibration]:
+def calibrations(settings: Settings, provider: str | None = None) -> list[Calibration]:
     """The commission that fits the stored charges best, per provider with launches. Raises UsageError, StoreError."""
     now = real_now()
     with open_store_read_only(settings) as store:
         launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
-    found = invoice_lines(launches, charges, now)
-    return [calibrate(name, found, _commission(settings, name)) for name in _names(settings, launches, only)]
+    summaries = invoice_lines(launches, charges, now)
+    return [calibrate(name, summaries, _commission(settings, name)) for name in _names(settings, launches, provider)]
 
 
 def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
@@ -116,12 +118,12 @@ def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetU
     return list(_budgets(settings, launches, None, real_now()))
 
 
-def _sorted(found: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:
+def _sorted(summaries: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:
     if by == "day":
-        return sorted(found, key=lambda one: one.key)
+        return sorted(summaries, key=lambda summary: summary.key)
     if by == "launch":
-        return found  # the lines are sorted by launch, oldest first
-    return sorted(found, key=lambda one: (-one.cost.effective, one.key))
+        return summaries  # the lines are sorted by launch, oldest first
+    return sorted(summaries, key=lambda summary: (-summary.cost.effective, summary.key))
 
 
 def _budgets(
@@ -130,21 +132,21 @@ def _budgets(
     """All budgets, the overall one first. `past`: the first moment of a past month."""
     scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, list(launches))]
     scopes += [(watch.name, watch.budget, [o for o in launches if o.watch == watch.name]) for watch in settings.watches]
-    for name, budget, mine in scopes:
+    for name, budget, budget_launches in scopes:
         if past is None:
-            yield from budget_uses(name, budget, mine, now)
+            yield from budget_uses(name, budget, budget_launches, now)
         else:
-            yield from past_uses(name, budget, mine, past, now)
+            yield from past_uses(name, budget, budget_launches, past, now)
 
 
-def _names(settings: Settings, launches: Iterable[Launch], only: str | None) -> list[str]:
+def _names(settings: Settings, launches: Iterable[Launch], provider: str | None) -> list[str]:
     """The named provider, or every provider with launches."""
-    rented = dict.fromkeys(one.provider for one in launches if not one.dry_run)
-    if only is None:
+    rented = dict.fromkeys(launch.provider for launch in launches if not launch.dry_run)
+    if provider is None:
         return sorted(rented)
-    if only not in rented and only not in settings.providers:
-        raise UsageError(f"no provider {only!r} is enabled, and no launch used it")
-    return [only]
+    if provider not in rented and provider not in settings.providers:
+        raise UsageError(f"no provider {provider!r} is enabled, and no launch used it")
+    return [provider]
 
 
 def _commission(settings: Settings, name: str) -> Commission:
@@ -163,17 +165,17 @@ def _refreshed(
     now: datetime,
 ) -> str | None:
     """Fetch the charges of one provider. Returns None, or one line with the cause of a failure."""
-    known = settings.providers.get(name)
-    if known is None or not has_credentials(known):
+    options = settings.providers.get(name)
+    if options is None or not has_credentials(options):
         return f"{name}: no key, so its charges were not fetched"
     launcher = build_adapters(settings, http, [name])[name].launcher
     if launcher is None:
         return f"{name}: gpuwatch cannot rent there, so its charges were not fetched"
     try:
-        kept = InvoiceCollector(name, launcher, lambda: launches, invoice_repository, monotonic).collect(now)
+        problem = InvoiceCollector(name, launcher, lambda: launches, invoice_repository, monotonic).collect(now)
     except ProviderError as error:
         return str(error)
-    return f"{name} does not report charges" if kept is None else None
+    return f"{name} does not report charges" if problem is None else None
 
 
 RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
@@ -187,7 +189,7 @@ def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
         "month": f"{report.first:%Y-%m}",
         "timezone": "UTC",
         "by": by,
-        "lines": [line_name(report, one, by) | line_values(one) for one in report.lines],
+        "lines": [line_name(report, line, by) | line_values(line) for line in report.lines],
         "total": line_values(report.total),
         "burn": {
             "launches": report.burn.launches,
@@ -199,13 +201,13 @@ def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
     }
 
 
-def line_name(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any]:
+def line_name(report: CostReport, line: InvoiceSummary, by: str) -> dict[str, Any]:
     """The first columns of a line, which identify it."""
     if by != "launch":
-        return {by: one.key}
-    launch = report.launches[one.key]
+        return {by: line.key}
+    launch = report.launches[line.key]
     return {
-        "launch_id": one.key,
+        "launch_id": line.key,
         "watch": launch.watch,
         "provider": launch.provider,
         "instance_id": launch.instance_id,
@@ -215,10 +217,10 @@ def line_name(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any
     }
 
 
-def line_values(one: InvoiceSummary) -> dict[str, Any]:
-    cost, charged, compared = one.cost, one.charged, one.compared_charged
+def line_values(line: InvoiceSummary) -> dict[str, Any]:
+    cost, charged, compared = line.cost, line.charged, line.compared_charged
     return {
-        "launches": one.launches,
+        "launches": line.launches,
         "billed_hours": round(cost.billed_hours, 6),
         "gpu_usd": usd_number(cost.gpu),
         "disk_usd": usd_number(cost.disk),
@@ -232,12 +234,12 @@ def line_values(one: InvoiceSummary) -> dict[str, Any]:
             f"charged_{kind}_usd": None if charged is None else usd_number(getattr(charged, kind))
             for kind in CHARGE_KINDS
         },
-        "charged_launches": one.charged_launches,
-        "charges_final_to": None if one.final_to is None else one.final_to.isoformat(),
-        "compared_predicted_usd": None if compared is None else usd_number(one.compared_cost.total),
+        "charged_launches": line.charged_launches,
+        "charges_final_to": None if line.final_to is None else line.final_to.isoformat(),
+        "compared_predicted_usd": None if compared is None else usd_number(line.compared_cost.total),
         "compared_charged_usd": None if compared is None else usd_number(compared.total),
-        "difference_usd": usd_number(one.difference),
-        "difference_percent": _percent(one.difference_percent),
+        "difference_usd": usd_number(line.difference),
+        "difference_percent": _percent(line.difference_percent),
     }
 
 
@@ -275,31 +277,31 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def calibrations_json(found: Sequence[Calibration], troubles: Sequence[str]) -> dict[str, Any]:
-    """JSON of `gpuwatch costs --calibrate`; `troubles`: why charges could not be fetched."""
-    return {"providers": [_calibration_json(one) for one in found], "troubles": troubles}
+def calibrations_json(calibrations: Sequence[Calibration], errors: Sequence[str]) -> dict[str, Any]:
+    """JSON of `gpuwatch costs --calibrate`; `errors`: why charges could not be fetched."""
+    return {"providers": [_calibration_json(calibration) for calibration in calibrations], "troubles": errors}
 
 
-def _calibration_json(found: Calibration) -> dict[str, Any]:
+def _calibration_json(calibration: Calibration) -> dict[str, Any]:
     return {
-        "provider": found.provider,
-        "launches": found.launches,
-        "launches_left_out": found.left_out,
-        "billed_hours": round(found.billed_hours, 3),
-        "first_day": None if found.first_day is None else found.first_day.isoformat(),
-        "last_day": None if found.last_day is None else found.last_day.isoformat(),
-        "not_enough_data": found.why_not,
-        "candidates": [_candidate_json(one) for one in found.candidates],
-        "best": None if found.best is None else _candidate_json(found.best),
-        "best_is_poor": found.is_poor,
-        "settings": found.advice,
+        "provider": calibration.provider,
+        "launches": calibration.launches,
+        "launches_left_out": calibration.left_out,
+        "billed_hours": round(calibration.billed_hours, 3),
+        "first_day": None if calibration.first_day is None else calibration.first_day.isoformat(),
+        "last_day": None if calibration.last_day is None else calibration.last_day.isoformat(),
+        "not_enough_data": calibration.why_not,
+        "candidates": [_candidate_json(candidate) for candidate in calibration.candidates],
+        "best": None if calibration.best is None else _candidate_json(calibration.best),
+        "best_is_poor": calibration.is_poor,
+        "settings": calibration.advice,
     }
 
 
-def _candidate_json(one: CommissionCandidate) -> dict[str, Any]:
+def _candidate_json(candidate: CommissionCandidate) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "mode": one.mode.value,
-        "rate": one.rate,
-        "median_error_percent": round(one.error_percent, 4),
+        "name": candidate.name,
+        "mode": candidate.mode.value,
+        "rate": candidate.rate,
+        "median_error_percent": round(candidate.error_percent, 4),
     }

@@ -35,7 +35,7 @@ class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
     offers: tuple[tuple[Offer, OfferPrice], ...]
     as_of: datetime | None  # the newest poll; None: no poll
     source: str
-    troubles: tuple[str, ...] = ()  # why some offers may be missing, one line each
+    errors: tuple[str, ...] = ()  # why some offers may be missing, one line each
 
 
 def is_old(as_of: datetime | None, now: datetime) -> bool:
@@ -45,15 +45,15 @@ def is_old(as_of: datetime | None, now: datetime) -> bool:
 
 def current_offers(
     settings: Settings,
-    wanted: OfferFilter,
-    only: Sequence[str] = (),
+    offer_filter: OfferFilter,
+    provider_names: Sequence[str] = (),
     data: Path | None = None,
     poll_within_s: float | None = None,
 ) -> CurrentOffers:
     """The offers that pass a filter.
 
     Args:
-        only: providers; empty: all.
+        provider_names: providers; empty: all.
         data: a file of price rows, in which the newest poll counts; None: the store.
         poll_within_s: poll the providers instead, for at most this time.
 
@@ -62,56 +62,64 @@ def current_offers(
         StoreError: the store cannot be read.
     """
     if poll_within_s is not None:
-        return _polled(settings, wanted, only, poll_within_s)
-    found, as_of = _in_store(settings, wanted, only) if data is None else _in_file(settings, wanted, only, data)
+        return _polled(settings, offer_filter, provider_names, poll_within_s)
+    offers, as_of = (
+        _in_store(settings, offer_filter, provider_names)
+        if data is None
+        else _in_file(settings, offer_filter, provider_names, data)
+    )
     priced = tuple(
-        (offer, price_of(offer, wanted.disk_gb, _commission(settings, offer.provider)))
-        for offer in found
-        if (not wanted.gpu_names or offer.gpu in wanted.gpu_names)
-        and wanted.count_min <= offer.gpu_count <= (wanted.count_max or offer.gpu_count)
-        and (offer.verified is True or not wanted.verified)
+        (offer, price_of(offer, offer_filter.disk_gb, _commission(settings, offer.provider)))
+        for offer in offers
+        if (not offer_filter.gpu_names or offer.gpu in offer_filter.gpu_names)
+        and offer_filter.count_min <= offer.gpu_count <= (offer_filter.count_max or offer.gpu_count)
+        and (offer.verified is True or not offer_filter.verified)
     )
     return CurrentOffers(offers=priced, as_of=as_of, source="the store" if data is None else data.name)
 
 
-def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within_s: float) -> CurrentOffers:
-    names = providers_that_sell(settings, wanted, only)
-    found: list[tuple[Offer, OfferPrice]] = []
-    troubles: list[str] = []
-    for one in markets_now(settings, wanted, names, None, within_s):
-        found += [(match.offer, match.price) for match in one.matches]
-        troubles += [f"{one.provider}: {one.error}"] if one.error else []
+def _polled(
+    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str], within_s: float
+) -> CurrentOffers:
+    names = providers_that_sell(settings, offer_filter, provider_names)
+    offers: list[tuple[Offer, OfferPrice]] = []
+    errors: list[str] = []
+    for answer in markets_now(settings, offer_filter, names, None, within_s):
+        offers += [(match.offer, match.price) for match in answer.matches]
+        errors += [f"{answer.provider}: {answer.error}"] if answer.error else []
     source = ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
-    return CurrentOffers(offers=tuple(found), as_of=real_now(), source=source, troubles=tuple(troubles))
+    return CurrentOffers(offers=tuple(offers), as_of=real_now(), source=source, errors=tuple(errors))
 
 
-def _in_store(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> tuple[list[Offer], datetime | None]:
+def _in_store(
+    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str]
+) -> tuple[list[Offer], datetime | None]:
     """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
     from gpuwatch.storage.market_snapshot import market_at
     from gpuwatch.storage.poll_queries import last_poll
 
-    def is_requested(one: SnapshotOffer) -> bool:
-        name = one.identity.provider
+    def is_requested(snapshot_offer: SnapshotOffer) -> bool:
+        name = snapshot_offer.identity.provider
         return not is_imported_source(name) and _is_requested(
-            wanted, only, name, one.identity.spot, kind_of_source(name)
+            offer_filter, provider_names, name, snapshot_offer.identity.spot, kind_of_source(name)
         )
 
     with open_store_read_only(settings) as store:
-        found = [one for one in market_at(store, real_now()).offers if is_requested(one)]
-        names = {one.identity.provider for one in found}
+        requested = [offer for offer in market_at(store, real_now()).offers if is_requested(offer)]
+        names = {offer.identity.provider for offer in requested}
         polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
     newest = max(polled.values(), default=_BEGINNING)
     fresh = {name: at for name, at in polled.items() if newest - at <= _counts_for(settings, name)}
     offers = [
-        _offer(one, one, kind_of_source(name), None, fresh[name])
-        for one in found
-        if (name := one.identity.provider) in fresh
+        _offer(snapshot_offer, snapshot_offer, kind_of_source(name), None, fresh[name])
+        for snapshot_offer in requested
+        if (name := snapshot_offer.identity.provider) in fresh
     ]
     return offers, max(polled.values(), default=None)
 
 
 def _in_file(
-    settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path
+    settings: Settings, offer_filter: OfferFilter, provider_names: Sequence[str], data: Path
 ) -> tuple[list[Offer], datetime | None]:
     """The offers in the newest poll, and its time."""
     from gpuwatch.app.past_prices import load_prices
@@ -123,15 +131,23 @@ def _in_file(
     for interval in history.intervals:
         facts = history.listings[interval.listing]
         is_open = interval.delisted_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
-        if is_open and _is_requested(wanted, only, facts.identity.provider, facts.identity.spot, facts.kind):
+        if is_open and _is_requested(
+            offer_filter, provider_names, facts.identity.provider, facts.identity.spot, facts.kind
+        ):
             seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
             offers.append(_offer(facts, interval, facts.kind, facts.gpu_memory_gib, seen_at))
     return offers, datetime.fromtimestamp(ends_s, UTC) if offers else None
 
 
-def _is_requested(wanted: OfferFilter, only: Sequence[str], source: str, spot: bool, kind: OfferKind) -> bool:
-    shown = kind if kind is OfferKind.LISTED else OfferKind.LIVE
-    return spot in wanted.spots and shown in wanted.kinds and (not only or provider_of_source(source) in only)
+def _is_requested(
+    offer_filter: OfferFilter, provider_names: Sequence[str], source: str, spot: bool, kind: OfferKind
+) -> bool:
+    shown_kind = kind if kind is OfferKind.LISTED else OfferKind.LIVE
+    return (
+        spot in offer_filter.spots
+        and shown_kind in offer_filter.kinds
+        and (not provider_names or provider_of_source(source) in provider_names)
+    )
 
 
 def _counts_for(settings: Settings, source: str) -> timedelta:
@@ -151,21 +167,21 @@ def _offer(
     memory_gib: float | None,
     seen_at: datetime,
 ) -> Offer:
-    who, disk, region = facts.identity, price.disk_microusd_gb_month, facts.region
-    specs = gpu_specs().get(who.gpu)
+    identity, disk, region = facts.identity, price.disk_microusd_gb_month, facts.region
+    specs = gpu_specs().get(identity.gpu)
     if region and facts.country:  # some files state the country twice
         region = region.removesuffix(f", {facts.country}")
     return Offer(
-        provider=provider_of_source(who.provider),
+        provider=provider_of_source(identity.provider),
         offer_id=facts.offer_id,
-        machine_id=who.machine_id,
-        gpu=who.gpu,
-        gpu_family=who.gpu if specs is None else specs.family,
-        gpu_wire=who.gpu,
+        machine_id=identity.machine_id,
+        gpu=identity.gpu,
+        gpu_family=identity.gpu if specs is None else specs.family,
+        gpu_wire=identity.gpu,
         gpu_known=specs is not None,
-        gpu_count=who.gpu_count,
+        gpu_count=identity.gpu_count,
         gpu_memory_gib=memory_gib or (None if specs is None else specs.memory_gib),
-        spot=who.spot,
+        spot=identity.spot,
         quoted_usd_hour=price.listed_microusd_hour(REFERENCE_DISK_GB) / MICRO,
         quoted_disk_gb=REFERENCE_DISK_GB,
         disk_usd_gb_month=None if disk is None else disk / MICRO,
@@ -180,8 +196,8 @@ def _offer(
 
 def _commission(settings: Settings, name: str) -> Commission:
     """The commission as configured; for a provider that is not enabled, its default."""
-    if (one := settings.providers.get(name)) is not None:
-        return one.commission
+    if (options := settings.providers.get(name)) is not None:
+        return options.commission
     if name not in providers.names():
         return Commission()
     info = providers.info(name)

@@ -28,7 +28,7 @@ from gpuwatch.settings import Settings, load
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.store_stats import read_store_stats
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 ShowPage = Callable[[Settings, Path], None]  # the settings in force, and their file
 T = TypeVar("T")
 GPU = "H100 SXM"
@@ -95,83 +95,87 @@ class ScreenChannel:
 
     name = "screen"
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, print_line: PrintLine) -> None:
+        self._print_line = print_line
 
     def send(self, alert: Alert) -> None:
         """Show it."""
-        for line in _framed(as_text(alert).splitlines()):
-            self._say(line)
+        for line in _boxed(as_text(alert).splitlines()):
+            self._print_line(line)
 
 
-def play(say: Say, show_page: ShowPage | None = None) -> bool:
+def run_demo(print_line: PrintLine, show_page: ShowPage | None = None) -> bool:
     """Run the demo. Returns whether every step happened; a failure is reported.
 
     Args:
         show_page: shows the web page over the demo's settings file until its owner has seen enough; None: no page.
     """
-    say = fitted(say)
+    print_line = wrapping(print_line)
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
-            with market_of_demo() as (market, offer_id):
-                settings = settings_of_demo(market, folder, _PAGE_SETTINGS if show_page else "")
+            with demo_market() as (market, offer_id):
+                settings = demo_settings(market, folder, _PAGE_SETTINGS if show_page else "")
                 with (
                     open_store(settings) as store,
-                    running_service(settings, store, {"screen": ScreenChannel(say)}) as service,
+                    running_service(settings, store, {"screen": ScreenChannel(print_line)}) as service,
                 ):
-                    _story(say, settings, market, offer_id, store, service)
+                    _run_steps(print_line, settings, market, offer_id, store, service)
                     if show_page:
                         market.publish(gpu=ASKED_GPU, count=1, usd_hour=ASKED_USD_HOUR, gpu_ram=81920)
-                        say("7. the daemon keeps running, and an A100 offer awaits your approval:")
+                        print_line("7. the daemon keeps running, and an A100 offer awaits your approval:")
                         show_page(settings, Path(folder, _FILE))
         except DemoFailed as failed:
-            say(f"the demo failed: {failed}")
+            print_line(f"the demo failed: {failed}")
             return False
-    say("")
-    say("Next:")
-    say("  gpuwatch check --gpu H100 --max-price 2.50   poll the real market, no key")
-    say("  gpuwatch init                                write a commented gpuwatch.toml")
-    say("  gpuwatch run                                 start the daemon, as a dry run")
+    print_line("")
+    print_line("Next:")
+    print_line("  gpuwatch check --gpu H100 --max-price 2.50   poll the real market, no key")
+    print_line("  gpuwatch init                                write a commented gpuwatch.toml")
+    print_line("  gpuwatch run                                 start the daemon, as a dry run")
     return True
 
 
-def fitted(say: Say) -> Say:
+def wrapping(print_line: PrintLine) -> PrintLine:
     """Wrap long lines at 80 columns."""
 
-    def say_fitted(line: str) -> None:
+    def print_wrapped(line: str) -> None:
         for part in wrap(line, _SCREEN, subsequent_indent="   ", break_on_hyphens=False) or [""]:
-            say(part)
+            print_line(part)
 
-    return say_fitted
+    return print_wrapped
 
 
-def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
-    say(f"1. a marketplace on {market.url}: {len(market.offers())} offers, simulated money")
-    say(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
-    until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
+def _run_steps(
+    print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service
+) -> None:
+    print_line(f"1. a marketplace on {market.url}: {len(market.offers())} offers, simulated money")
+    print_line(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
+    wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
-    say(f"   three polls, no alert: cheapest {cheapest:.2f} $ listed, {cheapest * 1.2:.2f} $ with commission")
-    say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")
+    print_line(f"   three polls, no alert: cheapest {cheapest:.2f} $ listed, {cheapest * 1.2:.2f} $ with commission")
+    print_line(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
-    launch = until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
-    say(f"4. rented once and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}")
+    launch = wait_until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
+    print_line(
+        f"4. rented once and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}"
+    )
     time.sleep(1.5)
-    say("5. ending the launch (gpuwatch stop):")
-    if not stop(settings, [launch.launch_id], lambda line: say(f"   {line}")):
+    print_line("5. ending the launch (gpuwatch stop):")
+    if not stop(settings, [launch.launch_id], lambda line: print_line(f"   {line}")):
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.launch_repository.get(launch.launch_id) or launch
     cost = cost_microusd(ended, real_now()) / MICRO
-    say(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
+    print_line(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
     rows = read_store_stats(store).rows
-    kept = f"{rows['poll']} polls, {rows['price_interval']} price intervals, {rows['series']} machines"
-    say(f"6. recorded in the history: {kept}")
+    counts_text = f"{rows['poll']} polls, {rows['price_interval']} price intervals, {rows['series']} machines"
+    print_line(f"6. recorded in the history: {counts_text}")
 
 
 @contextmanager
-def market_of_demo(machines: Path | None = None) -> Iterator[tuple[Marketplace, int]]:
+def demo_market(machines: Path | None = None) -> Iterator[tuple[Marketplace, int]]:
     """The market, and the offer whose price falls. `machines`: where instances get a folder with an SSH server."""
-    quick = Delays(running_s=2)
-    with Marketplace(seed=7, key="demo-key", size=150, delays=quick, machines=machines) as market:
+    delays = Delays(running_s=2)
+    with Marketplace(seed=7, key="demo-key", size=150, delays=delays, machines=machines) as market:
         for row in market.offers():
             if "H100" in str(row.get("gpu_name")):
                 market.withdraw(row["id"])
@@ -179,7 +183,7 @@ def market_of_demo(machines: Path | None = None) -> Iterator[tuple[Marketplace, 
         yield market, ids[0]
 
 
-def settings_of_demo(market: Marketplace, folder: str, more: str = "", *, watches: bool = True) -> Settings:
+def demo_settings(market: Marketplace, folder: str, more: str = "", *, watches: bool = True) -> Settings:
     """Write settings to a file of the folder. `watches`: whether to include the demo's watch."""
     path = Path(folder) / _FILE
     text = _SETTINGS + (_WATCH if watches else "")
@@ -193,18 +197,18 @@ def _in_state(service: Service, state: LaunchState) -> Launch | None:
     return next((launch for launch in service.launch_repository.alive() if launch.state is state), None)
 
 
-def until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
-    """The first result of `look`. Raises DemoFailed: there was none in time."""
+def wait_until(condition: Callable[[], T | None], event_name: str, within_s: float = 25.0) -> T:
+    """The first result of `condition`. Raises DemoFailed: there was none in time."""
     ends_at = real_monotonic() + within_s
     while real_monotonic() < ends_at:
-        found = look()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.1)
-    raise DemoFailed(f"timed out after {within_s:.0f} s waiting for {what}")
+    raise DemoFailed(f"timed out after {within_s:.0f} s waiting for {event_name}")
 
 
-def _framed(lines: list[str]) -> Iterator[str]:
+def _boxed(lines: list[str]) -> Iterator[str]:
     lines = [part for line in lines for part in (wrap(line, _SCREEN - _FRAME, subsequent_indent="  ") or [""])]
     width = max((len(line) for line in lines), default=0)
     yield f"   ┌─{'─' * width}─┐"

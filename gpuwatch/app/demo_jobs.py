@@ -20,11 +20,11 @@ from gpuwatch.app.demo import (
     GPU,
     MAX_PRICE,
     DemoFailed,
-    Say,
-    fitted,
-    market_of_demo,
-    settings_of_demo,
-    until,
+    PrintLine,
+    demo_market,
+    demo_settings,
+    wait_until,
+    wrapping,
 )
 from gpuwatch.app.job_output import job_log, job_results
 from gpuwatch.app.jobs import job_details, submit_jobs
@@ -39,7 +39,7 @@ from gpuwatch.emulator.machine_sshd import has_sshd
 from gpuwatch.settings import Settings
 
 _NEEDED = ("ssh", "ssh-keygen", "ssh-keyscan")
-_WITHIN_S = 120.0  # a slow machine
+_TIMEOUT_S = 120.0  # a slow machine
 _LOG_LINES = 4
 # without numpy: the same shape of work in the shell
 _SHELL = (
@@ -65,60 +65,66 @@ def missing_for_jobs() -> str | None:
     return None
 
 
-def play_jobs(say: Say) -> bool:
+def run_job_demo(print_line: PrintLine) -> bool:
     """Run the demo of jobs. Returns whether every step happened; a failure is reported."""
-    if (why := missing_for_jobs()) is not None:
-        say(f"gpuwatch demo --jobs {why}")
+    if (missing := missing_for_jobs()) is not None:
+        print_line(f"gpuwatch demo --jobs {missing}")
         return False
-    say = fitted(say)
+    print_line = wrapping(print_line)
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
-            with market_of_demo(Path(folder, "machines")) as (market, offer_id):
-                settings = settings_of_demo(market, folder, watches=False)
+            with demo_market(Path(folder, "machines")) as (market, offer_id):
+                settings = demo_settings(market, folder, watches=False)
                 with open_store(settings) as store, running_service(settings, store, {}) as service:
-                    _story(say, settings, market, offer_id, service, Path(folder))
+                    _run_steps(print_line, settings, market, offer_id, service, Path(folder))
         except DemoFailed as failed:
-            say(f"the demo failed: {failed}")
+            print_line(f"the demo failed: {failed}")
             return False
-    say("")
-    say("Next: gpuwatch job new --help                  plan a job and write its file")
-    say("      gpuwatch job simulate FILE --since 30d   compute what it would have cost")
+    print_line("")
+    print_line("Next: gpuwatch job new --help                  plan a job and write its file")
+    print_line("      gpuwatch job simulate FILE --since 30d   compute what it would have cost")
     return True
 
 
-def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, service: Service, folder: Path) -> None:
-    say(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
+def _run_steps(
+    print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, service: Service, folder: Path
+) -> None:
+    print_line(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
     (job,) = submit_jobs(settings, [_job_file(folder)])
-    say(f"2. job {job.name} is queued (gpuwatch job submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
+    print_line(f"2. job {job.name} is queued (gpuwatch job submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
     polls = service.polling.workers["vastai"].finished_rounds + 3
-    until(lambda: service.polling.workers["vastai"].finished_rounds >= polls, "three polls")
-    say(f"   three polls, no launch yet: {_reached(settings, job).state.value}")
+    wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= polls, "three polls")
+    print_line(f"   three polls, no launch yet: {_current_job(settings, job).state.value}")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
-    say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed, {DROP_USD_HOUR * 1.2:.2f} $ with commission:")
-    found = until(lambda: _past(settings, job, JobState.QUEUED), "an instance", _WITHIN_S)
-    say(f"   rented once: launch {found.launch_id}; its start script installs a key pair created for it")
-    until(lambda: _past(settings, job, JobState.PREPARING), "the start of the command", _WITHIN_S)
-    say("4. the runner is installed, and the command runs (gpuwatch job logs -f):")
-    done = until(lambda: _ended(settings, job), "its end", _WITHIN_S)
+    print_line(
+        f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed, {DROP_USD_HOUR * 1.2:.2f} $ with commission:"
+    )
+    queued = wait_until(lambda: _job_past_state(settings, job, JobState.QUEUED), "an instance", _TIMEOUT_S)
+    print_line(f"   rented once: launch {queued.launch_id}; its start script installs a key pair created for it")
+    wait_until(lambda: _job_past_state(settings, job, JobState.PREPARING), "the start of the command", _TIMEOUT_S)
+    print_line("4. the runner is installed, and the command runs (gpuwatch job logs -f):")
+    ended = wait_until(lambda: _ended_job(settings, job), "its end", _TIMEOUT_S)
     for line in job_log(settings, job.job_id, None, _LOG_LINES).lines:
-        say(f"   {line}")
-    if done.state is not JobState.DONE:
-        raise DemoFailed(f"the job is {done.state.value}: {done.reason}")
-    say("5. results are fetched, and verified by size and SHA-256 on both sides (gpuwatch job results):")
-    for one in job_results(settings, job.job_id)[1]:
-        say(f"   {_checked(folder / 'results', one)}")
-    _print_outcome(say, market, service, done)
+        print_line(f"   {line}")
+    if ended.state is not JobState.DONE:
+        raise DemoFailed(f"the job is {ended.state.value}: {ended.reason}")
+    print_line("5. results are fetched, and verified by size and SHA-256 on both sides (gpuwatch job results):")
+    for result in job_results(settings, job.job_id)[1]:
+        print_line(f"   {_result_line(folder / 'results', result)}")
+    _print_outcome(print_line, market, service, ended)
 
 
-def _print_outcome(say: Say, market: Marketplace, service: Service, done: Job) -> None:
+def _print_outcome(print_line: PrintLine, market: Marketplace, service: Service, job: Job) -> None:
     if market.instances():
         raise DemoFailed("the marketplace still has an instance")
-    launch = service.launch_repository.get(done.launch_id or "")
+    launch = service.launch_repository.get(job.launch_id or "")
     if launch is None:
         raise DemoFailed("the launch is not recorded")
     cost = cost_microusd(launch, real_now()) / MICRO
-    say(f"6. the instance is destroyed and its end confirmed: the marketplace has {len(market.instances())} instances")
-    say(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
+    print_line(
+        f"6. the instance is destroyed and its end confirmed: the marketplace has {len(market.instances())} instances"
+    )
+    print_line(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
 
 
 def _job_file(folder: Path) -> Path:
@@ -132,25 +138,25 @@ def _job_file(folder: Path) -> Path:
     return path
 
 
-def _reached(settings: Settings, job: Job) -> Job:
+def _current_job(settings: Settings, job: Job) -> Job:
     return job_details(settings, job.job_id).job
 
 
-def _ended(settings: Settings, job: Job) -> Job | None:
-    found = _reached(settings, job)
-    return found if found.is_over else None
+def _ended_job(settings: Settings, job: Job) -> Job | None:
+    current = _current_job(settings, job)
+    return current if current.is_over else None
 
 
-def _past(settings: Settings, job: Job, state: JobState) -> Job | None:
+def _job_past_state(settings: Settings, job: Job, state: JobState) -> Job | None:
     """The job once it has left the queue and this state; it may be over already."""
-    found = _reached(settings, job)
-    return None if found.state in {JobState.QUEUED, JobState.RENTING, state} else found
+    current = _current_job(settings, job)
+    return None if current.state in {JobState.QUEUED, JobState.RENTING, state} else current
 
 
-def _checked(results: Path, one: dict[str, Any]) -> str:
+def _result_line(results: Path, result: dict[str, Any]) -> str:
     """A line about a result, with the current size on disk."""
-    path = results / Path(one["path"]).name
+    path = results / Path(result["path"]).name
     content = path.read_bytes() if path.exists() else b""
-    if hashlib.sha256(content).hexdigest() != one["sha256"]:
+    if hashlib.sha256(content).hexdigest() != result["sha256"]:
         raise DemoFailed(f"{path} differs from what was fetched")
-    return f"{path.name:<12} {len(content):>6} bytes, sha256 {one['sha256'][:12]}…"
+    return f"{path.name:<12} {len(content):>6} bytes, sha256 {result['sha256'][:12]}…"

@@ -14,13 +14,13 @@ STEPS, RATE = 40, 0.3
 def main() -> None:
     """Fit a line, and write `out/loss.json` and `out/weights.npy`."""
     draw = np.random.default_rng(7)
-    given = draw.normal(size=(256, 4))
-    wanted = given @ np.array([1.0, -2.0, 3.0, 0.5])
+    inputs = draw.normal(size=(256, 4))
+    targets = inputs @ np.array([1.0, -2.0, 3.0, 0.5])
     weights = np.zeros(4)
     losses = []
     for step in range(1, STEPS + 1):
-        error = given @ weights - wanted
-        weights -= RATE * given.T @ error / len(given)
+        error = inputs @ weights - targets
+        weights -= RATE * inputs.T @ error / len(inputs)
         losses.append(float(np.mean(error**2)))
         _report({"step": step, "total_steps": STEPS, "loss": losses[-1]})
         time.sleep(0.05)

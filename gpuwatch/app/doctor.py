@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.checklist import held_back
+from gpuwatch.app.checklist import unticked_watches
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.doctor_channels import channel_findings, own_checks
@@ -99,9 +99,9 @@ def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:
-    where = settings.source_file or "no settings file; using environment and defaults"
+    source = settings.source_file or "no settings file; using environment and defaults"
     count = len(settings.watches)
-    yield Finding(area="settings", state="ok", text=f"{where}: {count} watch{'' if count == 1 else 'es'}")
+    yield Finding(area="settings", state="ok", text=f"{source}: {count} watch{'' if count == 1 else 'es'}")
     if not settings.watches:
         yield Finding(
             area="settings", state="note", text="no [[watch]] is defined", mend="write an example: gpuwatch init"
@@ -122,14 +122,14 @@ def _commands(settings: Settings) -> Iterator[Finding]:
     for watch in settings.watches:
         if watch.action is not Action.COMMAND:
             continue
-        found = shutil.which(watch.command[0])
-        if found is None:
+        executable = shutil.which(watch.command[0])
+        if executable is None:
             text = f"watch {watch.name}: no executable program {watch.command[0]!r}"
             mend = "use its full path, or add its folder to the PATH of gpuwatch run"
             yield Finding(area="command", state="fault", text=text, mend=mend)
         else:
-            would = "; dry_run = true: it does not run" if settings.dry_run else ""
-            yield Finding(area="command", state="ok", text=f"watch {watch.name}: {found}{would}")
+            dry_run_text = "; dry_run = true: it does not run" if settings.dry_run else ""
+            yield Finding(area="command", state="ok", text=f"watch {watch.name}: {executable}{dry_run_text}")
 
 
 def _missing_extras(settings: Settings) -> Iterator[Finding]:
@@ -146,8 +146,8 @@ def _polling(settings: Settings) -> Iterator[Finding]:
     except StoreError:  # `_store` reports it
         warnings = list(polling_warnings(settings))
     for warning in warnings:
-        name, _, said = warning.partition(": ")
-        text, _, mend = said.partition(". ")
+        name, _, warning_text = warning.partition(": ")
+        text, _, mend = warning_text.partition(". ")
         yield Finding(area=name, state="note", text=text, mend=mend)
 
 
@@ -164,11 +164,11 @@ def _store(settings: Settings) -> Iterator[Finding]:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
             yield from _outbox(store, ZoneInfo(settings.timezone))
             paused = pause_lines(SqlPauseRepository(store).load(), real_now(), settings.timezone)
-            for line in [*paused, *held_back(settings, store)]:
+            for line in [*paused, *unticked_watches(settings, store)]:
                 yield Finding(area="renting", state="note", text=line)
     except StoreMissing as error:
         yield Finding(area="database", state="note", text=str(error))
-        for line in held_back(settings, None):
+        for line in unticked_watches(settings, None):
             yield Finding(area="renting", state="note", text=line)
     except StoreNotReady as error:
         yield Finding(area="database", state="note", text=str(error), mend="run gpuwatch db upgrade, or gpuwatch run")
@@ -180,12 +180,12 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 def _outbox(store: Database, zone: tzinfo) -> Iterator[Finding]:
     outbox = Outbox(store)
-    for broken in outbox.broken_channels():
+    for channel in outbox.broken_channels():
         yield Finding(
-            area=f"alerts by {broken.channel}",
+            area=f"alerts by {channel.channel}",
             state="fault",
-            text=f"the last message was rejected: {broken.error}",
-            mend=f"fix [notify.{broken.channel}], then run gpuwatch notify",
+            text=f"the last message was rejected: {channel.error}",
+            mend=f"fix [notify.{channel.channel}], then run gpuwatch notify",
         )
     for waiting in outbox.pending():
         text = f"{waiting.count} waiting since {format_moment(waiting.oldest_at, zone)}"
@@ -199,8 +199,8 @@ def _known_launches(settings: Settings) -> KnownLaunches:
     try:
         with open_store_read_only(settings) as store:
             ledger = SqlLaunchRepository(store)
-            known = {name: ledger.known_foreign_instances(name) for name in settings.providers}
-            return KnownLaunches(launches=ledger.all(), not_mine=known)
+            foreign = {name: ledger.known_foreign_instances(name) for name in settings.providers}
+            return KnownLaunches(launches=ledger.all(), foreign_instances=foreign)
     except StoreError:
         return KnownLaunches()
 
@@ -213,10 +213,10 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
         mend = "gpuwatch rents nothing beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
         yield Finding(area=_budget_name(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
-    alive = [one for one in launches.launches if not one.is_over]
+    alive = [launch for launch in launches.launches if not launch.is_over]
     for watch, budget in scopes:
         if budget.max_instances is not None:
-            count = sum(one.promised.machines for one in alive if watch in (None, one.watch))
+            count = sum(launch.promised.machines for launch in alive if watch in (None, launch.watch))
             state = "ok" if count < budget.max_instances else "note"
             text = f"max_instances: {count} of {budget.max_instances} active"
             yield Finding(area=_budget_name(watch), state=state, text=text)
@@ -228,14 +228,16 @@ def _budget_name(watch: str | None) -> str:
 
 def _unmanaged(settings: Settings, launches: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
     """Active launches at providers that cannot be managed."""
-    alive = dict.fromkeys(one.provider for one in launches.launches if not one.is_over and not one.is_by_command)
-    known = providers_to_follow(settings, http, alive)
+    alive = dict.fromkeys(
+        launch.provider for launch in launches.launches if not launch.is_over and not launch.is_by_command
+    )
+    followed = providers_to_follow(settings, http, alive)
     for name in alive:
-        if name in known:
+        if name in followed:
             continue
-        ids = ", ".join(one.launch_id for one in launches.alive(name))
-        why = f"{name} is not configured, has no key, or cannot rent with these settings"
-        text = f"{why}: gpuwatch cannot manage the launches there ({ids})"
+        ids = ", ".join(launch.launch_id for launch in launches.alive(name))
+        reason = f"{name} is not configured, has no key, or cannot rent with these settings"
+        text = f"{reason}: gpuwatch cannot manage the launches there ({ids})"
         mend = f"restore [providers.{name}] and its key, or end them at the provider; see: gpuwatch launches"
         yield Finding(area=name, state="fault", text=text, mend=mend)
         yield from rented_findings(name, None, launches)
@@ -269,39 +271,39 @@ def _provider(settings: Settings, name: str, adapter: Adapter, launches: KnownLa
 def _rows(settings: Settings) -> Iterator[Finding]:
     """The row quota of each provider, and whether it answers."""
     try:
-        found = provider_statuses(settings)
+        statuses = provider_statuses(settings)
     except StoreError:
         return  # `_store` reports it
-    for standing in found:
-        if not standing.is_on:
+    for status in statuses:
+        if not status.is_on:
             continue
-        plan = standing.plan
+        plan = status.plan
         if plan.rows_left is not None:
             sweep = (
                 "none before the reset" if plan.sweep_every_s is None else f"every {plan.sweep_every_s / 60:.0f} min"
             )
             text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
-            yield Finding(area=standing.provider, state="fault" if plan.spent else "ok", text=text)
-        if standing.polling is not None and standing.polling.hold is not None:
-            until = format_moment(standing.polling.hold.until, ZoneInfo(settings.timezone))
-            text = f"no search before {until}: {standing.polling.hold.reason}"
-            yield Finding(area=standing.provider, state="note", text=text)
-        for lanes, health in blind_lanes(standing):
+            yield Finding(area=status.provider, state="fault" if plan.spent else "ok", text=text)
+        if status.polling is not None and status.polling.hold is not None:
+            until = format_moment(status.polling.hold.until, ZoneInfo(settings.timezone))
+            text = f"no search before {until}: {status.polling.hold.reason}"
+            yield Finding(area=status.provider, state="note", text=text)
+        for lanes, health in blind_lanes(status):
             since = format_moment(health.blind_since or real_now(), ZoneInfo(settings.timezone))
             text = f"blind since {since} ({lanes}): {health.last_error}"
-            yield Finding(area=standing.provider, state="fault", text=text, mend="see the daemon's log")
+            yield Finding(area=status.provider, state="fault", text=text, mend="see the daemon's log")
 
 
 def _clock(http: HttpClient, base_url: str) -> Iterator[Finding]:
     """The provider's clock, from its Date header, compared with ours."""
     try:
         header = http.ask("GET", base_url.rstrip("/") + "/", deadline_s=10).headers.get("date")
-        theirs = parsedate_to_datetime(header) if header else None
+        server_time = parsedate_to_datetime(header) if header else None
     except (GpuwatchError, ValueError):
         return
-    if theirs is None or theirs.tzinfo is None:
+    if server_time is None or server_time.tzinfo is None:
         return
-    off_s = (real_now() - theirs).total_seconds()
+    off_s = (real_now() - server_time).total_seconds()
     if abs(off_s) > CLOCK_OFF_S:
         text = f"{off_s:+.0f} s off the provider's clock"
         yield Finding(area="clock", state="fault", text=text, mend="enable time synchronisation (timedatectl)")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Instance, Launcher
     from gpuwatch.settings import Settings
 
-_LEAST_CREDIT_USD = 1.0
+_MIN_CREDIT_USD = 1.0
 _MAY: Mapping[str, str] = {"list": "list instances", "credit": "read the credit", "charges": "read charges"}
 
 
@@ -36,11 +36,11 @@ class KnownLaunches(msgspec.Struct, frozen=True, kw_only=True):
     """The launches in the store, newest first."""
 
     launches: Sequence[Launch] = ()
-    not_mine: Mapping[str, frozenset[str]] = {}  # by provider: labelled instances that are known to be foreign
+    foreign_instances: Mapping[str, frozenset[str]] = {}  # by provider: labelled instances that are known to be foreign
 
     def alive(self, provider: str) -> list[Launch]:
         """The active launches at one provider."""
-        return [one for one in self.launches if one.provider == provider and not one.is_over]
+        return [launch for launch in self.launches if launch.provider == provider and not launch.is_over]
 
 
 class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,15 +53,17 @@ class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def errors(self) -> dict[str, GpuwatchError]:
         """The errors, by query."""
-        return {name: one for name, one in self._found.items() if isinstance(one, GpuwatchError)}
+        return {name: answer for name, answer in self._by_query.items() if isinstance(answer, GpuwatchError)}
 
     @property
-    def answered(self) -> frozenset[str]:
+    def answered_queries(self) -> frozenset[str]:
         """The answered queries. None means that the provider never reports the value."""
-        return frozenset(name for name, one in self._found.items() if not isinstance(one, GpuwatchError | None))
+        return frozenset(
+            name for name, answer in self._by_query.items() if not isinstance(answer, GpuwatchError | None)
+        )
 
     @property
-    def _found(self) -> dict[str, Any]:
+    def _by_query(self) -> dict[str, Any]:
         return {"list": self.instances, "credit": self.credit_usd, "charges": self.charges}
 
 
@@ -75,7 +77,11 @@ def account_findings(
     """
     account = query_account(launcher)
     wanting = renting_watches(settings, name)
-    if not account.answered and account.errors and all(isinstance(one, KeyRejected) for one in account.errors.values()):
+    if (
+        not account.answered_queries
+        and account.errors
+        and all(isinstance(error, KeyRejected) for error in account.errors.values())
+    ):
         why = account.errors["list"]
         yield Finding(area=name, state="fault", text=f"the key does not work: {why}", mend="renew the key")
     else:
@@ -124,11 +130,11 @@ def rented_findings(name: str, listed: Sequence[Instance] | None, repository: Kn
     """
     for launch in repository.alive(name):
         yield from _waiting(name, launch)
-        yield from _unlisted(name, launch, listed) if listed is not None else ()
-    for one in unknown_instances(listed or (), repository.alive(name), name):
-        if one.instance_id not in repository.not_mine.get(name, ()):
-            text = f"instance {one.instance_id} has a label {LABEL_PREFIX}… but belongs to no active launch"
-            yield Finding(area=name, state="fault", text=text, mend=f"gpuwatch adopt {one.instance_id}")
+        yield from _unlisted_finding(name, launch, listed) if listed is not None else ()
+    for instance in unknown_instances(listed or (), repository.alive(name), name):
+        if instance.instance_id not in repository.foreign_instances.get(name, ()):
+            text = f"instance {instance.instance_id} has a label {LABEL_PREFIX}… but belongs to no active launch"
+            yield Finding(area=name, state="fault", text=text, mend=f"gpuwatch adopt {instance.instance_id}")
 
 
 def _waiting(name: str, launch: Launch) -> Iterator[Finding]:
@@ -137,13 +143,15 @@ def _waiting(name: str, launch: Launch) -> Iterator[Finding]:
         mend = f"run gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
         yield Finding(area=name, state="fault", text=text, mend=mend)
     elif launch.state in {LaunchState.UNKNOWN, LaunchState.STOPPING}:
-        what = "waiting for its instance" if launch.state is LaunchState.UNKNOWN else "ending"
-        yield Finding(area=name, state="note", text=f"launch {launch.launch_id} is {what}: keep gpuwatch run running")
+        waiting_for = "waiting for its instance" if launch.state is LaunchState.UNKNOWN else "ending"
+        yield Finding(
+            area=name, state="note", text=f"launch {launch.launch_id} is {waiting_for}: keep gpuwatch run running"
+        )
 
 
-def _unlisted(name: str, launch: Launch, listed: Sequence[Instance]) -> Iterator[Finding]:
-    lives = launch.state in {LaunchState.STARTING, LaunchState.RUNNING} and launch.instance_id is not None
-    if lives and launch.instance_id not in {one.instance_id for one in listed}:
+def _unlisted_finding(name: str, launch: Launch, listed: Sequence[Instance]) -> Iterator[Finding]:
+    is_active = launch.state in {LaunchState.STARTING, LaunchState.RUNNING} and launch.instance_id is not None
+    if is_active and launch.instance_id not in {instance.instance_id for instance in listed}:
         text = f"launch {launch.launch_id} is {launch.state.value}, but instance {launch.instance_id} is not listed"
         mend = f"if it is gone, run: gpuwatch stop {launch.launch_id}"
         yield Finding(area=name, state="fault", text=text, mend=mend)
@@ -156,30 +164,34 @@ def _answer(question: Callable[[], Any]) -> Any:
         return error
 
 
-def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents: bool) -> Iterator[Finding]:
-    may = [words for what, words in _MAY.items() if what in account.answered]
+def _rights(
+    name: str, account: AccountAnswers, rights: Mapping[str, str], has_renting_watch: bool
+) -> Iterator[Finding]:
+    may = [words for right, words in _MAY.items() if right in account.answered_queries]
     if may:
         credit = account.credit_usd
-        known = isinstance(credit, float | int)
-        text = f"the key works; it may {', '.join(may)}" + (f"; credit {credit:.2f} $" if known else "")
-        is_low = isinstance(credit, float | int) and credit < _LEAST_CREDIT_USD
+        has_credit = isinstance(credit, float | int)
+        text = f"the key works; it may {', '.join(may)}" + (f"; credit {credit:.2f} $" if has_credit else "")
+        is_low = isinstance(credit, float | int) and credit < _MIN_CREDIT_USD
         yield Finding(area=name, state="note" if is_low else "ok", text=text)
-    for what, error in account.errors.items():
+    for query, error in account.errors.items():
         if isinstance(error, KeyRejected):
-            state = "fault" if rents and what == "list" else "note"
+            state = "fault" if has_renting_watch and query == "list" else "note"
             mend = (
-                f"grant the key the permission {rights[what]}" if what in rights else "grant the key more permissions"
+                f"grant the key the permission {rights[query]}" if query in rights else "grant the key more permissions"
             )
-            yield Finding(area=name, state=state, text=f"the key may not {_MAY[what]}: {error}", mend=mend)
+            yield Finding(area=name, state=state, text=f"the key may not {_MAY[query]}: {error}", mend=mend)
         else:
-            yield Finding(area=name, state="note", text=f"no answer to the request to {_MAY[what]}: {error}")
+            yield Finding(area=name, state="note", text=f"no answer to the request to {_MAY[query]}: {error}")
 
 
 def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches, zone: tzinfo) -> Iterator[Finding]:
     """No query shows whether the key may rent. The last launch shows it for the key of that time."""
     called = f" ({rights['rent']})" if "rent" in rights else ""
-    tried = [one for one in repository.launches if one.provider == name and not one.dry_run]
-    last = next((one for one in tried if one.instance_id is not None or one.ended_because(EndReason.KEY)), None)
+    tried = [launch for launch in repository.launches if launch.provider == name and not launch.dry_run]
+    last = next(
+        (launch for launch in tried if launch.instance_id is not None or launch.ended_because(EndReason.KEY)), None
+    )
     if last is None:
         text = f"only a launch shows whether the key may rent and end{called}: there was none yet"
         yield Finding(area=name, state="note", text=text)
@@ -199,8 +211,8 @@ def _hour(settings: Settings, name: str, watch: Watch, credit_usd: float) -> Fin
     per_gpu = max(watch.max_price_usd_gpu_hour, bid.max_usd_gpu_hour if bid else Decimal(0))
     hour = per_gpu * watch.gpu_count_max
     gpus = f"{watch.gpu_count_max} GPU" + ("s" if watch.gpu_count_max > 1 else "")
-    what = f"one hour of {watch.name!r} ({gpus}, at most {hour:.2f} $)"
+    cost_text = f"one hour of {watch.name!r} ({gpus}, at most {hour:.2f} $)"
     if credit_usd >= hour:
-        return Finding(area=name, state="ok", text=f"the balance covers {what}")
+        return Finding(area=name, state="ok", text=f"the balance covers {cost_text}")
     later = "it would not rent at that price" if settings.dry_run else "it does not rent at that price"
-    return Finding(area=name, state="note", text=f"the balance does not cover {what}: {later}", mend="add credit")
+    return Finding(area=name, state="note", text=f"the balance does not cover {cost_text}: {later}", mend="add credit")

@@ -29,7 +29,7 @@ def channel_findings(settings: Settings, http: HttpClient, within_s: float = WIT
     if not settings.channels:
         mend = f"add one of {notify_sections()}"
         yield Finding(area="alerts", state="note", text="no channel is configured", mend=mend)
-    found: dict[str, tuple[Finding, ...]] = {}
+    findings: dict[str, tuple[Finding, ...]] = {}
     for outcome in run_in_parallel(settings.channels, partial(_check, settings, http), within_s):
         fault = Finding(
             area=_area(outcome.name),
@@ -37,9 +37,9 @@ def channel_findings(settings: Settings, http: HttpClient, within_s: float = WIT
             text=outcome.error or "",
             mend="check its address and the network; send a test message with gpuwatch notify",
         )
-        found[outcome.name] = outcome.result or (fault,)
+        findings[outcome.name] = outcome.result or (fault,)
     for name, channel in settings.channels.items():
-        yield from found[name]
+        yield from findings[name]
         templates = channel.options.get("templates")
         for kind, why in template_errors(templates if isinstance(templates, dict) else None):
             text = f"the template of {kind} is not used: {why}"

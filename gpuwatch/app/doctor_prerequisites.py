@@ -37,8 +37,12 @@ def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Find
         text = "no offer for a watch that rents: offer-specific prerequisites were not checked"
         yield Finding(area=adapter.name, state="note", text=text)
     docs = {spec.name: spec.docs for spec in info.prerequisites}
-    for one in prerequisites_of(launcher, info, orders):
-        where = f" ({one.place})" if one.place else ""
-        mend = f"{one.mend} (see {docs[one.name]})" if one.mend and one.met is False and one.name in docs else one.mend
-        text = f"{one.name.value}{where}: {one.text}"
-        yield Finding(area=adapter.name, state=_STATES[one.met], text=text, mend=mend or None)
+    for prerequisite in prerequisites_of(launcher, info, orders):
+        place = f" ({prerequisite.place})" if prerequisite.place else ""
+        mend = (
+            f"{prerequisite.mend} (see {docs[prerequisite.name]})"
+            if prerequisite.mend and prerequisite.met is False and prerequisite.name in docs
+            else prerequisite.mend
+        )
+        text = f"{prerequisite.name.value}{place}: {prerequisite.text}"
+        yield Finding(area=adapter.name, state=_STATES[prerequisite.met], text=text, mend=mend or None)

@@ -40,7 +40,7 @@ COMMON = frozenset(
         "launch.max_total", "launch.max_runtime",
     }
 )  # fmt: skip
-_MOST_CHARS = 8_000  # of one value
+_MAX_CHARS = 8_000  # of one value
 
 
 class WatchField(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,12 +110,12 @@ def draft_watch(config: str | None, name: str | None, values: Mapping[str, str])
     sources = _sources(config)
     document = _document(sources)
     table = _new_table(document) if name is None else _watch_table(document, name)
-    known = {field.key for field in watch_form(config, name).fields}
+    known_keys = {field.key for field in watch_form(config, name).fields}
     for key, text in values.items():
-        if key not in known:
+        if key not in known_keys:
             raise UsageError(f"{key} cannot be edited here; edit it in {sources.display_name}")
-        if len(text) > _MOST_CHARS:
-            raise UsageError(f"{key}: at most {_MOST_CHARS:,} characters")
+        if len(text) > _MAX_CHARS:
+            raise UsageError(f"{key}: at most {_MAX_CHARS:,} characters")
         plain = text.replace("\r\n", "\n").strip()
         if plain != _text_of(table, key):
             _set(table, key, plain)
@@ -177,10 +177,10 @@ def _version(content: bytes) -> str:
 
 def _watch_table(document: TOMLDocument, name: str) -> Any:
     tables = document.get("watch", [])
-    found = next((table for table in tables if str(table.get("name", "")) == name), None)
-    if found is None:
+    matching = next((table for table in tables if str(table.get("name", "")) == name), None)
+    if matching is None:
         raise no_such_watch(name, [str(table.get("name", "")) for table in tables])
-    return found
+    return matching
 
 
 def _new_table(document: TOMLDocument) -> Any:
@@ -226,11 +226,11 @@ def _table_below(table: Any) -> Any:
 
 def _add(table: Any, key: str, value: Any) -> None:
     """At the end, but before trailing comments: they usually belong to what follows."""
-    body, kept = table.value.body, []
+    body, other_items = table.value.body, []
     while body and body[-1][0] is None:
-        kept.append(body.pop())
+        other_items.append(body.pop())
     table.append(key, value)
-    body.extend(reversed(kept))
+    body.extend(reversed(other_items))
 
 
 def _value(text: str) -> Any:

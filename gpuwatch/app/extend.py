@@ -45,23 +45,23 @@ def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
         StoreError: it was not written; the old end applies.
         ProviderStateUnknown: the launch keeps changing concurrently.
     """
-    watch = next((one for one in settings.watches if one.name == known_watch_name(settings, launch_id)), None)
+    watch = next((watch for watch in settings.watches if watch.name == known_watch_name(settings, launch_id)), None)
     if watch is not None and watch.launch is not None and watch.launch.self_destruct:
         raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
     watch_budget = Budget() if watch is None else watch.budget
     with open_launches(settings) as repository:
         for _ in range(_CONFLICTS_MAX):
             launch = known_launch(repository, launch_id)
-            ends_at = _later_end(launch, by_s)
+            ends_at = _extended_end(launch, by_s)
             is_known = _fits_contract(settings, launch, ends_at)
             try:
-                found = repository.extend(launch, by_s, settings.budget, watch_budget, real_now())
+                extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now())
             except LaunchConflict:
                 continue
-            if isinstance(found, LaunchRefusal):
-                raise UsageError(f"launch {launch_id} was not extended: {found.text}")
-            more = round(found.bound_microusd_hour * by_s / 3600)
-            return Extension(launch=found, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
+            if isinstance(extended, LaunchRefusal):
+                raise UsageError(f"launch {launch_id} was not extended: {extended.text}")
+            more = round(extended.bound_microusd_hour * by_s / 3600)
+            return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
     raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again")
 
 
@@ -71,7 +71,7 @@ def known_watch_name(settings: Settings, launch_id: str) -> str:
         return known_launch(repository, launch_id).watch
 
 
-def _later_end(launch: Launch, by_s: float) -> datetime:
+def _extended_end(launch: Launch, by_s: float) -> datetime:
     """Its current end. Raises UsageError: it cannot be extended."""
     if launch.provider == TOOL:
         raise UsageError(f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its own max_duration")
@@ -86,17 +86,17 @@ def _later_end(launch: Launch, by_s: float) -> datetime:
 
 def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> bool:
     """Whether the provider's own end is known. Raises UsageError: the provider ends it before that."""
-    found = None
+    instance = None
     with http_client(settings) as http:
         launcher = launcher_of(settings, http, launch.provider)
         if launcher is not None and launch.instance_id is not None:
             try:
-                found = instance_of(launcher, launch.instance_id)
+                instance = instance_of(launcher, launch.instance_id)
             except ProviderError as error:
                 log.warning("%s", error)
-    if found is not None and found.ends_at is not None and found.ends_at < ends_at:
+    if instance is not None and instance.ends_at is not None and instance.ends_at < ends_at:
         raise UsageError(
             f"launch {launch.launch_id} was not extended: its contract at {launch.provider} ends at "
-            f"{found.ends_at:%Y-%m-%d %H:%M} UTC"
+            f"{instance.ends_at:%Y-%m-%d %H:%M} UTC"
         )
-    return found is not None
+    return instance is not None

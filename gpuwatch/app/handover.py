@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.check import check_markets, limits_in_force
+from gpuwatch.app.check import check_markets, current_limits
 from gpuwatch.app.offers import match_json
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
@@ -30,12 +30,12 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
 
 
-def handover(settings: Settings, name: str, tool: str, command: str, only: Sequence[str] = ()) -> Handover:
+def handover(settings: Settings, name: str, tool: str, command: str, provider_names: Sequence[str] = ()) -> Handover:
     """Poll once for a watch, and convert its best offer to a task. Rents and stores nothing.
 
     Args:
         command: the command to run on the machine.
-        only: providers to poll; empty: the watch's own.
+        provider_names: providers to poll; empty: the watch's own.
 
     Raises:
         UsageError: there is no such watch, or it has no hourly price limit.
@@ -43,39 +43,39 @@ def handover(settings: Settings, name: str, tool: str, command: str, only: Seque
     watch = watch_named(settings, name)
     if watch.max_job_cost_usd is not None:
         raise UsageError(f"watch {name!r} compares job costs: an hourly price cap requires max_price")
-    [limited] = limits_in_force(settings, [watch], keep=False).watches
-    found = check_markets(settings, [limited], only)
-    return chosen(
+    [limited] = current_limits(settings, [watch], keep=False).watches
+    checked = check_markets(settings, [limited], provider_names)
+    return select_handover(
         tool,
-        in_order(limited, found.matches[name]),
+        in_order(limited, checked.matches[name]),
         lambda match: task_of(tool, limited, match, command),
-        complete=found.is_complete,
+        complete=checked.is_complete,
     )
 
 
-def chosen(
+def select_handover(
     tool: str, matches: Sequence[Match], write: Callable[[Match], Mapping[str, Any]], *, complete: bool
 ) -> Handover:
     """The first live offer at a provider that the tool knows, as a task. Pure."""
     live = [match for match in matches if match.offer.kind is OfferKind.LIVE]
-    known = [match for match in live if names_at(match.offer.provider).get(tool)]
-    best = known[0] if known else None
+    supported = [match for match in live if names_at(match.offer.provider).get(tool)]
+    best = supported[0] if supported else None
     return Handover(
         tool=tool,
         match=best,
         task=None if best is None else write(best),
-        skipped=tuple(sorted({match.offer.provider for match in live} - {match.offer.provider for match in known})),
+        skipped=tuple(sorted({match.offer.provider for match in live} - {match.offer.provider for match in supported})),
         complete=complete,
     )
 
 
-def handover_json(found: Handover) -> dict[str, Any]:
+def handover_json(handover: Handover) -> dict[str, Any]:
     """JSON of a hand-over."""
     return {
-        "tool": found.tool,
-        "matched": found.task is not None,
-        "offer": None if found.match is None else match_json(found.match),
-        "task": found.task,
-        "skipped_providers": list(found.skipped),
-        "complete": found.complete,
+        "tool": handover.tool,
+        "matched": handover.task is not None,
+        "offer": None if handover.match is None else match_json(handover.match),
+        "task": handover.task,
+        "skipped_providers": list(handover.skipped),
+        "complete": handover.complete,
     }

@@ -15,25 +15,25 @@ PICTURE_INCHES = (10, 5)
 PICTURE_DPI = 120
 
 
-def price_history_png(found: PriceHistoryResult, title: str, zone: tzinfo) -> bytes:
+def price_history_png(history: PriceHistoryResult, title: str, zone: tzinfo) -> bytes:
     """The chart as PNG. Raises UsageError: matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as fault:
         raise UsageError(f"a picture requires matplotlib: {install_hint('analysis')}") from fault
     figure = Figure(figsize=PICTURE_INCHES, dpi=PICTURE_DPI, layout="constrained")
-    draw_price_history(figure.subplots(), found, title, zone)
+    draw_price_history(figure.subplots(), history, title, zone)
     written = BytesIO()
     figure.savefig(written, format="png", metadata={"Software": None})  # equal data result in equal bytes
     return written.getvalue()
 
 
-def draw_price_history(axes: Any, found: PriceHistoryResult, title: str, zone: tzinfo) -> None:
+def draw_price_history(axes: Any, history: PriceHistoryResult, title: str, zone: tzinfo) -> None:
     """Draw the chart on a `matplotlib.axes.Axes`; grey where the market was not polled."""
     from matplotlib import dates  # noqa: PLC0415 - an extra
 
     ticks: Any = dates  # only partly typed
-    points = [*found.track.points, found.track.points[-1]]  # the last step extends to its end
+    points = [*history.track.points, history.track.points[-1]]  # the last step extends to its end
     times = [point.starts_at for point in points]
     times[-1] += timedelta(hours=points[-1].hours)
     nan = float("nan")
@@ -45,7 +45,7 @@ def draw_price_history(axes: Any, found: PriceHistoryResult, title: str, zone: t
     axes.fill_between(times, q1, q3, step="post", alpha=0.2, label="25 – 75 %")
     axes.step(times, median, where="post", label="median")
     axes.step(times, low, where="post", label="lowest")
-    for gap in unobserved_gaps(found.track.series):
+    for gap in unobserved_gaps(history.track.series):
         axes.axvspan(gap.starts_at, gap.starts_at + timedelta(hours=gap.hours), color="0.9", zorder=0)
     axes.set_title(title)
     locator = ticks.AutoDateLocator(tz=zone)

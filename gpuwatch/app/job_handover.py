@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpuwatch.app.check import check_markets
-from gpuwatch.app.handover import Handover, chosen
+from gpuwatch.app.handover import Handover, select_handover
 from gpuwatch.app.jobs import new_job
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
@@ -39,7 +39,7 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
         left_out: keys of the job file that the tool does not support.
     """
 
-    found: Handover
+    handover: Handover
     nodes: int
     usd_hour: float | None
     usd_low: float | None
@@ -48,23 +48,23 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...]
 
 
-def job_handover(settings: Settings, file: Path, tool: str, only: Sequence[str] = ()) -> JobHandover:
+def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequence[str] = ()) -> JobHandover:
     """Poll once for a job, and convert its best offer to a task. Raises SettingsError: its file is invalid."""
     spec, now = _for_one_machine(read_job_file(file)), real_now()
     job = new_job(spec, "handover", now)
     watch = msgspec.structs.replace(watch_of(job, price_cap(job), now), auto=None)
-    checked = check_markets(settings, [watch], only)
+    checked = check_markets(settings, [watch], provider_names)
     runtime_s = int(max_runtime_s(job, price_cap(job), now))
-    found = chosen(
+    handover = select_handover(
         tool,
         in_order(watch, checked.matches[watch.name]),
         lambda match: _task(task_of(tool, watch, match, ""), tool, spec, runtime_s),
         complete=checked.is_complete,
     )
-    usd_hour = None if found.match is None else found.match.price.price_microusd_hour * spec.nodes / 1_000_000
+    usd_hour = None if handover.match is None else handover.match.price.price_microusd_hour * spec.nodes / 1_000_000
     hours = spec.hours
     return JobHandover(
-        found=found,
+        handover=handover,
         nodes=spec.nodes,
         usd_hour=usd_hour,
         usd_low=None if usd_hour is None or hours is None else usd_hour * hours.low,
@@ -95,17 +95,17 @@ def _task(task: Any, tool: str, spec: JobDefinition, runtime_s: int) -> dict[str
     if tool == "skypilot":
         end = {"idle_minutes": _IDLE_MINUTES, "down": True}
         image = f"docker:{spec.resources.launch.image}" if spec.resources.launch else None
-        made: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": task["name"],
             "num_nodes": spec.nodes,
             "resources": {**task["resources"], key: cap, "image_id": image, "autostop": end},
             "envs": {"GPUWATCH_JOB": spec.name, **spec.env},
         }
         if spec.secret_env:
-            made["secrets"] = dict.fromkeys(spec.secret_env)
+            fields["secrets"] = dict.fromkeys(spec.secret_env)
         if spec.setup:
-            made["setup"] = spec.setup
-        return made | {"run": f"timeout {runtime_s} bash -c {shlex.quote(command)}"}
+            fields["setup"] = spec.setup
+        return fields | {"run": f"timeout {runtime_s} bash -c {shlex.quote(command)}"}
     env = [f"{name}={text}" for name, text in {"GPUWATCH_JOB": spec.name, **spec.env}.items()]
     return {
         **task,

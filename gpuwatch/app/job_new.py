@@ -53,43 +53,57 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     verdict: Feasibility | None
     text: str | None
-    chosen: tuple[JobOffer, ...] = ()
+    job_offers: tuple[JobOffer, ...] = ()
     hours: FigureRange | None = None
     cost_usd: FigureRange | None = None
     samples: int = 0
 
 
-def plan_new_job(wanted: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
+def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
     """The job file for a plan."""
     verdict = verdict_of(request, plan.spec, plan.costs)
-    chosen = () if verdict is Feasibility.NOT_FEASIBLE else _alike(chosen_offers(request, plan), wanted.under_usd)
-    name = wanted.name or _name(request)
-    if not chosen:
+    job_offers = (
+        ()
+        if verdict is Feasibility.NOT_FEASIBLE
+        else _comparable_offers(chosen_offers(request, plan), new_job.under_usd)
+    )
+    name = new_job.name or _name(request)
+    if not job_offers:
         return PlannedJob(name=name, verdict=verdict, text=None, samples=plan.ranking.seen)
-    hours = FigureRange(min(one.cost.low.hours for one in chosen), max(one.cost.high.hours for one in chosen))
+    hours = FigureRange(
+        min(job_offer.cost.low.hours for job_offer in job_offers),
+        max(job_offer.cost.high.hours for job_offer in job_offers),
+    )
     cost = FigureRange(
-        min(one.cost.low.microusd for one in chosen) / MICRO, max(one.cost.high.microusd for one in chosen) / MICRO
+        min(job_offer.cost.low.microusd for job_offer in job_offers) / MICRO,
+        max(job_offer.cost.high.microusd for job_offer in job_offers) / MICRO,
     )
-    found = PlannedJob(
-        name=name, verdict=verdict, text="", chosen=chosen, hours=hours, cost_usd=cost, samples=plan.ranking.seen
+    planned = PlannedJob(
+        name=name,
+        verdict=verdict,
+        text="",
+        job_offers=job_offers,
+        hours=hours,
+        cost_usd=cost,
+        samples=plan.ranking.seen,
     )
-    text = "\n".join(_lines(wanted, request, plan, found)) + "\n"
-    return msgspec.structs.replace(found, text=text)
+    text = "\n".join(_lines(new_job, request, plan, planned)) + "\n"
+    return msgspec.structs.replace(planned, text=text)
 
 
-def _alike(chosen: Sequence[JobOffer], under_usd: float | None) -> tuple[JobOffer, ...]:
+def _comparable_offers(job_offers: Sequence[JobOffer], under_usd: float | None) -> tuple[JobOffer, ...]:
     """Offers with as many GPUs as the cheapest, because one limit must fit all of them.
 
     Excludes slower GPUs, whose hours would push the limit below the price of the cheapest job.
     """
-    if not chosen:
+    if not job_offers:
         return ()
-    first = chosen[0]
-    found = [one for one in chosen if one.offer.gpu_count == first.offer.gpu_count]
-    longest_h = max(one.cost.high.hours for one in found)
+    first = job_offers[0]
+    offers = [job_offer for job_offer in job_offers if job_offer.offer.gpu_count == first.offer.gpu_count]
+    longest_h = max(job_offer.cost.high.hours for job_offer in offers)
     if under_usd is not None and under_usd / longest_h < first.price.price_microusd_hour / MICRO:
-        found = [one for one in found if one.offer.gpu == first.offer.gpu]
-    return tuple(found)
+        offers = [job_offer for job_offer in offers if job_offer.offer.gpu == first.offer.gpu]
+    return tuple(offers)
 
 
 def write_job_file(path: Path, text: str, *, force: bool) -> None:
@@ -116,62 +130,62 @@ def _name(request: JobRequest) -> str:
     return f"{work.method or 'full'}-{model}" if work.params else "job"
 
 
-def _lines(wanted: NewJob, request: JobRequest, plan: OfferPlan, found: PlannedJob) -> Iterator[str]:
-    hours, cost, deadline = found.hours, found.cost_usd, wanted.deadline
+def _lines(new_job: NewJob, request: JobRequest, plan: OfferPlan, planned: PlannedJob) -> Iterator[str]:
+    hours, cost, deadline = planned.hours, planned.cost_usd, new_job.deadline
     assert hours is not None
     assert cost is not None
     yield f"#:schema ./{SCHEMA_FILE}"
-    yield f"# Estimated for {found.samples:,} offers: {hours_text(hours)} hours,"
-    yield f"# {usd_text(cost)} in all ({found.chosen[0].cost.how})."
-    for one in found.chosen[:4]:
-        offer, took = one.offer, FigureRange(one.cost.low.hours, one.cost.high.hours)
-        price = f"${price_text(usd(one.price.price_microusd_hour))} an hour"
+    yield f"# Estimated for {planned.samples:,} offers: {hours_text(hours)} hours,"
+    yield f"# {usd_text(cost)} in all ({planned.job_offers[0].cost.how})."
+    for job_offer in planned.job_offers[:4]:
+        offer, job_hours = job_offer.offer, FigureRange(job_offer.cost.low.hours, job_offer.cost.high.hours)
+        price = f"${price_text(usd(job_offer.price.price_microusd_hour))} an hour"
         yield f"#   {offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}:"
-        yield f"#     {hours_text(took)} hours, at most {dollars(usd(one.cost.microusd))}"
-    yield f"name = {toml_value(found.name)}"
-    if wanted.image:
-        yield f"image = {toml_value(wanted.image)}"
-    yield f"command = {toml_value(wanted.command)}"
-    yield from _files(wanted)
+        yield f"#     {hours_text(job_hours)} hours, at most {dollars(usd(job_offer.cost.microusd))}"
+    yield f"name = {toml_value(planned.name)}"
+    if new_job.image:
+        yield f"image = {toml_value(new_job.image)}"
+    yield f"command = {toml_value(new_job.command)}"
+    yield from _files(new_job)
     low, high = _rounded_down(hours.low), _rounded_up(hours.high)
     yield f'hours = "{low if low == high else f"{low}-{high}"}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
     yield "retries = 2"
-    yield f"limit = {toml_value(_limit(wanted, found))}"
+    yield f"limit = {toml_value(_limit(new_job, planned))}"
     yield ""
     memory_gb = plan.spec.memory_gb
     yield "[resources]" + (f"    # the job needs {memory_gb:,.0f} GB of GPU memory in total" if memory_gb else "")
-    for key, value in _resources(wanted, request, plan, found).items():
+    for key, value in _resources(new_job, request, plan, planned).items():
         yield f"{key} = {toml_value(value)}"
 
 
-def _files(wanted: NewJob) -> Iterator[str]:
-    results = [{"source": one, "target": "results"} for one in wanted.results]
+def _files(new_job: NewJob) -> Iterator[str]:
+    results = [{"source": source, "target": "results"} for source in new_job.results]
     if results:
         yield f"results = {toml_value(results)}"
     else:
         yield '# results = [{ source = "out/*", target = "results" }]'
-    if wanted.checkpoint:
-        yield f'checkpoint = {{ path = {toml_value(wanted.checkpoint)}, every = "{_CHECKPOINT_EVERY}" }}'
+    if new_job.checkpoint:
+        yield f'checkpoint = {{ path = {toml_value(new_job.checkpoint)}, every = "{_CHECKPOINT_EVERY}" }}'
     else:
         yield f'# checkpoint = {{ path = "ckpt", every = "{_CHECKPOINT_EVERY}", resume = "… --resume" }}'
     yield '# pilot = "1%"                         # small run before the job'
     yield '# active = ["22:00-08:00", "Sat-Sun"]  # test with gpuwatch calendar GPU whether that is cheaper'
 
 
-def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
+def _limit(new_job: NewJob, planned: PlannedJob) -> Mapping[str, Any]:
     """The total cost limit; without one, the cost per GPU-hour of the most expensive chosen offer."""
-    if wanted.under_usd is not None:
-        return {"max_usd": wanted.under_usd}
-    dearest = max(one.price.price_microusd_hour / one.offer.gpu_count for one in found.chosen)
+    if new_job.under_usd is not None:
+        return {"max_usd": new_job.under_usd}
+    dearest = max(job_offer.price.price_microusd_hour / job_offer.offer.gpu_count for job_offer in planned.job_offers)
     return {"max_price": ceil(dearest / MICRO * 100) / 100}
 
 
-def _resources(wanted: NewJob, request: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
-    clauses = offer_clauses(found.name, request, plan, found.chosen)
+def _resources(new_job: NewJob, request: JobRequest, plan: OfferPlan, planned: PlannedJob) -> Mapping[str, Any]:
+    clauses = offer_clauses(planned.name, request, plan, planned.job_offers)
     if "any" in clauses:  # a job has no key for it: only providers whose hosts need no floor
-        clauses["providers"] = unrated_providers([one.offer.provider for one in found.chosen])
+        clauses["providers"] = unrated_providers([job_offer.offer.provider for job_offer in planned.job_offers])
     return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
 
 
@@ -195,25 +209,25 @@ def _rounded_up(hours: float) -> str:
     return f"{max(0.1, ceil(hours * 10) / 10):g}"
 
 
-def planned_job_json(found: PlannedJob, path: Path | None) -> dict[str, Any]:
+def planned_job_json(planned: PlannedJob, path: Path | None) -> dict[str, Any]:
     """JSON of `gpuwatch job new`."""
     return {
-        "name": found.name,
+        "name": planned.name,
         "file": None if path is None else str(path),
-        "feasible": found.verdict,
-        "samples": found.samples,
-        "hours": None if found.hours is None else list(found.hours),
-        "cost_usd": None if found.cost_usd is None else list(found.cost_usd),
+        "feasible": planned.verdict,
+        "samples": planned.samples,
+        "hours": None if planned.hours is None else list(planned.hours),
+        "cost_usd": None if planned.cost_usd is None else list(planned.cost_usd),
         "candidates": [
             {
-                "provider": one.offer.provider,
-                "offer_id": one.offer.offer_id,
-                "gpu": one.offer.gpu,
-                "gpu_count": one.offer.gpu_count,
-                "price_usd_hour": one.price.price_microusd_hour / MICRO,
-                "hours": [one.cost.low.hours, one.cost.high.hours],
-                "job_cost_usd": one.cost.microusd / MICRO,
+                "provider": job_offer.offer.provider,
+                "offer_id": job_offer.offer.offer_id,
+                "gpu": job_offer.offer.gpu,
+                "gpu_count": job_offer.offer.gpu_count,
+                "price_usd_hour": job_offer.price.price_microusd_hour / MICRO,
+                "hours": [job_offer.cost.low.hours, job_offer.cost.high.hours],
+                "job_cost_usd": job_offer.cost.microusd / MICRO,
             }
-            for one in found.chosen
+            for job_offer in planned.job_offers
         ],
     }

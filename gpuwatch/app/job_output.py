@@ -69,7 +69,7 @@ def follow_log(settings: Settings, name_or_id: str, tail: int | None) -> Iterato
     with open_store_read_only(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
-        number, position, begun = job.run_number, 0, ""
+        number, position, started = job.run_number, 0, ""
         if tail is not None:
             lines = job_log(settings, job.job_id, number, None).lines
             yield from lines[max(0, len(lines) - tail) :]
@@ -80,19 +80,19 @@ def follow_log(settings: Settings, name_or_id: str, tail: int | None) -> Iterato
             if (size := _size(path)) > position:
                 with path.open("rb") as file:
                     file.seek(position)
-                    text = begun + file.read(size - position).decode("utf-8", "replace")
+                    text = started + file.read(size - position).decode("utf-8", "replace")
                 position = size
-                *whole, begun = text.split("\n")
-                yield from whole
+                *complete_lines, started = text.split("\n")
+                yield from complete_lines
                 continue
             if job.run_number > number:
-                number, position, begun = job.run_number, 0, ""
+                number, position, started = job.run_number, 0, ""
             elif job.is_over or job.state is JobState.PAUSED:
                 break
             else:
                 time.sleep(_POLL_S / pace())
-    if begun:
-        yield begun
+    if started:
+        yield started
 
 
 class LogPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,14 +132,14 @@ def log_part(settings: Settings, name_or_id: str, run_number: int | None = None,
         file.seek(start)
         read = file.read(LOG_PART_MAX)
     if begin is None and start:  # start at the first whole line
-        cut = read.find(b"\n") + 1
-        start, read = start + cut, read[cut:]
+        first_line_end = read.find(b"\n") + 1
+        start, read = start + first_line_end, read[first_line_end:]
     is_last = start + len(read) >= size and (job.is_over or job.run_number > number)
-    whole = read if is_last else read[: max(read.rfind(b"\n"), read.rfind(b"\r")) + 1]
-    if not whole and len(read) == LOG_PART_MAX:  # one very long line
-        whole = read
-    lines = whole.decode("utf-8", "replace").splitlines()
-    return LogPart(job=job, run_number=number, lines=tuple(map(clean, lines)), end=start + len(whole))
+    complete = read if is_last else read[: max(read.rfind(b"\n"), read.rfind(b"\r")) + 1]
+    if not complete and len(read) == LOG_PART_MAX:  # one very long line
+        complete = read
+    lines = complete.decode("utf-8", "replace").splitlines()
+    return LogPart(job=job, run_number=number, lines=tuple(map(clean, lines)), end=start + len(complete))
 
 
 def whole_log(settings: Settings, name_or_id: str, run_number: int) -> tuple[Job, Path]:
@@ -161,7 +161,7 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
         UsageError: no such job or result, or its file is no longer on this machine.
     """
     job, results = job_results(settings, name_or_id)
-    listed = [one for one in results if one["run_number"] == run_number and one["path"] == name]
+    listed = [result for result in results if result["run_number"] == run_number and result["path"] == name]
     if not listed or not is_safe_path(name):
         raise UsageError(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
     folder = JobFolder(jobs_folder(settings)).results_folder(job.job_id, run_number).resolve()
@@ -188,5 +188,5 @@ def _size(path: Path) -> int:
 
 def job_results(settings: Settings, name_or_id: str) -> tuple[Job, list[dict[str, Any]]]:
     """The fetched and verified results of all runs, each with its `run_number`. Raises UsageError, StoreError."""
-    found = job_details(settings, name_or_id)
-    return found.job, [{"run_number": run.run_number, **one} for run in found.runs for one in run.results]
+    details = job_details(settings, name_or_id)
+    return details.job, [{"run_number": run.run_number, **result} for run in details.runs for result in run.results]

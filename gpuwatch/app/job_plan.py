@@ -71,14 +71,14 @@ def plan_jobs(settings: Settings) -> JobPlan:
         awaited = {name for job in jobs for name in job.definition.depends_on}
         ended = sorted(repository.ended_jobs(awaited), key=lambda job: job.submitted_at)
     states = group_states([*ended, *jobs])
-    found = schedule(jobs, now, states)
-    seen = _statuses(settings, [one.job for one in found if one.waits is None], now)
-    prices = {job_id: price for job_id, one in seen.items() if (price := _cheapest(one)) is not None}
+    queued_jobs = schedule(jobs, now, states)
+    seen = _statuses(settings, [queued.job for queued in queued_jobs if queued.waits is None], now)
+    prices = {job_id: price for job_id, status in seen.items() if (price := _cheapest(status)) is not None}
     shared = SharedInstances(holders, now, min_billing_h(settings))
-    found = schedule(jobs, now, states, lambda job: prices.get(job.job_id), shared=shared)
+    queued_jobs = schedule(jobs, now, states, lambda job: prices.get(job.job_id), shared=shared)
     return JobPlan(
         at=now,
-        starts=tuple(_start(one, seen.get(one.job.job_id)) for one in found),
+        starts=tuple(_planned_start(queued, seen.get(queued.job.job_id)) for queued in queued_jobs),
         merges=tuple(shared.merges(prices)),
         dry_run=settings.dry_run,
     )
@@ -86,8 +86,8 @@ def plan_jobs(settings: Settings) -> JobPlan:
 
 def _statuses(settings: Settings, jobs: Sequence[Job], now: datetime) -> dict[str, WatchStatus]:
     """The offers in the store for each job's watch, by job id."""
-    found = watch_statuses(settings, [watch_of(job, price_cap(job), now) for job in jobs]) if jobs else []
-    return {job.job_id: one for job, one in zip(jobs, found, strict=True)}
+    statuses = watch_statuses(settings, [watch_of(job, price_cap(job), now) for job in jobs]) if jobs else []
+    return {job.job_id: status for job, status in zip(jobs, statuses, strict=True)}
 
 
 def _cheapest(status: WatchStatus) -> float | None:
@@ -95,25 +95,25 @@ def _cheapest(status: WatchStatus) -> float | None:
     return None if best is None else best.price_microusd_gpu_hour / MICRO
 
 
-def _start(one: QueuedJob, status: WatchStatus | None) -> PlannedStart:
-    job, cap = one.job, float(price_cap(one.job))
+def _planned_start(queued: QueuedJob, status: WatchStatus | None) -> PlannedStart:
+    job, cap = queued.job, float(price_cap(queued.job))
     cheapest = None if status is None else _cheapest(status)
     limit = cap if status is None else status.limit_usd_gpu_hour
-    rents = one.waits is None and status is not None and bool(status.matches) and status.paused is None
-    price = cheapest if rents and cheapest is not None else limit
+    rents_now = queued.waits is None and status is not None and bool(status.matches) and status.paused is None
+    price = cheapest if rents_now and cheapest is not None else limit
     return PlannedStart(
-        queued=one,
+        queued=queued,
         limit_usd_gpu_hour=limit,
         cap_usd_gpu_hour=cap,
         cheapest_usd_gpu_hour=cheapest,
-        rents_now=rents,
-        when=one.waits or _when(job, status, limit, cap, cheapest),
+        rents_now=rents_now,
+        when=queued.waits or _wait_text(job, status, limit, cap, cheapest),
         saving_usd=saving_usd(job, cheapest),
         predicted_usd=job.spent_microusd / MICRO + price * job.definition.resources.gpu_count_min * hours_left(job),
     )
 
 
-def _when(job: Job, status: WatchStatus | None, limit: float, cap: float, cheapest: float | None) -> str:
+def _wait_text(job: Job, status: WatchStatus | None, limit: float, cap: float, cheapest: float | None) -> str:
     """What the job waits for, as text."""
     if status is None or status.state == "no data":
         return "unknown: none of its providers has been polled yet"
@@ -138,30 +138,30 @@ def job_plan_json(plan: JobPlan) -> dict[str, Any]:
         "assumed": list(ASSUMED),
         "jobs": [
             {
-                "job_id": one.queued.job.job_id,
-                "name": one.queued.job.name,
-                "priority": one.queued.job.priority,
-                "deadline": rfc3339(one.queued.job.deadline),
-                "latest_start": rfc3339(latest_start(one.queued.job)),
-                "slack_s": one.queued.slack_s,
-                "limit_usd_gpu_hour": one.limit_usd_gpu_hour,
-                "cap_usd_gpu_hour": one.cap_usd_gpu_hour,
-                "cheapest_usd_gpu_hour": one.cheapest_usd_gpu_hour,
-                "rents_now": one.rents_now,
-                "waits": one.queued.waits,
-                "when": one.when,
-                "saving_usd": round(one.saving_usd, 6),
-                "predicted_usd": round(one.predicted_usd, 6),
+                "job_id": start.queued.job.job_id,
+                "name": start.queued.job.name,
+                "priority": start.queued.job.priority,
+                "deadline": rfc3339(start.queued.job.deadline),
+                "latest_start": rfc3339(latest_start(start.queued.job)),
+                "slack_s": start.queued.slack_s,
+                "limit_usd_gpu_hour": start.limit_usd_gpu_hour,
+                "cap_usd_gpu_hour": start.cap_usd_gpu_hour,
+                "cheapest_usd_gpu_hour": start.cheapest_usd_gpu_hour,
+                "rents_now": start.rents_now,
+                "waits": start.queued.waits,
+                "when": start.when,
+                "saving_usd": round(start.saving_usd, 6),
+                "predicted_usd": round(start.predicted_usd, 6),
             }
-            for one in plan.starts
+            for start in plan.starts
         ],
         "merges": [
             {
-                "jobs": [job.name for job in one.jobs],
-                "apart_usd": round(one.separate_usd, 6),
-                "together_usd": round(one.together_usd, 6),
-                "saving_usd": round(one.saving_usd, 6),
+                "jobs": [job.name for job in merge.jobs],
+                "apart_usd": round(merge.separate_usd, 6),
+                "together_usd": round(merge.combined_usd, 6),
+                "saving_usd": round(merge.saving_usd, 6),
             }
-            for one in plan.merges
+            for merge in plan.merges
         ],
     }

@@ -42,7 +42,7 @@ ASSUMED = (
 )
 _RENEW_H = 24
 _DRAWS = 2000
-_MOST_GPUS = 8  # GPU models in a synthetic queue
+_MAX_GPUS = 8  # GPU models in a synthetic queue
 
 
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,19 +110,19 @@ class _Market:
         """The median offer of each hour, over all GPU counts that the watch accepts."""
         prices: list[list[float]] = [[] for _ in lows.lows]
         for interval in self._history.intervals:
-            who = self._history.listings[interval.listing].identity
-            fits = who.gpu in watch.gpu_names and watch.gpu_count_min <= who.gpu_count <= watch.gpu_count_max
-            if not fits or who.spot:
+            identity = self._history.listings[interval.listing].identity
+            fits = identity.gpu in watch.gpu_names and watch.gpu_count_min <= identity.gpu_count <= watch.gpu_count_max
+            if not fits or identity.spot:
                 continue
-            commission = self._commissions.get(who.provider)
+            commission = self._commissions.get(identity.provider)
             rate = 0.0 if commission is None else float(commission.on_top_rate(None))
-            price = interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / who.gpu_count
+            price = interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / identity.gpu_count
             delisted_s = interval.seen_s + HOUR_S if interval.delisted_s is None else interval.delisted_s
             first, last = interval.from_s // HOUR_S - lows.first_hour, (delisted_s - 1) // HOUR_S - lows.first_hour
             for at in range(max(0, first), min(last, len(prices) - 1) + 1):
                 prices[at].append(price)
-        found = [round(median(some)) if some else None for some in prices]
-        return msgspec.structs.replace(lows, lows=found)
+        medians = [round(median(hour_prices)) if hour_prices else None for hour_prices in prices]
+        return msgspec.structs.replace(lows, lows=medians)
 
     def limit(self, job: SimulatedJob, hour: int) -> float:
         """The limit of `max_price = "auto"` at that time: only past hours count."""
@@ -134,9 +134,9 @@ class _Market:
         key = (job.market, job.cap_usd_gpu_hour, day, horizon)
         if key not in self._schedules:
             at = datetime.fromtimestamp(day * HOUR_S, UTC)
-            known = known_until(self.lows[job.market], at)
+            series = known_until(self.lows[job.market], at)
             far = at + timedelta(hours=horizon * _RENEW_H)
-            self._schedules[key] = limit_schedule(known, auto, far, at)
+            self._schedules[key] = limit_schedule(series, auto, far, at)
         return float(limit_at(self._schedules[key], auto, deadline, now))
 
 
@@ -162,21 +162,21 @@ def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
         if request.made_up is not None
         else _replayed(watches, history, market)
     )
-    known = [job for job in jobs if is_covered(job, market.lows[job.market])]
+    covered = [job for job in jobs if is_covered(job, market.lows[job.market])]
     runs = {
-        policy: simulate_queue(known, policy, market.lows, market.medians, market.limit, request.slots)
+        policy: simulate_queue(covered, policy, market.lows, market.medians, market.limit, request.slots)
         for policy in QueuePolicy
     }
-    both = [at for at in range(len(known)) if all(run[at].started_h is not None for run in runs.values())]
+    completed = [at for at in range(len(covered)) if all(run[at].started_h is not None for run in runs.values())]
     return QueueSimulation(
         source=history.source,
         since=moment_of(history.starts_s),
         until=moment_of(history.ends_s),
         jobs=len(jobs),
-        left_out=len(jobs) - len(known),
-        compared=len(both),
+        left_out=len(jobs) - len(covered),
+        compared=len(completed),
         slots=request.slots,
-        policies=tuple(_result(policy, runs, both) for policy in QueuePolicy),
+        policies=tuple(_result(policy, runs, completed) for policy in QueuePolicy),
     )
 
 
@@ -200,14 +200,14 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
     """Submit each job once a day of the history, with the same time to its deadline."""
     if history.starts_s is None or history.ends_s is None:
         return []
-    found = []
+    simulated = []
     for name, watch, job in watches:
         market.add(name, watch)
         has_h = 3 * hours_left(job)  # without a deadline: three times its work (assumed)
         if job.deadline is not None:
             has_h = max(hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
         for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
-            found.append(
+            simulated.append(
                 SimulatedJob(
                     name=f"{name}@{at}",
                     market=name,
@@ -219,7 +219,7 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
                     priority=job.priority,
                 )
             )
-    return found
+    return simulated
 
 
 def _synthetic_jobs(history: MarketHistory, request: SimulationRequest, market: _Market) -> list[SimulatedJob]:
@@ -228,45 +228,53 @@ def _synthetic_jobs(history: MarketHistory, request: SimulationRequest, market: 
         return []
     seen: dict[tuple[str, int], int] = {}
     for interval in history.intervals:
-        who = history.listings[interval.listing].identity
-        if not who.spot:
-            seen[who.gpu, who.gpu_count] = seen.get((who.gpu, who.gpu_count), 0) + 1
-    kinds = sorted(seen, key=lambda kind: (-seen[kind], kind))[:_MOST_GPUS]
+        identity = history.listings[interval.listing].identity
+        if not identity.spot:
+            seen[identity.gpu, identity.gpu_count] = seen.get((identity.gpu, identity.gpu_count), 0) + 1
+    kinds = sorted(seen, key=lambda kind: (-seen[kind], kind))[:_MAX_GPUS]
     for gpu, count in kinds:
         market.add(f"{count}x {gpu}", Watch(name=f"{count}x {gpu}", gpu=(gpu,), gpu_names=(gpu,),
                    max_price_usd_gpu_hour=_decimal(10_000), gpu_count_min=count, gpu_count_max=count))  # fmt: skip
     draw = random.Random(request.seed)  # noqa: S311 - not a secret
     first, last = history.starts_s // HOUR_S, history.ends_s // HOUR_S
-    found = []
+    jobs = []
     for number in range(request.made_up):
         gpu, count = draw.choice(kinds)
         key, hours = f"{count}x {gpu}", float(draw.randint(1, 24))
         at = draw.randint(first, max(first, last))
-        known = [low / 1e6 for low in market.lows[key].lows if low is not None]
-        cap = 2 * median(known) if known else 0.0  # a limit that is rarely reached
+        lows = [low / 1e6 for low in market.lows[key].lows if low is not None]
+        cap = 2 * median(lows) if lows else 0.0  # a limit that is rarely reached
         deadline = at + int(hours * draw.uniform(2, 6)) + 1
-        found.append(SimulatedJob(name=f"job{number}", market=key, gpus=count, hours=hours, submitted_h=at,
+        jobs.append(SimulatedJob(name=f"job{number}", market=key, gpus=count, hours=hours, submitted_h=at,
                                   deadline_h=deadline, cap_usd_gpu_hour=round(cap, 6)))  # fmt: skip
-    return found
+    return jobs
 
 
 def _result(
-    policy: QueuePolicy, runs: Mapping[QueuePolicy, Sequence[SimulatedStart]], both: Sequence[int]
+    policy: QueuePolicy, runs: Mapping[QueuePolicy, Sequence[SimulatedStart]], completed: Sequence[int]
 ) -> PolicyResult:
-    mine, queue = runs[policy], runs[QueuePolicy.QUEUE]
-    gpu_hours = sum(mine[at].job.gpus * mine[at].job.hours for at in both)
-    usd = sum(mine[at].usd for at in both)
+    simulated_jobs, queue = runs[policy], runs[QueuePolicy.QUEUE]
+    gpu_hours = sum(simulated_jobs[at].job.gpus * simulated_jobs[at].job.hours for at in completed)
+    usd = sum(simulated_jobs[at].usd for at in completed)
     saved = low = high = None
     if policy is not QueuePolicy.QUEUE and usd:
-        saved = 1 - sum(queue[at].usd for at in both) / usd
-        low, high = _interval([(mine[at].job.submitted_h // 24, mine[at].usd, queue[at].usd) for at in both])
+        saved = 1 - sum(queue[at].usd for at in completed) / usd
+        low, high = _interval(
+            [(simulated_jobs[at].job.submitted_h // 24, simulated_jobs[at].usd, queue[at].usd) for at in completed]
+        )
     return PolicyResult(
         policy=policy,
         usd=usd,
         usd_gpu_hour=usd / gpu_hours if gpu_hours else 0.0,
-        late=sum(one.is_late for one in mine),
-        over_limit=sum((one.usd_gpu_hour or 0.0) > one.job.cap_usd_gpu_hour + 1e-9 for one in mine),
-        median_wait_h=median([(mine[at].started_h or 0) - mine[at].job.submitted_h for at in both]) if both else 0.0,
+        late=sum(simulated.is_late for simulated in simulated_jobs),
+        over_limit=sum(
+            (simulated.usd_gpu_hour or 0.0) > simulated.job.cap_usd_gpu_hour + 1e-9 for simulated in simulated_jobs
+        ),
+        median_wait_h=median(
+            [(simulated_jobs[at].started_h or 0) - simulated_jobs[at].job.submitted_h for at in completed]
+        )
+        if completed
+        else 0.0,
         saved=saved,
         saved_low=low,
         saved_high=high,
@@ -284,12 +292,12 @@ def _interval(rows: Sequence[tuple[int, float, float]]) -> tuple[float | None, f
     draw, sums = random.Random(1), list(days.values())  # noqa: S311
     shares = []
     for _ in range(_DRAWS):
-        some = draw.choices(sums, k=len(sums))
-        shares.append(1 - mean(one[1] for one in some) / mean(one[0] for one in some))
+        resampled = draw.choices(sums, k=len(sums))
+        shares.append(1 - mean(pair[1] for pair in resampled) / mean(pair[0] for pair in resampled))
     shares.sort()
     return shares[int(_DRAWS * 0.025)], shares[int(_DRAWS * 0.975)]
 
 
-def simulation_json(found: QueueSimulation) -> dict[str, Any]:
+def simulation_json(simulation: QueueSimulation) -> dict[str, Any]:
     """JSON of `gpuwatch job simulate`. Shares are fractions."""
-    return msgspec.to_builtins(found) | {"assumed": list(ASSUMED)}  # type: ignore[no-any-return]
+    return msgspec.to_builtins(simulation) | {"assumed": list(ASSUMED)}  # type: ignore[no-any-return]

@@ -71,41 +71,42 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
 
     now = real_now()
     faults: list[str] = []
-    found: list[JobDefinition] = []
+    definitions: list[JobDefinition] = []
     try:
         values = parse_sweeps(sweeps)
         for file in files:
             try:
-                found += expand(read_job_file(file), values)
+                definitions += expand(read_job_file(file), values)
             except SettingsError as error:
                 faults += error.faults
     except ValueError as error:
         raise UsageError(str(error)) from None
     if faults:
         raise SettingsError(faults)
-    return submit_definitions(settings, found, now)
+    return submit_definitions(settings, definitions, now)
 
 
 def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
     """(job, path) for each local input that does not exist yet; without it, the instance would be rented in vain."""
     for job in jobs:
-        for one in job.definition.inputs:
-            path = Path(job.definition.folder, one.source).expanduser()
-            if is_local(one.source) and not path.exists():
+        for input in job.definition.inputs:
+            path = Path(job.definition.folder, input.source).expanduser()
+            if is_local(input.source) and not path.exists():
                 yield job.name, path
 
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
     """Queue these jobs, either all or none. Raises UsageError, StoreError."""
-    for one in definitions:
-        _check_nodes(settings, one)
-    names = [one.name for one in definitions]
+    for definition in definitions:
+        _check_nodes(settings, definition)
+    names = [definition.name for definition in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise UsageError(f"two of these jobs are named {twice[0]!r}; names must be unique")
     # a millisecond apart, so that they are listed in the given order
     submitted = [
-        new_job(one, new_identity(), now + timedelta(milliseconds=number)) for number, one in enumerate(definitions)
+        new_job(definition, new_identity(), now + timedelta(milliseconds=number))
+        for number, definition in enumerate(definitions)
     ]
     late = next((job for job in submitted if job.deadline is not None and job.deadline <= now), None)
     if late is not None:
@@ -127,8 +128,8 @@ def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
             f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine. For more, use"
             ' dstack ([orchestrator] tool = "dstack") or: gpuwatch job handover FILE --to skypilot'
         )
-    if (why := unfit_for_cluster(definition)) is not None:
-        raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {why}")
+    if (reason := unfit_for_cluster(definition)) is not None:
+        raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {reason}")
 
 
 def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
@@ -153,17 +154,19 @@ def _check_providers(settings: Settings, definition: JobDefinition) -> None:
     allowed = definition.resources.providers or tuple(settings.providers)
     if definition.nodes > 1:
         return  # an orchestrator logs in
-    known = [name for name in allowed if name in settings.providers and info(name).launches]
-    if not known:
+    usable = [name for name in allowed if name in settings.providers and info(name).launches]
+    if not usable:
         absent = [name for name in allowed if name not in settings.providers]
-        why = f"{absent[0]} is not configured" if absent else f"gpuwatch only reads prices at {' and '.join(allowed)}"
-        raise UsageError(
-            f"job {definition.name!r}: gpuwatch cannot rent at any of its providers: {why}; add [providers.NAME] to the"
-            " settings, or another one to resources.providers"
+        reason = (
+            f"{absent[0]} is not configured" if absent else f"gpuwatch only reads prices at {' and '.join(allowed)}"
         )
-    if not any(info(name).runs_onstart for name in known):
         raise UsageError(
-            f"job {definition.name!r}: an order at {' or '.join(known)} cannot install the job's SSH key, so gpuwatch "
+            f"job {definition.name!r}: gpuwatch cannot rent at any of its providers: {reason};"
+            " add [providers.NAME] to the settings, or another one to resources.providers"
+        )
+    if not any(info(name).runs_onstart for name in usable):
+        raise UsageError(
+            f"job {definition.name!r}: an order at {' or '.join(usable)} cannot install the job's SSH key, so gpuwatch "
             "could not log in to the machine; use another provider in resources.providers"
         )
 
@@ -181,10 +184,12 @@ def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) 
 
 
 def _dependency_cycle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
-    done: set[str] = set()
+    resolved: set[str] = set()
     left = dict(depends_on)
-    while ready := [name for name, before in left.items() if all(one in done or one not in left for one in before)]:
-        done.update(ready)
+    while ready := [
+        name for name, before in left.items() if all(needed in resolved or needed not in left for needed in before)
+    ]:
+        resolved.update(ready)
         for name in ready:
             del left[name]
     return next(iter(left), None)
@@ -197,12 +202,12 @@ def open_jobs_read_only(settings: Settings) -> Iterator[SqlJobRepository]:
         yield SqlJobRepository(store)
 
 
-def listed_jobs(settings: Settings, *, everything: bool = False, state: JobState | None = None) -> list[Job]:
+def listed_jobs(settings: Settings, *, all_jobs: bool = False, state: JobState | None = None) -> list[Job]:
     """Jobs by time of submission: open ones and those that ended in the last week, or all."""
     since = real_now() - timedelta(days=7)
     with open_jobs_read_only(settings) as repository:
-        found = repository.recent(state=state)
-    return [job for job in found if everything or not job.is_over or (job.ended_at or since) >= since]
+        jobs = repository.recent(state=state)
+    return [job for job in jobs if all_jobs or not job.is_over or (job.ended_at or since) >= since]
 
 
 def job_details(settings: Settings, name_or_id: str) -> JobDetails:
@@ -217,10 +222,10 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
 
 def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     """A job by its id or name. Raises UsageError: there is none."""
-    found = repository.find_job(name_or_id)
-    if found is None:
+    matching = repository.find_job(name_or_id)
+    if matching is None:
         raise UsageError(f"there is no job {name_or_id!r}; see: gpuwatch job list")
-    return found
+    return matching
 
 
 def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None]) -> tuple[Job, bool]:
@@ -263,13 +268,13 @@ def mark_cancelled(
             raise UsageError(f"job {job.name!r} is {job.state.value}; it cannot be cancelled")
         job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
     others = {
-        one.launch_id for one in repository.open_jobs() if one.job_id != job.job_id
+        other.launch_id for other in repository.open_jobs() if other.job_id != job.job_id
     }  # other jobs may own a shared instance
     alive = [
-        one.launch_id
-        for one in launches.alive()
-        if job.job_id == one.watch_id or job.launch_id == one.launch_id
-        if one.launch_id not in others and not one.dry_run
+        launch.launch_id
+        for launch in launches.alive()
+        if job.job_id == launch.watch_id or job.launch_id == launch.launch_id
+        if launch.launch_id not in others and not launch.dry_run
     ]
     return job, changed, alive
 
@@ -315,14 +320,14 @@ def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | 
         raise UsageError(
             f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
         )
-    anew = new_job(definition or job.definition, job.job_id, now)
-    deadline = anew.deadline if definition or job.definition.deadline_s else job.deadline
+    requeued = new_job(definition or job.definition, job.job_id, now)
+    deadline = requeued.deadline if definition or job.definition.deadline_s else job.deadline
     if deadline is not None and deadline <= now:
         raise UsageError(f"job {job.name!r}: its deadline has passed; submit it with a later one")
     changes = {
-        "definition": anew.definition,
-        "priority": anew.priority,
-        "retries_left": anew.retries_left,
+        "definition": requeued.definition,
+        "priority": requeued.priority,
+        "retries_left": requeued.retries_left,
         "deadline": deadline,
         "exit_code": None,
     }
@@ -342,14 +347,14 @@ def _move(
     raise JobConflict(f"job {job.name!r} keeps changing; try again")
 
 
-def details_json(found: JobDetails) -> dict[str, Any]:
+def details_json(details: JobDetails) -> dict[str, Any]:
     """JSON of `gpuwatch job show`."""
     return {
-        **job_json(found.job),
-        "sample": None if found.newest_sample is None else sample_json(found.newest_sample),
-        "definition": definition_json(found.job.definition),
-        "nodes": found.job.definition.nodes,
-        "cluster": found.cluster,
-        "runs": [run_json(one) for one in found.runs],
-        "events": [job_event_json(one) for one in found.events],
+        **job_json(details.job),
+        "sample": None if details.newest_sample is None else sample_json(details.newest_sample),
+        "definition": definition_json(details.job.definition),
+        "nodes": details.job.definition.nodes,
+        "cluster": details.cluster,
+        "runs": [run_json(run) for run in details.runs],
+        "events": [job_event_json(event) for event in details.events],
     }

@@ -59,16 +59,19 @@ def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[
 
 def launches_json(settings: Settings, now: datetime) -> list[dict[str, Any]]:
     """JSON of `gpuwatch launches`: each launch, with a finding that moving it would pay, if any. Raises StoreError."""
-    found = all_launches(settings)
-    findings = relocation_findings(settings, found)
-    return [{**launch_json(one, now), "relocation": _relocation_json(findings.get(one.launch_id))} for one in found]
+    launches = all_launches(settings)
+    findings = relocation_findings(settings, launches)
+    return [
+        {**launch_json(launch, now), "relocation": _relocation_json(findings.get(launch.launch_id))}
+        for launch in launches
+    ]
 
 
 def _relocation_json(finding: Alert | None) -> dict[str, Any] | None:
     if finding is None:
         return None
-    shown = alert_json(finding)
-    return {key: shown[key] for key in ("at", "headline", "why", "facts")}
+    fields = alert_json(finding)
+    return {key: fields[key] for key in ("at", "headline", "why", "facts")}
 
 
 def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:
@@ -102,15 +105,15 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
         repository = SqlLaunchRepository(store, obligation_file(settings))
         launch = known_launch(repository, launch_id)
         if launch.is_by_command:
-            return _command_gone(repository, launch)
+            return _resolve_absent_command(repository, launch)
         if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
             now, reason = real_now(), EndReason.GONE.text("resolved by the owner, as its account is unreachable")
             return repository.transition(launch, LaunchState.ENDED, reason, now, ended_at=now, end_reason=reason)
-        launch = _held(repository, launch_id)
+        launch = _unresolved_launch(repository, launch_id)
         instances = list_instances_of(settings, http, launch.provider) or ()
-        found = [one.instance_id for one in instances if launch_id_in(one.label) == launch_id]
-        if found:
-            raise UsageError(f"instance {found[0]} has the label {launch.label}; use --adopt {found[0]}")
+        instance_ids = [instance.instance_id for instance in instances if launch_id_in(instance.label) == launch_id]
+        if instance_ids:
+            raise UsageError(f"instance {instance_ids[0]} has the label {launch.label}; use --adopt {instance_ids[0]}")
         now, reason = real_now(), EndReason.RESOLVED_ABSENT.text()
         return repository.transition(launch, LaunchState.FAILED, reason, now, ended_at=now, end_reason=reason)
 
@@ -123,9 +126,9 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         ProviderStateUnknown: the provider does not list its instances.
     """
     with open_launches(settings) as repository, http_client(settings) as http:
-        launch = _held(repository, launch_id)
+        launch = _unresolved_launch(repository, launch_id)
         if launch.is_by_command:
-            return _command_there(repository, launch, instance_id)
+            return _resolve_adopted_command(repository, launch, instance_id)
         instance = _instance_for(repository, launch, list_instances_of(settings, http, launch.provider), instance_id)
         cause, now = "adopted by the owner", real_now()
         # as with `gpuwatch adopt`, its time counts from now: while it was held, all of it may have passed
@@ -139,7 +142,7 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         return repository.transition(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
 
 
-def _command_gone(repository: SqlLaunchRepository, launch: Launch) -> Launch:
+def _resolve_absent_command(repository: SqlLaunchRepository, launch: Launch) -> Launch:
     """Close a launch after the owner has checked that nothing rented by its command is left. Raises UsageError."""
     now = real_now()
     if launch.state is LaunchState.RUNNING:
@@ -148,11 +151,11 @@ def _command_gone(repository: SqlLaunchRepository, launch: Launch) -> Launch:
             launch, LaunchState.ENDED, reason, now, hook=ON_ENDED, ended_at=now, end_reason=reason
         )
     reason = EndReason.RESOLVED_ABSENT.text()
-    held = _held(repository, launch.launch_id)
+    held = _unresolved_launch(repository, launch.launch_id)
     return repository.transition(held, LaunchState.FAILED, reason, now, hook=ON_ENDED, ended_at=now, end_reason=reason)
 
 
-def _command_there(repository: SqlLaunchRepository, launch: Launch, name: str) -> Launch:
+def _resolve_adopted_command(repository: SqlLaunchRepository, launch: Launch, name: str) -> Launch:
     """Continue a launch whose command did rent: it counts from now on for its whole `max_runtime`."""
     now, rate = real_now(), launch.bound_microusd_hour
     spans, cause = (PriceSpan(now, rate, rate),), f"the owner says that {clean(name)} is it"
@@ -165,14 +168,14 @@ def _instance_for(
     """The listed instance, if it can belong to this launch."""
     if instances is None:
         raise ProviderStateUnknown(f"{launch.provider} does not list its instances now; try again")
-    found = next((one for one in instances if one.instance_id == instance_id), None)
-    if found is None:
+    instance = next((instance for instance in instances if instance.instance_id == instance_id), None)
+    if instance is None:
         raise UsageError(f"{launch.provider} lists no instance {instance_id}")
     recorded = [other.launch_id for other in repository.alive(launch.provider) if other.instance_id == instance_id]
-    for owner in (launch_id_in(found.label), *recorded[:1]):
+    for owner in (launch_id_in(instance.label), *recorded[:1]):
         if owner is not None and owner != launch.launch_id:
             raise UsageError(f"instance {instance_id} belongs to launch {owner}")
-    return found
+    return instance
 
 
 def _is_elsewhere(settings: Settings, store: Database, http: HttpClient, launch: Launch) -> bool:
@@ -181,7 +184,7 @@ def _is_elsewhere(settings: Settings, store: Database, http: HttpClient, launch:
     return launcher is not None and identified_account(settings, store, launcher, real_now()).is_elsewhere(launch)
 
 
-def _held(repository: SqlLaunchRepository, launch_id: str) -> Launch:
+def _unresolved_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
     """A launch with an unknown instance: it can be resolved, even while it is stopping."""
     launch = known_launch(repository, launch_id)
     stops_unknown = launch.state is LaunchState.STOPPING and launch.instance_id is None
@@ -200,17 +203,17 @@ def known_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
 
 def unknown_instances(instances: Sequence[Instance], alive: Sequence[Launch], provider: str) -> list[Instance]:
     """Instances with gpuwatch's label that belong to no active launch."""
-    mine = [launch for launch in alive if launch.provider == provider]
-    ids = {launch.instance_id for launch in mine}
-    awaited = {launch.label for launch in mine if launch.instance_id is None}
-    labelled = [one for one in instances if (one.label or "").startswith(LABEL_PREFIX)]
-    return [one for one in labelled if one.instance_id not in ids and one.label not in awaited]
+    provider_launches = [launch for launch in alive if launch.provider == provider]
+    ids = {launch.instance_id for launch in provider_launches}
+    awaited = {launch.label for launch in provider_launches if launch.instance_id is None}
+    labelled = [instance for instance in instances if (instance.label or "").startswith(LABEL_PREFIX)]
+    return [instance for instance in labelled if instance.instance_id not in ids and instance.label not in awaited]
 
 
 def launcher_of(settings: Settings, http: HttpClient, provider: str) -> Launcher | None:
     """The provider context for renting; None: it is no longer in the settings, or has no key."""
-    known = settings.providers.get(provider)
-    if known is None or not has_credentials(known):
+    options = settings.providers.get(provider)
+    if options is None or not has_credentials(options):
         return orchestrator(settings, provider)
     return build_adapters(settings, http, [provider])[provider].launcher
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
 
-def machines_avoided(settings: Settings) -> list[AvoidedMachine]:
+def avoided_machines(settings: Settings) -> list[AvoidedMachine]:
     """Machines that gpuwatch does not rent now, and why. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        return _avoided(settings, store)
+        return _read_avoided(settings, store)
 
 
 def machine_records(settings: Settings) -> MachineRecords:
@@ -35,7 +35,7 @@ def machine_records(settings: Settings) -> MachineRecords:
         return SqlMachineNoteRepository(store).records(real_now())
 
 
-def scopes_skipped(settings: Settings) -> Sequence[SkippedScope]:
+def skipped_scopes(settings: Settings) -> Sequence[SkippedScope]:
     """Scopes in which no orders are sent for a while, because an order was refused. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlSkippedScopes(store).in_force(real_now())
@@ -79,7 +79,10 @@ def allow_machine(
     """
     name = resolve_provider(settings, provider)
     with open_store(settings) as store:
-        before = {(one.provider, one.machine_id): one for one in _avoided(settings, store)}.get((name, machine_id))
+        before = {
+            (avoided_machine.provider, avoided_machine.machine_id): avoided_machine
+            for avoided_machine in _read_avoided(settings, store)
+        }.get((name, machine_id))
         if forgive_only and before is not None and before.by_owner:
             raise UsageError(f"you blocked machine {machine_id}; unblock it with: gpuwatch machines allow {machine_id}")
         allowed = MachineNote(provider=name, machine_id=machine_id, verdict=MachineVerdict.ALLOWED, at=real_now())
@@ -87,22 +90,22 @@ def allow_machine(
         return before
 
 
-def _avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:
-    relaunching = [one.name for one in settings.watches if one.launch is not None and one.launch.relaunch]
-    found = SqlMachineNoteRepository(store).avoided(real_now(), relaunching)
-    return [found[key] for key in sorted(found)]
+def _read_avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:
+    relaunching = [watch.name for watch in settings.watches if watch.launch is not None and watch.launch.relaunch]
+    avoided = SqlMachineNoteRepository(store).avoided(real_now(), relaunching)
+    return [avoided[key] for key in sorted(avoided)]
 
 
-def avoided_machine_json(one: AvoidedMachine) -> dict[str, Any]:
+def avoided_machine_json(avoided: AvoidedMachine) -> dict[str, Any]:
     """JSON of one machine of `gpuwatch machines`."""
     return {
-        "provider": one.provider,
-        "machine_id": one.machine_id,
-        "reason": "blocked" if one.by_owner else "failed",
-        "why": one.why,
-        "since": rfc3339(one.since),
-        "until": rfc3339(one.until),
-        "launch_id": one.launch_id,
+        "provider": avoided.provider,
+        "machine_id": avoided.machine_id,
+        "reason": "blocked" if avoided.by_owner else "failed",
+        "why": avoided.why,
+        "since": rfc3339(avoided.since),
+        "until": rfc3339(avoided.until),
+        "launch_id": avoided.launch_id,
     }
 
 
@@ -119,15 +122,15 @@ def machine_record_json(machine: ProviderMachine, record: MachineRecord) -> dict
     }
 
 
-def skipped_scope_json(one: SkippedScope) -> dict[str, Any]:
+def skipped_scope_json(skipped: SkippedScope) -> dict[str, Any]:
     """JSON of one row of `gpuwatch machines --scopes`."""
     return {
-        "provider": one.provider,
-        "scope": one.scope.value,
-        "key": one.key,
-        "watch": one.watch,
-        "why": one.why,
-        "since": rfc3339(one.since),
-        "until": rfc3339(one.until),
-        "launch_id": one.launch_id,
+        "provider": skipped.provider,
+        "scope": skipped.scope.value,
+        "key": skipped.key,
+        "watch": skipped.watch,
+        "why": skipped.why,
+        "since": rfc3339(skipped.since),
+        "until": rfc3339(skipped.until),
+        "launch_id": skipped.launch_id,
     }

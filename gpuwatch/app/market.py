@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.settings import Settings
 
-_FURTHER_BACK = timedelta(days=30, hours=4)  # for the longest change, with some slack
+_LOOKBACK = timedelta(days=30, hours=4)  # for the longest change, with some slack
 
 
 class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,9 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
         UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    pasts = _of_file(settings, request, request.data) if request.data else _of_store(settings, request)
+    pasts = (
+        _histories_of_file(settings, request, request.data) if request.data else _histories_of_store(settings, request)
+    )
     under = None if request.under_usd is None else round(request.under_usd * 1e6)
     rows = [gpu_status_of(past, int(request.since.timestamp()), under) for past in pasts]
     newest_s = max((row.polled_s for row in rows), default=None)
@@ -65,7 +67,7 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
     )
 
 
-def _of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
+def _histories_of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with open_light_reader(settings.database_url) as executor:
         seen = frozenset(name for (name,) in executor.rows(GPU_NAMES)) if request.gpus else frozenset()
@@ -73,15 +75,17 @@ def _of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
         return read_gpu_price_history(executor, _scope(request, seen), since, request.until, rates)
 
 
-def _of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:
-    whole = load_prices(settings, request.scope, _start(request), request.until, data)
-    names = ((listing.identity.gpu, listing.gpu_family) for listing in whole.listings)
-    market_history = narrow_to_scope(whole, _scope(request, frozenset(name for both in names for name in both)))
+def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:
+    full_history = load_prices(settings, request.scope, _start(request), request.until, data)
+    names = ((listing.identity.gpu, listing.gpu_family) for listing in full_history.listings)
+    market_history = narrow_to_scope(
+        full_history, _scope(request, frozenset(name for name_pair in names for name in name_pair))
+    )
     return gpu_histories_of(market_history, pricer(settings, market_history))
 
 
 def _start(request: MarketRequest) -> datetime:
-    return min(request.since, request.until - _FURTHER_BACK)
+    return min(request.since, request.until - _LOOKBACK)
 
 
 def _scope(request: MarketRequest, seen: frozenset[str]) -> MarketFilter:

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.app.approvals import recent_approvals
-from gpuwatch.app.check import limits_in_force
+from gpuwatch.app.check import current_limits
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.job_metrics import job_values
@@ -79,11 +79,11 @@ class MetricsReader:
 
     def read(self, settings: Settings, now: datetime, tasks: TaskHealth | None = None) -> MetricValues:
         """The values of all metrics. Never raises StoreError: `gpuwatch_store_readable` shows it."""
-        limits = limits_in_force(settings, settings.watches, keep=False).watches
+        limits = current_limits(settings, settings.watches, keep=False).watches
         values: Values = {
             "gpuwatch_build_info": {(__version__,): 1.0},
             "gpuwatch_watch_max_price_usd_gpu_hour": {
-                (one.name,): float(one.max_price_usd_gpu_hour) for one in limits if not one.unlimited
+                (limit.name,): float(limit.max_price_usd_gpu_hour) for limit in limits if not limit.unlimited
             },
             **_task_values(tasks),
         }
@@ -99,7 +99,9 @@ class MetricsReader:
                 }
                 polled = newest_complete_polls(store, settings.providers)
             stored |= _provider_values(settings, polled, now) | _market_values(settings, limits, now)
-            waiting = [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN]
+            waiting = [
+                approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN
+            ]
             stored["gpuwatch_approvals_open"] = {(): float(len(waiting))}
         except StoreError:
             return MetricValues(values=values | {"gpuwatch_store_readable": {(): 0.0}})
@@ -113,16 +115,18 @@ class MetricsReader:
         }
 
 
-def with_check(found: MetricValues, check: MarketCheck) -> MetricValues:
+def with_check(stored: MetricValues, check: MarketCheck) -> MetricValues:
     """The results of one check, which replace those of the store, because they may not have been stored.
 
     Ages are left out, because they would not grow in a file.
     """
     at_s = check.at.timestamp()
     seen: Values = {
-        "gpuwatch_provider_healthy": {(one.report.provider,): float(one.report.ok) for one in check.providers},
+        "gpuwatch_provider_healthy": {
+            (provider.report.provider,): float(provider.report.ok) for provider in check.providers
+        },
         "gpuwatch_provider_last_complete_poll_timestamp_seconds": {
-            (one.report.provider,): at_s for one in check.providers if one.report.ok
+            (provider.report.provider,): at_s for provider in check.providers if provider.report.ok
         },
         "gpuwatch_watch_best_price_usd_gpu_hour": {
             (name,): min(_gpu_price(match.offer, match.price) for match in matches)
@@ -130,26 +134,26 @@ def with_check(found: MetricValues, check: MarketCheck) -> MetricValues:
             if matches
         },
     }
-    merged = {name: found.values.get(name, {}) | values for name, values in seen.items()}
-    values = found.values | merged
+    merged = {name: stored.values.get(name, {}) | values for name, values in seen.items()}
+    values = stored.values | merged
     values.pop("gpuwatch_poll_age_seconds", None)
-    return msgspec.structs.replace(found, values=values)
+    return msgspec.structs.replace(stored, values=values)
 
 
 def _task_values(tasks: TaskHealth | None) -> Values:
     if tasks is None:
         return {}
-    known = {*tasks.last_success, *tasks.failing}
+    tasks_ = {*tasks.last_success, *tasks.failing}
     return {
         "gpuwatch_task_last_success_timestamp_seconds": {
             (task,): at.timestamp() for task, at in tasks.last_success.items()
         },
-        "gpuwatch_task_failing": {(task,): float(task in tasks.failing) for task in known},
+        "gpuwatch_task_failing": {(task,): float(task in tasks.failing) for task in tasks_},
     }
 
 
 def _provider_values(settings: Settings, polled: Mapping[str, datetime], now: datetime) -> Values:
-    found: Values = {
+    values: Values = {
         "gpuwatch_provider_healthy": {},
         "gpuwatch_provider_last_complete_poll_timestamp_seconds": {},
         "gpuwatch_poll_age_seconds": {},
@@ -157,36 +161,36 @@ def _provider_values(settings: Settings, polled: Mapping[str, datetime], now: da
         "gpuwatch_rows_left": {},
         "gpuwatch_format_changes": {},
     }
-    for one in provider_statuses(settings):
-        if not one.is_on:
+    for status in provider_statuses(settings):
+        if not status.is_on:
             continue
-        name, health = (one.provider,), one.health
+        name, health = (status.provider,), status.health
         is_answering = health.complete_at is not None and health.blind_since is None
-        found["gpuwatch_provider_healthy"][name] = float(is_answering)
-        found["gpuwatch_format_changes"][name] = float(len(one.drift))
-        if complete_at := max((at for at in (health.complete_at, polled.get(one.provider)) if at), default=None):
+        values["gpuwatch_provider_healthy"][name] = float(is_answering)
+        values["gpuwatch_format_changes"][name] = float(len(status.drift))
+        if complete_at := max((at for at in (health.complete_at, polled.get(status.provider)) if at), default=None):
             complete_s = complete_at.timestamp()
-            found["gpuwatch_provider_last_complete_poll_timestamp_seconds"][name] = complete_s
-            found["gpuwatch_poll_age_seconds"][name] = max(now.timestamp() - complete_s, 0.0)
-        if one.plan.rows_left is not None:
-            found["gpuwatch_rows_quota"][name] = float(one.plan.rows_per_day)
-            found["gpuwatch_rows_left"][name] = float(one.plan.rows_left)
-    return found
+            values["gpuwatch_provider_last_complete_poll_timestamp_seconds"][name] = complete_s
+            values["gpuwatch_poll_age_seconds"][name] = max(now.timestamp() - complete_s, 0.0)
+        if status.plan.rows_left is not None:
+            values["gpuwatch_rows_quota"][name] = float(status.plan.rows_per_day)
+            values["gpuwatch_rows_left"][name] = float(status.plan.rows_left)
+    return values
 
 
 def _launch_values(settings: Settings, launches: Sequence[Launch], now: datetime) -> Values:
-    states = Counter(one.state for one in launches)
+    states = Counter(launch.state for launch in launches)
     spent = Counter[str](dict.fromkeys(settings.providers, 0))
-    for one in launches:
-        if not one.dry_run:
-            spent[one.provider] += cost_microusd(one, now)
+    for launch in launches:
+        if not launch.dry_run:
+            spent[launch.provider] += cost_microusd(launch, now)
     budgets: dict[Labels, float] = {}
     for use in budgets_used(settings, launches):
         percent = use.percent(use.used)
         if percent is not None:
             budgets[use.limit_name if use.watch is None else f"{use.watch}/{use.limit_name}",] = percent / 100
     if settings.budget.max_instances:
-        alive = sum(one.promised.machines for one in launches if not one.is_over and not one.dry_run)
+        alive = sum(launch.promised.machines for launch in launches if not launch.is_over and not launch.dry_run)
         budgets["max_instances",] = alive / settings.budget.max_instances
     return {
         "gpuwatch_launches": {(state.value,): float(states[state]) for state in LaunchState},
@@ -198,9 +202,9 @@ def _launch_values(settings: Settings, launches: Sequence[Launch], now: datetime
 
 def _outbox_values(settings: Settings, store: Database, now: datetime) -> Values:
     oldest: dict[Labels, float] = {(name,): 0.0 for name in settings.channels}
-    for one in Outbox(store).pending():
-        if (one.channel,) in oldest:
-            oldest[one.channel,] = max((now - one.oldest_at).total_seconds(), 0.0)
+    for pending in Outbox(store).pending():
+        if (pending.channel,) in oldest:
+            oldest[pending.channel,] = max((now - pending.oldest_at).total_seconds(), 0.0)
     return {"gpuwatch_outbox_oldest_seconds": oldest}
 
 
@@ -209,12 +213,12 @@ def _forecast_values(forecasts: Sequence[Scored]) -> Values:
     counted: dict[Labels, float] = {}
     reached: dict[Labels, float] = {}
     saved: dict[Labels, float] = {}
-    for source in {made.source for made, _ in forecasts}:
+    for source in {forecast.source for forecast, _ in forecasts}:
         record = record_of(row for row in forecasts if row[0].source is source)
         for outcome in ("open", "bought", "missed", "unknown"):
             counted[source.value, outcome] = float(getattr(record, outcome))
-        for one in record.calibration:
-            reached[source.value, f"{one.stated:g}"] = one.reached / one.counted
+        for bin_ in record.calibration:
+            reached[source.value, f"{bin_.stated:g}"] = bin_.reached / bin_.counted
         for against, compared in (("at_once", record.at_once), ("fixed_median", record.median)):
             if compared.saved is not None:
                 saved[source.value, against] = compared.saved
@@ -236,8 +240,8 @@ def _market_values(settings: Settings, watches: Iterable[Watch], now: datetime) 
         counts[key] += 1
         gpu_price = _gpu_price(offer, price)
         cheapest[key] = min(cheapest.get(key, gpu_price), gpu_price)
-    commissions = {name: one.commission for name, one in settings.providers.items()}
-    fitting: dict[Labels, float] = {
+    commissions = {name: options.commission for name, options in settings.providers.items()}
+    best_prices: dict[Labels, float] = {
         (watch.name,): best
         for watch in watches
         if (best := _best_of(watch, [offer for offer, _ in offers], commissions, now)) is not None
@@ -245,7 +249,7 @@ def _market_values(settings: Settings, watches: Iterable[Watch], now: datetime) 
     return {
         "gpuwatch_offers": {key: float(count) for key, count in counts.items()},
         "gpuwatch_best_price_usd_gpu_hour": cheapest,
-        "gpuwatch_watch_best_price_usd_gpu_hour": fitting,
+        "gpuwatch_watch_best_price_usd_gpu_hour": best_prices,
     }
 
 
@@ -255,7 +259,7 @@ def _best_of(
     prices = []
     for offer in offers:
         price = price_for(watch, offer, commissions)
-        if not {one.clause for one in failures(watch, offer, price, now)} & _KNOWN_CLAUSES:
+        if not {failure.clause for failure in failures(watch, offer, price, now)} & _KNOWN_CLAUSES:
             prices.append(_gpu_price(offer, price))
     return min(prices, default=None)
 

@@ -25,19 +25,19 @@ def require_metrics_extra() -> None:
         raise UsageError(f"metrics require prometheus-client: {install_hint('metrics')}")
 
 
-def exposition(found: MetricValues) -> bytes:
+def exposition(values: MetricValues) -> bytes:
     """The metrics as text. Raises UsageError: the extra is not installed."""
     require_metrics_extra()
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Collected(values))
     return generate_latest(registry)
 
 
-def write_textfile(path: Path, found: MetricValues) -> None:
+def write_textfile(path: Path, values: MetricValues) -> None:
     """Replace a file atomically: a scrape sees the old one or the new one. Raises UsageError: it cannot be written."""
-    text = exposition(found)
+    text = exposition(values)
     try:
         with atomic_file(path) as part:
             part.write_bytes(text)
@@ -49,8 +49,8 @@ def write_textfile(path: Path, found: MetricValues) -> None:
 class _Collected:
     """A collector in the sense of the library: the values are already read."""
 
-    def __init__(self, found: MetricValues) -> None:
-        self._found = found
+    def __init__(self, values: MetricValues) -> None:
+        self._found = values
 
     def collect(self) -> Iterator[Metric]:
         """Every metric that has a value."""
@@ -74,7 +74,7 @@ class _Collected:
 def _histogram(spec: MetricSpec, observed: Sequence[float]) -> Metric:
     from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - an extra
 
-    buckets = [(str(edge), float(sum(one <= edge for one in observed))) for edge in REACTION_BUCKETS_S]
+    buckets = [(str(edge), float(sum(value_s <= edge for value_s in observed))) for edge in REACTION_BUCKETS_S]
     family = HistogramMetricFamily(spec.name, f"{spec.about}.", labels=spec.labels)
     family.add_metric((), [*buckets, ("+Inf", float(len(observed)))], sum(observed))
     return family

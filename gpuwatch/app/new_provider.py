@@ -64,25 +64,25 @@ def package_files(name: str) -> dict[str, str]:
         "@KEY@": f"{name.upper()}_API_KEY",
         "@DISTRIBUTION@": DISTRIBUTION,
     }
-    found = {
+    sources = {
         f"{name}.py": "module.py.txt",
         f"test_{name}.py": "test.py.txt",
         "pyproject.toml": "pyproject.toml.txt",
     }
-    return {file: _filled((templates / source).read_text("utf-8"), values) for file, source in found.items()}
+    return {file: _fill_template((templates / source).read_text("utf-8"), values) for file, source in sources.items()}
 
 
-def new_package_json(made: NewPackage) -> dict[str, Any]:
+def new_package_json(package: NewPackage) -> dict[str, Any]:
     """JSON of what was written."""
     return {
-        "name": made.name,
-        "folder": str(made.folder),
-        "files": list(made.files),
-        "to_write": made.to_write,
+        "name": package.name,
+        "folder": str(package.folder),
+        "files": list(package.files),
+        "to_write": package.to_write,
     }
 
 
-def _filled(text: str, values: dict[str, str]) -> str:
+def _fill_template(text: str, values: dict[str, str]) -> str:
     for mark, value in values.items():
         text = text.replace(mark, value)
     return text

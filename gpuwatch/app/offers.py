@@ -65,8 +65,8 @@ def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
 
 def match_json(match: Match) -> dict[str, Any]:
     """JSON of a watch's match: the offer, and the cost of the job if the watch has one."""
-    found = offer_json(match.offer, match.price)
-    return found if match.job_microusd is None else found | {"job_cost_usd": match.job_microusd / MICRO}
+    fields = offer_json(match.offer, match.price)
+    return fields if match.job_microusd is None else fields | {"job_cost_usd": match.job_microusd / MICRO}
 
 
 def _terms_json(offer: Offer) -> dict[str, Any]:
@@ -90,20 +90,22 @@ def _terms_json(offer: Offer) -> dict[str, Any]:
     }
 
 
-def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> list[str]:
+def providers_that_sell(settings: Settings, offer_filter: OfferFilter, selected_names: Sequence[str]) -> list[str]:
     """The enabled providers with prices of the wanted kinds, or the named ones. Raises UsageError."""
     from gpuwatch import providers
 
-    named = named_providers(settings, only)
-    found = [name for name in named if only or wanted.kinds & frozenset(providers.info(name).kinds)]
-    if not found:
-        kinds = " or ".join(sorted(kind.value for kind in wanted.kinds))
+    provider_names = named_providers(settings, selected_names)
+    names = [
+        name for name in provider_names if selected_names or offer_filter.kinds & frozenset(providers.info(name).kinds)
+    ]
+    if not names:
+        kinds = " or ".join(sorted(kind.value for kind in offer_filter.kinds))
         raise UsageError(f"no enabled provider gives {kinds} prices; see: gpuwatch providers")
-    return found
+    return names
 
 
 def markets_now(
-    settings: Settings, wanted: OfferFilter, names: Sequence[str], limit: int | None, within_s: float
+    settings: Settings, offer_filter: OfferFilter, names: Sequence[str], limit: int | None, within_s: float
 ) -> Iterator[ProviderOffers]:
     """The offers of each provider as soon as it answers; at the end, an error for each one that did not.
 
@@ -123,7 +125,7 @@ def markets_now(
         configured = settings.providers[name]
         market = build_adapters(settings, http, [name], stop, is_patient=False)[name].market
         needs_s = configured.search_interval_s + _ANSWER_S * pace()
-        return search_offers(market, wanted, configured.commission, limit, lambda: monotonic() + needs_s < until)
+        return search_offers(market, offer_filter, configured.commission, limit, lambda: monotonic() + needs_s < until)
 
     try:
         for outcome in run_in_parallel(names, one, within_s):
@@ -136,34 +138,36 @@ def markets_now(
             http.close()
 
 
-def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
+def named_providers(settings: Settings, names: Sequence[str]) -> list[str]:
     """The enabled providers, or the named ones. Raises UsageError: one is not enabled."""
-    for name in only:
+    for name in names:
         if name not in settings.providers:
             from gpuwatch.bootstrap.provider_access import not_enabled_error
 
             raise not_enabled_error(settings, name)
-    return list(only) or list(settings.providers)
+    return list(names) or list(settings.providers)
 
 
-def all_matches(found: Iterable[ProviderOffers]) -> list[Match]:
+def all_matches(answers: Iterable[ProviderOffers]) -> list[Match]:
     """The offers of all providers."""
-    return [match for one in found for match in one.matches]
+    return [match for answer in answers for match in answer.matches]
 
 
-def offers_json(found: Iterable[ProviderOffers], sort: str, limit: int) -> list[dict[str, Any]]:
+def offers_json(answers: Iterable[ProviderOffers], sort: str, limit: int) -> list[dict[str, Any]]:
     """The offers as one list: resold stock only once, sorted by a key of `SORTS`."""
     from gpuwatch.engine.offer_groups import sorted_offers
 
-    shown = sorted_offers(all_matches(found), sort)[:limit]
-    return [offer_json(one.primary.offer, one.primary.price) | {"also_at": one.also} for one in shown]
+    folded_offers = sorted_offers(all_matches(answers), sort)[:limit]
+    return [
+        offer_json(folded.primary.offer, folded.primary.price) | {"also_at": folded.also} for folded in folded_offers
+    ]
 
 
-def groups_json(found: Iterable[ProviderOffers], group_by: str) -> list[dict[str, Any]]:
+def groups_json(answers: Iterable[ProviderOffers], group_by: str) -> list[dict[str, Any]]:
     """For each group its cheapest offer, the number of offers and the median price."""
     from gpuwatch.engine.offer_groups import group_offers
 
-    return [_group_json(group, group_by) for group in group_offers(all_matches(found), group_by)]
+    return [_group_json(group, group_by) for group in group_offers(all_matches(answers), group_by)]
 
 
 def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.app import pauses as pauses_app
 from gpuwatch.app.approvals import approval_json, approve, deny, reply_json
 from gpuwatch.app.launches import known_launch
-from gpuwatch.app.stop import by_its_tool, mark_stopping, stop
+from gpuwatch.app.stop import mark_stopping, own_tool_text, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
@@ -47,8 +47,10 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflict: bool
 
 
-def answer_approval(settings: Settings, approval_id: str, *, wanted: bool, actor: str, why: str = "") -> ApprovalAnswer:
-    """Approve (`wanted`) or deny a quote. Repeating the same answer changes nothing.
+def answer_approval(
+    settings: Settings, approval_id: str, *, is_approved: bool, actor: str, why: str = ""
+) -> ApprovalAnswer:
+    """Approve (`is_approved`) or deny a quote. Repeating the same answer changes nothing.
 
     Args:
         actor: who answers and how, such as "web page (password)".
@@ -57,21 +59,21 @@ def answer_approval(settings: Settings, approval_id: str, *, wanted: bool, actor
         UsageError: no such approval, or the settings no longer allow it.
         StoreError: the store shows whether a launch was started.
     """
-    before, decided = approval_of(settings, approval_id), _WISHES[wanted]
+    before, decided = approval_of(settings, approval_id), _WISHES[is_approved]
     state = before.state_at(real_now())
     if state is not ApprovalState.OPEN:
         reply, after = closed_reply(before, state, ZoneInfo(settings.timezone)), before
     else:
-        reply = approve(settings, approval_id) if wanted else deny(settings, approval_id, why)
+        reply = approve(settings, approval_id) if is_approved else deny(settings, approval_id, why)
         after = approval_of(settings, approval_id)
         state = after.state_at(real_now())
     if not reply.changed:
         if state is decided:  # the same answer again is no failure
-            reply = msgspec.structs.replace(reply, outcome=_OUTCOMES[wanted])
+            reply = msgspec.structs.replace(reply, outcome=_OUTCOMES[is_approved])
         return ApprovalAnswer(approval=after, reply=reply, changed=False, conflict=state is not decided)
-    word = "approved" if wanted else "denied"
+    decision = "approved" if is_approved else "denied"
     record_audit(
-        settings, actor, f"approval {approval_id} {word}: {reply.text}", subject=approval_id, watch=before.watch
+        settings, actor, f"approval {approval_id} {decision}: {reply.text}", subject=approval_id, watch=before.watch
     )
     return ApprovalAnswer(approval=after, reply=reply, changed=state is not ApprovalState.OPEN, conflict=False)
 
@@ -79,10 +81,10 @@ def answer_approval(settings: Settings, approval_id: str, *, wanted: bool, actor
 def approval_of(settings: Settings, approval_id: str) -> Approval:
     """One approval. Raises UsageError: there is none; StoreError."""
     with open_store_read_only(settings) as store:
-        found = SqlApprovalRepository(store).get(approval_id) if is_approval_id(approval_id) else None
-    if found is None:
+        approval = SqlApprovalRepository(store).get(approval_id) if is_approval_id(approval_id) else None
+    if approval is None:
         raise UsageError(f"there is no approval {approval_id[:40]!r}; see: gpuwatch asks")
-    return found
+    return approval
 
 
 def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Lau
         repository = SqlLaunchRepository(store, obligation_file(settings))
         before = known_launch(repository, launch_id)
         if before.is_by_command and not before.is_over:
-            raise UsageError(by_its_tool(before))
+            raise UsageError(own_tool_text(before))
         after = mark_stopping(repository, before)
     changed = after.version != before.version
     if changed:
@@ -141,32 +143,34 @@ def pause(
 ) -> tuple[PauseTable, bool]:
     """Pause renting; repeating the same pause changes nothing. Raises UsageError (no such watch), StoreError."""
     now = real_now()
-    standing = [one for one in pauses_app.pauses(settings).in_force(now) if one.watch == watch]
-    if standing and for_s is None and standing[0].until is None:
+    active_pauses = [active for active in pauses_app.pauses(settings).in_force(now) if active.watch == watch]
+    if active_pauses and for_s is None and active_pauses[0].until is None:
         return pauses_app.pauses(settings), False
-    found = pauses_app.pause(settings, watch, for_s, why)
-    what = "renting" if watch is None else f"watch {watch}"
-    record_audit(settings, actor, f"{what} paused{f': {why}' if why else ''}", subject=watch or "renting", watch=watch)
-    return found, True
+    pauses = pauses_app.pause(settings, watch, for_s, why)
+    subject = "renting" if watch is None else f"watch {watch}"
+    record_audit(
+        settings, actor, f"{subject} paused{f': {why}' if why else ''}", subject=watch or "renting", watch=watch
+    )
+    return pauses, True
 
 
 def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[PauseTable, bool]:
     """Allow renting again. Raises UsageError (no such watch), StoreError."""
-    lifted, found = pauses_app.resume(settings, watch)
-    if lifted:
-        what = "renting" if watch is None else f"watch {watch}"
-        record_audit(settings, actor, f"{what} resumed", subject=watch or "renting", watch=watch)
-    return found, lifted
+    resumed, pauses = pauses_app.resume(settings, watch)
+    if resumed:
+        subject = "renting" if watch is None else f"watch {watch}"
+        record_audit(settings, actor, f"{subject} resumed", subject=watch or "renting", watch=watch)
+    return pauses, resumed
 
 
 # --- audit ------------------------------------------------------------------------------------------------------------
 
 
 def record_audit(
-    settings: Settings, actor: str, what: str, *, subject: str, watch: str | None = None, details: Sequence[str] = ()
+    settings: Settings, actor: str, action: str, *, subject: str, watch: str | None = None, details: Sequence[str] = ()
 ) -> None:
     """Store the action as an event that no channel sends. Raises StoreError: the action is done, but not recorded."""
-    alert = audit_alert(actor, what, subject=subject, watch=watch, details=details, alert_id=new_id(), now=real_now())
-    log.info("%s, by %s", what, actor)
+    alert = audit_alert(actor, action, subject=subject, watch=watch, details=details, alert_id=new_id(), now=real_now())
+    log.info("%s, by %s", action, actor)
     with open_store(settings) as store:
         SqlLaunchRepository(store).enqueue(alert)

@@ -44,11 +44,11 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     Raises:
         UsageError: no GPU has this name.
     """
-    found = catalog().wanted(text)
-    if not found and text not in seen:
+    names = catalog().wanted(text)
+    if not names and text not in seen:
         near = " or ".join(catalog().suggest(text))
         raise UsageError(f"unknown GPU {text!r}" + (f"; did you mean {near}?" if near else ""))
-    return found or (text,)
+    return names or (text,)
 
 
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
@@ -104,21 +104,21 @@ def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
     """Provider → the fraction added to its listed prices; see `all_commissions`."""
-    return {name: float(one.on_top_rate(None)) for name, one in all_commissions(settings).items()}
+    return {name: float(commission.on_top_rate(None)) for name, commission in all_commissions(settings).items()}
 
 
 def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
-    found, skipped = read_columns(data)
+    columns, skipped = read_columns(data)
     for reason, count in skipped.items():
         log.warning("%s: skipped %d rows: %s", data, count, reason)
     start_s, end_s = int(since.timestamp()), int(until.timestamp())
-    rows = found.where((start_s <= found.at_s) & (found.at_s < end_s))
-    if not len(rows.at_s) and len(found.at_s):
-        days = (datetime.fromtimestamp(int(at_s), UTC) for at_s in (found.at_s.min(), found.at_s.max()))
+    rows = columns.where((start_s <= columns.at_s) & (columns.at_s < end_s))
+    if not len(rows.at_s) and len(columns.at_s):
+        days = (datetime.fromtimestamp(int(at_s), UTC) for at_s in (columns.at_s.min(), columns.at_s.max()))
         log.warning(
             "%s: no rows in the requested period; the file covers %s to %s", data, *(f"{d:%Y-%m-%d}" for d in days)
         )
-    kinds = default_kinds({offer.provider for offer in found.offers})
+    kinds = default_kinds({offer.provider for offer in columns.offers})
     market_history = history_of_columns(rows, clean(data.name), kinds, partial(_are_in_scope, scope=scope))
     if scope.provider is None and len({listing.kind for listing in market_history.listings}) > 1:
         log.warning("%s: skipped its list prices; show them with --provider NAME:listed", data)
@@ -134,26 +134,32 @@ def default_kinds(names: set[str]) -> dict[str, OfferKind]:
 def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> MarketHistory:
     """The part of the history that a filter selects."""
     meant = _are_in_scope(market_history.listings, scope)
-    kept = {number: place for place, number in enumerate(number for number, is_meant in enumerate(meant) if is_meant)}
-    identities = [market_history.listings[number].identity for number in kept]
-    scopes = {(who.provider, gpu, who.spot) for who in identities for gpu in ("", who.gpu)}
+    new_index = {
+        number: index for index, number in enumerate(number for number, is_meant in enumerate(meant) if is_meant)
+    }
+    identities = [market_history.listings[number].identity for number in new_index]
+    scopes = {(identity.provider, gpu, identity.spot) for identity in identities for gpu in ("", identity.gpu)}
     return replace(
         market_history,
-        listings=tuple(market_history.listings[number] for number in kept),
-        intervals=[one._replace(listing=kept[one.listing]) for one in market_history.intervals if one.listing in kept],
+        listings=tuple(market_history.listings[number] for number in new_index),
+        intervals=[
+            interval._replace(listing=new_index[interval.listing])
+            for interval in market_history.intervals
+            if interval.listing in new_index
+        ],
         polls=[poll for poll in market_history.polls if (poll.provider, poll.gpu, poll.spot) in scopes],
     )
 
 
 def _are_in_scope(listings: tuple[ListedOffer, ...], scope: MarketFilter) -> list[bool]:
     """The offers that a filter selects."""
-    wanted, _, kind = (scope.provider or "").partition(":")
+    provider, _, kind = (scope.provider or "").partition(":")
     models = frozenset(listing.identity.gpu for listing in listings)
     only_listed = all(listing.kind is OfferKind.LISTED for listing in listings)
-    listed_too = kind == "listed" if wanted else only_listed  # list prices are not mixed with prices of offers
+    listed_too = kind == "listed" if provider else only_listed  # list prices are not mixed with prices of offers
     return [
         (listing.kind is OfferKind.LISTED) == listed_too
-        and wanted in ("", listing.identity.provider)
+        and provider in ("", listing.identity.provider)
         and scope.has_gpu(listing.identity.gpu, listing.gpu_family, models)
         and scope.has_count(listing.identity.gpu_count)
         and scope.has_spot(listing.identity.spot)

@@ -55,32 +55,38 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
     """
     with open_store(settings) as store:
         repository = SqlPauseRepository(store)
-        found = repository.load()
-        named = {one.watch for one in found.by_hand} | {one.watch for one in found.breakers}
-        if watch is not None and watch not in named:
+        pauses = repository.load()
+        paused_watches = {pause_.watch for pause_ in pauses.by_hand} | {pause_.watch for pause_ in pauses.breakers}
+        if watch is not None and watch not in paused_watches:
             _require_watch(settings, watch)
         return repository.resume(watch, real_now(), "resumed by the owner")
 
 
-def pause_lines(found: PauseTable, now: datetime, zone: str) -> list[str]:
+def pause_lines(pauses: PauseTable, now: datetime, zone: str) -> list[str]:
     """The reasons why watches cannot rent now, one sentence each."""
-    shown = ZoneInfo(zone)
-    by_hand = [f"{one.text(shown)}; to resume: {_resume_command(one.watch)}" for one in found.in_force(now)]
-    broken = []
-    for breaker in found.open_breakers():
-        later = f"retries once after {format_moment(breaker.until, shown)}"
+    zone_info = ZoneInfo(zone)
+    by_hand = [
+        f"{pause_.text(zone_info)}; to resume: {_resume_command(pause_.watch)}" for pause_ in pauses.in_force(now)
+    ]
+    breaker_lines = []
+    for breaker in pauses.open_breakers():
+        later = f"retries once after {format_moment(breaker.until, zone_info)}"
         again = "is retrying once" if breaker.until <= now else later
-        broken.append(f"Watch {breaker.watch!r} {again}: {breaker.why}; to resume: {_resume_command(breaker.watch)}")
-    return by_hand + broken
+        breaker_lines.append(
+            f"Watch {breaker.watch!r} {again}: {breaker.why}; to resume: {_resume_command(breaker.watch)}"
+        )
+    return by_hand + breaker_lines
 
 
-def pauses_json(found: PauseTable) -> list[dict[str, Any]]:
+def pauses_json(pauses: PauseTable) -> list[dict[str, Any]]:
     """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
-    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.in_force(real_now())]
-    broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]
+    by_hand = [("hand", pause_.watch, pause_.at, pause_.until, pause_.why) for pause_ in pauses.in_force(real_now())]
+    breakers = [
+        ("breaker", breaker.watch, breaker.at, breaker.until, breaker.why) for breaker in pauses.open_breakers()
+    ]
     return [
         {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
-        for kind, watch, since, until, why in [*by_hand, *broken]
+        for kind, watch, since, until, why in [*by_hand, *breakers]
     ]
 
 
@@ -89,6 +95,6 @@ def _resume_command(watch: str | None) -> str:
 
 
 def _require_watch(settings: Settings, name: str) -> None:
-    known = [*(watch.name for watch in settings.watches), *settings.left_out]
-    if name not in known:
-        raise no_such_watch(name, known)
+    watch_names = [*(watch.name for watch in settings.watches), *settings.left_out]
+    if name not in watch_names:
+        raise no_such_watch(name, watch_names)

@@ -75,7 +75,7 @@ class BuyRequest(msgspec.Struct, frozen=True, kw_only=True):
     log_gpu: str | None
 
     @property
-    def names_rent(self) -> bool:
+    def has_rent_options(self) -> bool:
         """Does the request state what is rented?"""
         return self.rent_usd is not None or self.rent_gpu is not None
 
@@ -86,7 +86,7 @@ class BuyPlan(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnedMachine
     usage: MachineUsage
     loss_percent: tuple[Decimal, ...]
-    found: Sequence[RentComparison]
+    comparisons: Sequence[RentComparison]
     log: RentedPeriod | None  # the real rent
     notes: Sequence[str]
 
@@ -105,16 +105,16 @@ def plan_buy(request: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
         raise UsageError("use either --rent or --rent-gpu")
     own, notes = _own_machine(request)
     usage = MachineUsage(job_hours=_decimal(request.days) * DAY_HOURS, hours_a_day=_decimal(request.hours_a_day))
-    loss, found, log = request.loss_percent or (Decimal(0),), [], None
-    if request.launches_since is None or request.names_rent:
+    loss, comparisons, log = request.loss_percent or (Decimal(0),), [], None
+    if request.launches_since is None or request.has_rent_options:
         base = _tariff(request, settings)
         tariffs = [
             base,
             *discounted(base, "reserved", request.reserved_percent),
             *discounted(base, "spot", request.spot_percent),
         ]
-        found = [compare_with_rent(own, one, usage, loss) for one in tariffs]
-        if not request.names_rent:
+        comparisons = [compare_with_rent(own, tariff, usage, loss) for tariff in tariffs]
+        if not request.has_rent_options:
             notes.append(
                 "rented: the example's machine, 8 H100 for $98.32 an hour; set yours with --rent or --rent-gpu"
             )
@@ -122,13 +122,13 @@ def plan_buy(request: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
         names = None if request.log_gpu is None else gpu_names_of(request.log_gpu)
         log = own_rent(settings(), request.launches_since, names)
         if log.is_enough:
-            found.append(_as_rented(own, log, usage, loss))
-    return BuyPlan(own=own, usage=usage, loss_percent=loss, found=found, log=log, notes=notes)
+            comparisons.append(_as_rented(own, log, usage, loss))
+    return BuyPlan(own=own, usage=usage, loss_percent=loss, comparisons=comparisons, log=log, notes=notes)
 
 
 def _own_machine(request: BuyRequest) -> tuple[OwnedMachine, list[str]]:
     """The machine, and a warning if its cards do not hold the model; they may hold another one."""
-    is_example = request.card is None and not request.names_rent and request.launches_since is None
+    is_example = request.card is None and not request.has_rent_options and request.launches_since is None
     memory_gb, watts = _data_sheet(request)
     if request.card is not None and request.card_usd is None:
         raise UsageError(f"the price of one {request.card} is unknown: add --card-price USD")
@@ -169,13 +169,15 @@ def _tariff(request: BuyRequest, settings: Callable[[], Settings]) -> RentTariff
         price = SOURCE_TARIFF.usd_hour if request.rent_usd is None else request.rent_usd
         return RentTariff(name="on demand", usd_hour=price, extra_percent=_decimal(extra))
     try:
-        wanted = parse_gpu_config(request.rent_gpu)
+        gpu_config = parse_gpu_config(request.rent_gpu)
     except ValueError as fault:
         raise UsageError(f"--rent-gpu: {fault}") from fault
-    name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", wanted.text)
-    found = cheapest_stored(settings(), name, wanted.count or 1)
+    name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", gpu_config.text)
+    price_class = cheapest_stored(settings(), name, gpu_config.count or 1)
     extra_percent = _decimal(request.extra_percent or 0.0)
-    return RentTariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=extra_percent)
+    return RentTariff(
+        name=f"{price_class.cards}× {price_class.gpu}", usd_hour=price_class.usd_hour, extra_percent=extra_percent
+    )
 
 
 def _as_rented(own: OwnedMachine, log: RentedPeriod, usage: MachineUsage, loss: tuple[Decimal, ...]) -> RentComparison:
@@ -210,23 +212,23 @@ def plan_buy_json(plan: BuyPlan) -> dict[str, Any]:
             "times_slower": number(own.slower),
             "job_days": number(plan.usage.job_hours * own.slower / 24),
         },
-        "loss_percent_a_year": [number(one) for one in plan.loss_percent],
-        "tariffs": [_tariff_json(one) for one in plan.found],
+        "loss_percent_a_year": [number(percent) for percent in plan.loss_percent],
+        "tariffs": [_tariff_json(comparison) for comparison in plan.comparisons],
         "log": log and _log_json(log),
     }
 
 
-def _tariff_json(one: RentComparison) -> dict[str, Any]:
+def _tariff_json(comparison: RentComparison) -> dict[str, Any]:
     return {
-        "name": one.tariff.name,
-        "price_usd_hour": number(one.tariff.usd_hour),
-        "with_extra_usd_hour": number(one.tariff.effective_usd_hour),
-        "job_usd": number(one.job_usd),
-        "day_usd": number(one.day_usd),
-        "saved_day_usd": number(one.saved_usd_day),
-        "payback_days": number(one.payback_days),
-        "verdict": one.verdict.value,
-        "rented_hours_year_one": [number(hours) for hours in one.hours_a_year],
+        "name": comparison.tariff.name,
+        "price_usd_hour": number(comparison.tariff.usd_hour),
+        "with_extra_usd_hour": number(comparison.tariff.effective_usd_hour),
+        "job_usd": number(comparison.job_usd),
+        "day_usd": number(comparison.day_usd),
+        "saved_day_usd": number(comparison.saved_usd_day),
+        "payback_days": number(comparison.payback_days),
+        "verdict": comparison.verdict.value,
+        "rented_hours_year_one": [number(hours) for hours in comparison.hours_a_year],
     }
 
 

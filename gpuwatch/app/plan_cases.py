@@ -57,7 +57,7 @@ class HybridPlan(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.train is None or self.infer is None else (_usd(self.train) + _usd(self.infer))
 
     @property
-    def together_usd(self) -> float | None:
+    def combined_usd(self) -> float | None:
         """The total in the worst case, both on one offer."""
         return None if self.both is None else _usd(self.both[0]) + _usd(self.both[1])
 
@@ -87,11 +87,11 @@ def market_of(
     """The offers to compare. Raises UsageError, StoreError."""
     if poll and data is not None:
         raise UsageError("use either --poll or --data")
-    wanted = offer_filter((), spot="only" if spot else "no", kind="live")
-    return current_offers(settings, wanted, providers, data, _POLL_S if poll else None)
+    live_offers = offer_filter((), spot="only" if spot else "no", kind="live")
+    return current_offers(settings, live_offers, providers, data, _POLL_S if poll else None)
 
 
-def rank_work(market: CurrentOffers, work: Workload, tokens: float) -> tuple[JobOffer, ...]:
+def ranked_offers(market: CurrentOffers, work: Workload, tokens: float) -> tuple[JobOffer, ...]:
     """The plausible offers that hold a piece of work, cheapest job first."""
     needs = data_of(work, tokens if work.trains else None)
     spec = JobSpec(
@@ -102,25 +102,29 @@ def rank_work(market: CurrentOffers, work: Workload, tokens: float) -> tuple[Job
         load_s=needs.load_s,
     )
     ranking = rank_offers(spec, market.offers, JobTraffic(needs.download_gb), needs.disk_gb)
-    return tuple(one for one in ranking.placed if not one.is_doubtful)
+    return tuple(job_offer for job_offer in ranking.placed if not job_offer.is_doubtful)
 
 
 def plan_cases(market: CurrentOffers) -> list[CaseOffers]:
     """The cheapest offer of each provider for each case."""
-    found = []
+    case_offers = []
     for case in usual_cases():
         best: dict[str, JobOffer] = {}
-        for one in rank_work(market, case.work, case.tokens):
-            best.setdefault(one.offer.provider, one)
-        found.append(CaseOffers(case, tuple(best.values())))
-    return found
+        for job_offer in ranked_offers(market, case.work, case.tokens):
+            best.setdefault(job_offer.offer.provider, job_offer)
+        case_offers.append(CaseOffers(case, tuple(best.values())))
+    return case_offers
 
 
 def plan_hybrid(market: CurrentOffers, train: WorkCase, infer: WorkCase) -> HybridPlan:
     """Compare training and inference on separate offers with both on one offer."""
-    trained, inferred = (rank_work(market, case.work, case.tokens) for case in (train, infer))
-    there = {one.offer.offer_id: one for one in inferred}
-    both = [(one, there[one.offer.offer_id]) for one in trained if one.offer.offer_id in there]
+    trained, inferred = (ranked_offers(market, case.work, case.tokens) for case in (train, infer))
+    inferred_by_id = {job_offer.offer.offer_id: job_offer for job_offer in inferred}
+    both = [
+        (job_offer, inferred_by_id[job_offer.offer.offer_id])
+        for job_offer in trained
+        if job_offer.offer.offer_id in inferred_by_id
+    ]
     return HybridPlan(
         train=trained[0] if trained else None,
         infer=inferred[0] if inferred else None,
@@ -128,16 +132,19 @@ def plan_hybrid(market: CurrentOffers, train: WorkCase, infer: WorkCase) -> Hybr
     )
 
 
-def _usd(one: JobOffer) -> float:
-    return one.cost.microusd / MICRO
+def _usd(job_offer: JobOffer) -> float:
+    return job_offer.cost.microusd / MICRO
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def plan_cases_json(market: CurrentOffers, found: Sequence[CaseOffers]) -> dict[str, Any]:
+def plan_cases_json(market: CurrentOffers, case_offers: Sequence[CaseOffers]) -> dict[str, Any]:
     """JSON of `gpuwatch plan cases`."""
-    cases = [{"case": one.case.name, "offers": [_offer_json(offer) for offer in one.best]} for one in found]
+    cases = [
+        {"case": case_row.case.name, "offers": [_offer_json(offer) for offer in case_row.best]}
+        for case_row in case_offers
+    ]
     return _head_json(market) | {"cases": cases}
 
 
@@ -146,9 +153,9 @@ def plan_hybrid_json(market: CurrentOffers, plan: HybridPlan) -> dict[str, Any]:
     return _head_json(market) | {
         "train": None if plan.train is None else _offer_json(plan.train),
         "infer": None if plan.infer is None else _offer_json(plan.infer),
-        "both": None if plan.both is None else [_offer_json(one) for one in plan.both],
+        "both": None if plan.both is None else [_offer_json(job_offer) for job_offer in plan.both],
         "apart_usd": plan.separate_usd,
-        "together_usd": plan.together_usd,
+        "together_usd": plan.combined_usd,
     }
 
 
@@ -157,11 +164,11 @@ def _head_json(market: CurrentOffers) -> dict[str, Any]:
     return {"samples": len(market.offers), "since": as_of, "until": as_of, "source": market.source}
 
 
-def _offer_json(one: JobOffer) -> dict[str, Any]:
-    return offer_json(one.offer, one.price) | {
-        "job_cost_usd": _usd(one),
-        "job_cost_low_usd": one.cost.low.microusd / MICRO,
-        "hours": one.cost.high.hours,
-        "hours_low": one.cost.low.hours,
-        "hours_from": one.cost.how,
+def _offer_json(job_offer: JobOffer) -> dict[str, Any]:
+    return offer_json(job_offer.offer, job_offer.price) | {
+        "job_cost_usd": _usd(job_offer),
+        "job_cost_low_usd": job_offer.cost.low.microusd / MICRO,
+        "hours": job_offer.cost.high.hours,
+        "hours_low": job_offer.cost.low.hours,
+        "hours_from": job_offer.cost.how,
     }

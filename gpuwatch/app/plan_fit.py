@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.past_prices import gpu_names_of
-from gpuwatch.app.plan_size import is_named, memory_needed, workload_of
+from gpuwatch.app.plan_size import has_model, memory_needed, workload_of
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.offer import OfferKind
@@ -79,7 +79,7 @@ class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
     prices: tuple[PricedClass, ...]
     as_of: datetime | None  # the newest poll; None: no poll
     source: str
-    troubles: tuple[str, ...] = ()  # why some prices may be missing, one line each
+    errors: tuple[str, ...] = ()  # why some prices may be missing, one line each
 
 
 def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
@@ -96,18 +96,18 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         raise UsageError("use only one of --price, --poll and --data")
     needs = task_needs(request)
     as_of, source = None, "the given prices"
-    troubles: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     if request.prices:
-        prices = tuple(msgspec.structs.replace(one, gpu=gpu_names_of(one.gpu)[0]) for one in request.prices)
+        prices = tuple(msgspec.structs.replace(price, gpu=gpu_names_of(price.gpu)[0]) for price in request.prices)
     else:
-        found = _current(request, settings())
-        prices = _priced(found, is_recorded=not request.poll)
-        as_of, source, troubles = found.as_of, found.source, found.troubles
+        offers = _read_offers(request, settings())
+        prices = _priced_classes(offers, is_recorded=not request.poll)
+        as_of, source, errors = offers.as_of, offers.source, offers.errors
     return FitPlan(
         needs=needs,
         ranked=rank_classes(
             needs,
-            _only(prices, request.gpu),
+            _with_gpus(prices, request.gpu),
             None if request.by is None else CostMeasure(request.by),
             None if request.prices or request.any_price else floors_of(prices),
         ),
@@ -115,7 +115,7 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         prices=prices,
         as_of=as_of,
         source=source,
-        troubles=troubles,
+        errors=errors,
     )
 
 
@@ -123,7 +123,7 @@ def task_needs(request: FitRequest) -> TaskNeeds:
     """The task's requirements on a GPU. Raises UsageError: the request is contradictory."""
     task, vram_gb, read_gb, speed = GpuTask(request.task or "any"), request.vram_gb or 0.0, None, None
     table = throughput_table()
-    if is_named(request.workload):
+    if has_model(request.workload):
         if request.vram_gb is not None:
             raise UsageError("use either --vram or --size-of")
         needed = memory_needed(_with_method(request))
@@ -151,7 +151,7 @@ def task_needs(request: FitRequest) -> TaskNeeds:
 
 def requested_workload(request: FitRequest) -> Workload | None:
     """The workload of the named model; None: no model was named. Raises UsageError."""
-    return workload_of(_with_method(request)) if is_named(request.workload) else None
+    return workload_of(_with_method(request)) if has_model(request.workload) else None
 
 
 def _with_method(request: FitRequest) -> WorkloadRequest:
@@ -161,15 +161,15 @@ def _with_method(request: FitRequest) -> WorkloadRequest:
     return request.workload
 
 
-def _current(request: FitRequest, settings: Settings) -> CurrentOffers:
+def _read_offers(request: FitRequest, settings: Settings) -> CurrentOffers:
     provider = (request.provider or "").removesuffix(":listed")
     if request.provider and provider != request.provider:
         kind = "listed"
     else:
         kind = "all" if request.listed or (request.data is not None and not provider) else "live"
-    wanted, within_s = offer_filter((), spot=request.spot, kind=kind), _POLL_WITHIN_S if request.poll else None
+    filter_, within_s = offer_filter((), spot=request.spot, kind=kind), _POLL_WITHIN_S if request.poll else None
     try:
-        return current_offers(settings, wanted, (provider,) if provider else (), request.data, within_s)
+        return current_offers(settings, filter_, (provider,) if provider else (), request.data, within_s)
     except StoreError as fault:
         raise type(fault)(f"{fault}; use --poll for current prices, or --price for your own") from fault
 
@@ -181,25 +181,25 @@ def cheapest_stored(settings: Settings, gpu: str, count: int) -> PricedClass:
         UsageError: no GPU has this name, or the store has no price.
         StoreError: the store cannot be read.
     """
-    found = current_offers(settings, offer_filter((), kind="live"))
-    return _cheapest(_priced(found, is_recorded=True), found.source, gpu, count)
+    offers = current_offers(settings, offer_filter((), kind="live"))
+    return _cheapest(_priced_classes(offers, is_recorded=True), offers.source, gpu, count)
 
 
 def _cheapest(prices: Sequence[PricedClass], source: str, gpu: str, count: int) -> PricedClass:
-    fitting = [one for one in _only(prices, (gpu,)) if one.cards >= count]
-    if not fitting:
+    candidates = [price_class for price_class in _with_gpus(prices, (gpu,)) if price_class.cards >= count]
+    if not candidates:
         raise UsageError(f"{source} has no offer with {count}× {gpu}; pass its price instead")
     floors = floors_of(prices)
-    return min(fitting, key=lambda one: (is_too_cheap(one, floors), one.usd_hour))
+    return min(candidates, key=lambda price_class: (is_too_cheap(price_class, floors), price_class.usd_hour))
 
 
-def _only(prices: Sequence[PricedClass], gpus: Sequence[str]) -> list[PricedClass]:
-    seen = frozenset(one.gpu for one in prices)
+def _with_gpus(prices: Sequence[PricedClass], gpus: Sequence[str]) -> list[PricedClass]:
+    seen = frozenset(price_class.gpu for price_class in prices)
     names = {name for text in gpus for name in gpu_names_of(text, seen)}
-    return [one for one in prices if not gpus or one.gpu in names]
+    return [price_class for price_class in prices if not gpus or price_class.gpu in names]
 
 
-def _priced(found: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ...]:
+def _priced_classes(offers: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ...]:
     """Compute the price of a recorded offer from its list price, unrounded, because it is divided later."""
     return tuple(
         PricedClass(
@@ -213,7 +213,7 @@ def _priced(found: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ..
             listed=offer.kind is OfferKind.LISTED,
             reliability=offer.reliability,
         )
-        for offer, price in found.offers
+        for offer, price in offers.offers
     )
 
 
@@ -233,50 +233,50 @@ def plan_fit_json(plan: FitPlan) -> dict[str, Any]:
         "vram_gb": needs.vram_gb,
         "max_token_ms": None if needs.token_s is None else needs.token_s * 1000,
         "by": ranked.by.value,
-        "choices": [_choice_json(one, plan.against) for one in ranked.choices],
+        "choices": [_choice_json(choice, plan.against) for choice in ranked.choices],
         "left_out": {why: list(gpus) for why, gpus in ranked.left_out.items()},
-        "troubles": list(plan.troubles),
+        "troubles": list(plan.errors),
     }
 
 
-def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
-    dearer = None
+def _choice_json(choice: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
+    ratio = None
     if other is not None:
-        low, high = price_ratio(one.priced, other)
-        dearer = {"than": other.gpu, "low": number(low), "high": number(high)}
+        low, high = price_ratio(choice.priced, other)
+        ratio = {"than": other.gpu, "low": number(low), "high": number(high)}
     return {
-        "gpu": one.gpu.name,
-        "gpu_count": one.priced.cards,
-        "cards_needed": one.needed,
-        "provider": one.priced.provider,
-        "spot": one.priced.spot,
-        "offers": one.offers,
-        "too_cheap": one.too_cheap,
-        "price_usd_hour": number(one.usd_hour),
-        "price_usd_gpu_hour": number(one.usd_hour / one.priced.cards),
-        "price_usd_gb_hour": number(one.per(CostMeasure.MEMORY)),
-        "price_usd_tflop_hour": number(one.per(CostMeasure.COMPUTE)),
-        "price_usd_tb_s_hour": number(one.per(CostMeasure.BANDWIDTH)),
-        "token_ms": None if one.token_s is None else one.token_s.low * 1000,
-        "token_ms_high": None if one.token_s is None else one.token_s.high * 1000,
-        "times_dearer": dearer,
+        "gpu": choice.gpu.name,
+        "gpu_count": choice.priced.cards,
+        "cards_needed": choice.needed,
+        "provider": choice.priced.provider,
+        "spot": choice.priced.spot,
+        "offers": choice.offers,
+        "too_cheap": choice.too_cheap,
+        "price_usd_hour": number(choice.usd_hour),
+        "price_usd_gpu_hour": number(choice.usd_hour / choice.priced.cards),
+        "price_usd_gb_hour": number(choice.per(CostMeasure.MEMORY)),
+        "price_usd_tflop_hour": number(choice.per(CostMeasure.COMPUTE)),
+        "price_usd_tb_s_hour": number(choice.per(CostMeasure.BANDWIDTH)),
+        "token_ms": None if choice.token_s is None else choice.token_s.low * 1000,
+        "token_ms_high": None if choice.token_s is None else choice.token_s.high * 1000,
+        "times_dearer": ratio,
     }
 
 
-def plan_fit_sources_json(found: Sequence[SourceClass]) -> dict[str, Any]:
+def plan_fit_sources_json(source_list: Sequence[SourceClass]) -> dict[str, Any]:
     """JSON of `gpuwatch plan fit --seed`."""
     classes = [
         {
-            "gpu": one.gpu,
-            "task": one.task.value,
-            "memory_gb": one.memory_gb,
-            "low_usd_gpu_hour": number(one.low),
-            "high_usd_gpu_hour": number(one.high or one.low),
+            "gpu": source_class.gpu,
+            "task": source_class.task.value,
+            "memory_gb": source_class.memory_gb,
+            "low_usd_gpu_hour": number(source_class.low),
+            "high_usd_gpu_hour": number(source_class.high or source_class.low),
         }
-        for one in found
+        for source_class in source_list
     ]
     ratios = {
-        f"{one} : {other}": [number(figure) for figure in source_ratio(one, other)]
-        for one, other in (("B200", "H100"), ("A100", "T4"))
+        f"{gpu} : {other}": [number(figure) for figure in source_ratio(gpu, other)]
+        for gpu, other in (("B200", "H100"), ("A100", "T4"))
     }
-    return {"method": "the sources' own table", "samples": len(found), "classes": classes, "ratios": ratios}
+    return {"method": "the sources' own table", "samples": len(source_list), "classes": classes, "ratios": ratios}

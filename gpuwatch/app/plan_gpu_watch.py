@@ -22,7 +22,7 @@ _STEP: Final = Decimal("0.0001")  # limits are rounded up to it, so that the cur
 
 def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
     """The best class at its current price, as TOML; None: no class with a plausible price fits."""
-    best = next((one for one in plan.ranked.choices if not one.too_cheap), None)
+    best = next((choice for choice in plan.ranked.choices if not choice.too_cheap), None)
     if best is None:
         return None
     priced, work = best.priced, requested_workload(request)
@@ -41,23 +41,23 @@ def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
     return watch_toml({"[[watch]]": clauses})
 
 
-def size_watch(name: str, needed: MemoryNeed, found: Sequence[CardFit], max_price: float) -> str:
+def size_watch(name: str, needed: MemoryNeed, card_fits: Sequence[CardFit], max_price: float) -> str:
     """The cards without reasons against them that hold the work in the smallest number, as TOML. Raises UsageError."""
-    good = [one for one in found if not one.against]
+    good = [card_fit for card_fit in card_fits if not card_fit.against]
     if not good:
         raise UsageError(f"--watch {name!r}: no card holds it without a caveat; use --gpu, or plan fit")
-    cards = [one for one in good if one.cards == good[0].cards]
+    cards = [card_fit for card_fit in good if card_fit.cards == good[0].cards]
     clauses: dict[str, Any] = {
         "name": name,
-        "gpu": [one.gpu.name for one in cards],
+        "gpu": [card_fit.gpu.name for card_fit in cards],
         "gpu_count": cards[0].cards,
         "max_price": max_price,
         "disk_gb": ceil(data_of(needed.workload, None).disk_gb),
-        "min_vram_gib": floor(min(one.gpu.memory_gib for one in cards) * MEMORY),
+        "min_vram_gib": floor(min(card_fit.gpu.memory_gib for card_fit in cards) * MEMORY),
         **host_clauses(providers.names(), None),
     }
     return watch_toml({"[[watch]]": clauses})
 
 
-def _counts(least: int, most: int) -> int | dict[str, int]:
-    return least if least == most else {"min": least, "max": most}
+def _counts(min_count: int, max_count: int) -> int | dict[str, int]:
+    return min_count if min_count == max_count else {"min": min_count, "max": max_count}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.plan_size import is_named, memory_needed, named_model, workload_of
+from gpuwatch.app.plan_size import has_model, memory_needed, named_model, workload_of
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.planning.figures import FigureRange, exactly
@@ -99,7 +99,7 @@ class HardwarePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: JobSpec
     needs: JobNeeds
-    found: Sequence[ComparedHardware]
+    compared: Sequence[ComparedHardware]
 
 
 class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +113,14 @@ class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def costs(self) -> list[JobCost]:
         """The offers that count for a verdict."""
-        return [one.cost for one in (*self.ranking.placed, *self.ranking.late) if not one.is_doubtful]
+        return [job_offer.cost for job_offer in (*self.ranking.placed, *self.ranking.late) if not job_offer.is_doubtful]
 
 
 def plan_on_hardware(request: JobRequest) -> HardwarePlan:
     """Compare the cost of the job on the candidates. Raises UsageError."""
     spec = _spec(request)
-    if named := [name for name in _OFFER_ONLY if getattr(request, name)]:
-        raise UsageError(f"--{named[0]} requires real offers: omit the candidates")
+    if offer_options := [name for name in _OFFER_ONLY if getattr(request, name)]:
+        raise UsageError(f"--{offer_options[0]} requires real offers: omit the candidates")
     if request.spot == "no" and request.job.get("interruptions_per_day"):
         raise UsageError("--interruptions-per-day requires --spot only: on-demand instances are not interrupted")
     if request.spot == "any":
@@ -133,10 +133,10 @@ def plan_on_hardware(request: JobRequest) -> HardwarePlan:
     try:
         candidates = [parse_hardware(text) for text in request.candidates]
         _check_hours_are_given_once(request, candidates)
-        found = compare_hardware(spec, candidates, needs.traffic, extras)
+        compared = compare_hardware(spec, candidates, needs.traffic, extras)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
-    return HardwarePlan(spec=spec, needs=needs, found=found)
+    return HardwarePlan(spec=spec, needs=needs, compared=compared)
 
 
 def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
@@ -150,7 +150,7 @@ def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
     _check_is_enough(request, spec)
     needs = _derived_needs(request, spec)
     spec = msgspec.structs.replace(spec, load_s=needs.load_s)
-    wanted = offer_filter(
+    filter_ = offer_filter(
         request.gpu,
         count=request.count,
         spot=request.spot,
@@ -159,7 +159,7 @@ def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
         kind="all" if request.listed else "live",
     )
     within_s = (request.timeout_s or _POLL_S) if request.poll else None
-    market = current_offers(settings, wanted, request.provider, request.data, within_s)
+    market = current_offers(settings, filter_, request.provider, request.data, within_s)
     ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb, any_price=request.any_price)
     return OfferPlan(spec=spec, needs=needs, market=market, ranking=ranking)
 
@@ -168,7 +168,7 @@ def cheapest_at_any_length(request: JobRequest, plan: OfferPlan) -> JobCost | No
     """The lowest cost of the job without a time limit; None: no offer can run it."""
     spec, needs = msgspec.structs.replace(plan.spec, within_s=None), plan.needs
     placed = rank_offers(spec, plan.market.offers, needs.traffic, needs.disk_gb, any_price=request.any_price).placed
-    return next((one.cost for one in placed if not one.is_doubtful), None)
+    return next((job_offer.cost for job_offer in placed if not job_offer.is_doubtful), None)
 
 
 def is_estimated(spec: JobSpec) -> bool:
@@ -180,9 +180,9 @@ def verdict_of(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> 
     """Whether the job stays within the highest cost and the longest time on any offer; None: no limit was given."""
     if request.max_cost_usd is None and spec.within_s is None:
         return None
-    most = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
-    found = {feasibility(cost, most, spec.within_s) for cost in costs}
-    return next((one for one in Feasibility if one in found), Feasibility.NOT_FEASIBLE)
+    max_cost_usd = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
+    verdicts = {feasibility(cost, max_cost_usd, spec.within_s) for cost in costs}
+    return next((verdict for verdict in Feasibility if verdict in verdicts), Feasibility.NOT_FEASIBLE)
 
 
 def _spec(request: JobRequest) -> JobSpec:
@@ -197,14 +197,14 @@ def _spec(request: JobRequest) -> JobSpec:
         spec = job_from(table)
     except WrongJob as wrong:
         raise UsageError("\n".join(f"{_flag(key)}: {text}" for key, text in wrong.faults)) from None
-    if is_named(work) and "memory_gb" not in request.job:
+    if has_model(work) and "memory_gb" not in request.job:
         spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
     spec = msgspec.structs.replace(
-        spec, labour_usd=request.labour_hours * request.labour_usd_hour, **_prepared(request)
+        spec, labour_usd=request.labour_hours * request.labour_usd_hour, **_preparation_figures(request)
     )
     if request.preloaded:
         spec = msgspec.structs.replace(spec, image_gb=0.0)
-    if spec.tokens is None or spec.utilisation is not None or not is_named(work):
+    if spec.tokens is None or spec.utilisation is not None or not has_model(work):
         return spec
     return msgspec.structs.replace(
         spec, speed=speed_of(workload_of(work), throughput_table()), prompts=_prompts(request)
@@ -224,19 +224,19 @@ def _prompts(request: JobRequest) -> JobPrompts | None:
 
 def _tokens(request: JobRequest) -> float | None:
     """Samples × tokens of each × epochs; None: stated in another way. Raises UsageError."""
-    given = [one is not None for one in (request.samples, request.tokens_per_sample)]
-    if not any(given):
+    is_set = [option is not None for option in (request.samples, request.tokens_per_sample)]
+    if not any(is_set):
         if request.epochs is not None:
             raise UsageError("--epochs requires --samples and --tokens-per-sample; --tokens counts the whole job")
         return None
-    if not all(given):
+    if not all(is_set):
         raise UsageError("--samples and --tokens-per-sample require each other")
     if "tokens" in request.job:
         raise UsageError("use either --tokens, or --samples with --tokens-per-sample")
     return (request.samples or 0.0) * (request.tokens_per_sample or 0.0) * (request.epochs or 1.0)
 
 
-def _prepared(request: JobRequest) -> dict[str, FigureRange]:
+def _preparation_figures(request: JobRequest) -> dict[str, FigureRange]:
     """The cost of preparing the data on a machine without GPUs, at 0.03 to 0.10 $ an hour as in the articles."""
     price = request.prepare_usd_hour or CPU_BOX_USD_HOUR
     return {"prepare_usd": FigureRange(request.prepare_hours * price.low, request.prepare_hours * price.high)}
@@ -245,7 +245,7 @@ def _prepared(request: JobRequest) -> dict[str, FigureRange]:
 def _stated_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The disk size that the owner states; a disk with a price follows from the model."""
     stated = JobTraffic(request.download_gb or 0.0, request.upload_gb)
-    if request.disk_usd_gb_month and request.disk_gb is None and is_named(request.workload):
+    if request.disk_usd_gb_month and request.disk_gb is None and has_model(request.workload):
         disk_gb = data_of(workload_of(request.workload), spec.tokens).disk_gb
         return JobNeeds(traffic=stated, disk_gb=disk_gb, load_s=spec.load_s, derived=("disk_gb",))
     return JobNeeds(traffic=stated, disk_gb=request.disk_gb, load_s=spec.load_s)
@@ -253,20 +253,20 @@ def _stated_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
 
 def _derived_needs(request: JobRequest, spec: JobSpec) -> JobNeeds:
     """The stated size; otherwise what the model and its data need, if the model is known."""
-    if not is_named(request.workload):
+    if not has_model(request.workload):
         return _stated_needs(request, spec)
     work = workload_of(request.workload)
     tokens = None if spec.tokens is None or not work.trains else spec.tokens / (request.epochs or 1.0)
-    found, derived = data_of(work, tokens), []
+    data, derived = data_of(work, tokens), []
     download_gb, disk_gb, load_s = request.download_gb, request.disk_gb, spec.load_s
     if download_gb is None:
-        download_gb = found.data_gb if request.preloaded else found.download_gb
+        download_gb = data.data_gb if request.preloaded else data.download_gb
         derived.append("download_gb")
     if disk_gb is None:
-        disk_gb = found.disk_gb
+        disk_gb = data.disk_gb
         derived.append("disk_gb")
     if "load" not in request.job:
-        load_s = found.load_s
+        load_s = data.load_s
         derived.append("load_s")
     traffic = JobTraffic(download_gb, request.upload_gb)
     return JobNeeds(traffic=traffic, disk_gb=disk_gb, load_s=load_s, derived=tuple(derived))
@@ -305,7 +305,7 @@ def _as_sources(spec: JobSpec) -> JobSpec:
 def _check_hours_are_given_once(request: JobRequest, candidates: Sequence[PlannedHardware]) -> None:
     """Reject a duration that no candidate uses, because each has its own."""
     stated = [key for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation") if key in request.job]
-    if stated and all(one.hours is not None for one in candidates):
+    if stated and all(candidate.hours is not None for candidate in candidates):
         raise UsageError(f"each candidate has its own hours: omit --{stated[0].replace('_', '-')}, or their hours")
 
 
@@ -329,11 +329,11 @@ def _check_is_enough(request: JobRequest, spec: JobSpec) -> None:
         raise UsageError("--spot requires --interruptions-per-day (0: never)")
 
 
-def load_range(one: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
+def load_range(hardware: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
     """The separate cost of loading the model once."""
     low, dash, high = load.partition("-")
     stated = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
-    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else stated)
+    return load_usd(1, hardware.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else stated)
 
 
 def after_credit(cost: JobCost, request: JobRequest) -> float:

@@ -21,25 +21,25 @@ def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any
         # word-check: allow - a value of the JSON
         "method": "price × hours, as the sources reckon" if request.seed else METHOD_TEXT,
         "seed": request.seed,
-        "feasible": verdict_of(request, plan.spec, [one.cost for one in plan.found]),
+        "feasible": verdict_of(request, plan.spec, [hardware.cost for hardware in plan.compared]),
         **_needs_json(plan.needs),
-        "candidates": [_compared_json(request, plan, one) for one in plan.found],
+        "candidates": [_compared_json(request, plan, hardware) for hardware in plan.compared],
     }
 
 
-def _compared_json(request: JobRequest, plan: HardwarePlan, one: ComparedHardware) -> dict[str, Any]:
+def _compared_json(request: JobRequest, plan: HardwarePlan, hardware: ComparedHardware) -> dict[str, Any]:
     load = request.job.get("load")
     return {
-        "cards": one.candidate.on.text,
-        "gpu": one.priced_gpus.gpu,
-        "gpu_count": one.priced_gpus.count,
-        "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
-        "difference_usd": (one.cost.microusd - plan.found[0].cost.microusd) / MICRO,
-        "break_even_speedup": round(one.break_even, 6),
-        "speedup": list(one.speed),
-        "load_usd": None if load is None else list(load_range(one, plan.spec, load)),
-        "after_credit_usd": after_credit(one.cost, request),
-        **_cost_json(one.cost),
+        "cards": hardware.candidate.on.text,
+        "gpu": hardware.priced_gpus.gpu,
+        "gpu_count": hardware.priced_gpus.count,
+        "price_usd_hour": hardware.priced_gpus.microusd_hour / MICRO,
+        "difference_usd": (hardware.cost.microusd - plan.compared[0].cost.microusd) / MICRO,
+        "break_even_speedup": round(hardware.break_even, 6),
+        "speedup": list(hardware.speed),
+        "load_usd": None if load is None else list(load_range(hardware, plan.spec, load)),
+        "after_credit_usd": after_credit(hardware.cost, request),
+        **_cost_json(hardware.cost),
     }
 
 
@@ -77,15 +77,15 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[st
         "feasible": verdict_of(request, plan.spec, plan.costs),
         **_needs_json(plan.needs),
         "offers": [
-            offer_json(one.offer, one.price)
-            | _cost_json(one.cost)
+            offer_json(job_offer.offer, job_offer.price)
+            | _cost_json(job_offer.cost)
             | {
-                "after_credit_usd": after_credit(one.cost, request),
-                "too_cheap": one.too_cheap,
-                "chance_to_finish": one.chance,
-                "unlikely": one.is_unlikely,
+                "after_credit_usd": after_credit(job_offer.cost, request),
+                "too_cheap": job_offer.too_cheap,
+                "chance_to_finish": job_offer.chance,
+                "unlikely": job_offer.is_unlikely,
             }
-            for one in plan.ranking.placed[:limit]
+            for job_offer in plan.ranking.placed[:limit]
         ],
         "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],
     }

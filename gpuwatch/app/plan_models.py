@@ -10,28 +10,28 @@ from gpuwatch.domain.planning.model_index import ListedModel, model_index
 from gpuwatch.errors import UsageError
 
 
-def listed_models(named: str | None) -> Sequence[ListedModel]:
+def listed_models(search_text: str | None) -> Sequence[ListedModel]:
     """The models with a text in their name, smallest first; None: all. Raises UsageError: there is none."""
-    found = [one for one in model_index().models if named is None or fold(named) in fold(one.name)]
-    if not found:
-        raise UsageError(f"no known model has {named!r} in its name; list all with: gpuwatch plan models")
-    return sorted(found, key=lambda one: (one.shape.params, one.name))
+    models = [model for model in model_index().models if search_text is None or fold(search_text) in fold(model.name)]
+    if not models:
+        raise UsageError(f"no known model has {search_text!r} in its name; list all with: gpuwatch plan models")
+    return sorted(models, key=lambda model: (model.shape.params, model.name))
 
 
-def listed_models_json(found: Sequence[ListedModel]) -> dict[str, Any]:
+def listed_models_json(models: Sequence[ListedModel]) -> dict[str, Any]:
     """JSON of `gpuwatch plan models`."""
     index = model_index()
-    return {"date": index.date, "sources": index.sources, "models": [_model_json(one) for one in found]}
+    return {"date": index.date, "sources": index.sources, "models": [_model_json(model) for model in models]}
 
 
-def _model_json(one: ListedModel) -> dict[str, Any]:
-    shape = one.shape
+def _model_json(model: ListedModel) -> dict[str, Any]:
+    shape = model.shape
     return {
-        "name": one.name,
+        "name": model.name,
         "params": shape.params,
         "active_params": shape.active_params,
-        "published_params": one.published_params,
-        "published_active_params": one.published_active,
+        "published_params": model.published_params,
+        "published_active_params": model.published_active,
         "layers": shape.layers,
         "hidden": shape.hidden,
         "heads": shape.heads,
@@ -41,5 +41,5 @@ def _model_json(one: ListedModel) -> dict[str, Any]:
         "vocab": shape.vocab,
         "tied_embeddings": shape.tied,
         "kv_bytes_token": 2 * shape.layers * shape.cached_values,
-        "source": one.source,
+        "source": model.source,
     }

@@ -20,7 +20,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 
 
 class ScenarioPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +47,8 @@ def plan_scenarios(file: Path | None, settings: Callable[[], Settings]) -> Scena
     """
 
     def live(gpu: str, count: int) -> Decimal:
-        found = cheapest_stored(settings(), gpu, count)
-        return (found.usd_hour / found.cards).quantize(Decimal("0.0001")).normalize()
+        price_class = cheapest_stored(settings(), gpu, count)
+        return (price_class.usd_hour / price_class.cards).quantize(Decimal("0.0001")).normalize()
 
     try:
         text = built_in_scenarios() if file is None else _text(file)
@@ -63,31 +63,31 @@ def plan_scenarios(file: Path | None, settings: Callable[[], Settings]) -> Scena
 def _text(file: Path) -> str:
     """Read and parse the file. Raises UsageError, OSError, ValueError."""
     with file.open("rb") as opened:
-        found = opened.read(_MOST_BYTES + 1)
-    if len(found) > _MOST_BYTES:
+        content = opened.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
         raise UsageError(f"{file}: expected a scenario file of at most 1 MB")
-    return found.decode("utf-8")
+    return content.decode("utf-8")
 
 
-def scenarios_json(plan: ScenarioPlan, shown: Sequence[ScenarioCost], file: Path | None) -> dict[str, Any]:
+def scenarios_json(plan: ScenarioPlan, scenarios: Sequence[ScenarioCost], file: Path | None) -> dict[str, Any]:
     """JSON of `gpuwatch plan scenario`."""
     return {
         "title": plan.title or None,
         "file": None if file is None else str(file),
         "method": METHOD_TEXT,
-        "samples": sum(len(one.costs) for one in shown),
+        "samples": sum(len(scenario.costs) for scenario in scenarios),
         "since": None,
         "until": None,
-        "scenarios": [_scenario_json(one) for one in shown],
+        "scenarios": [_scenario_json(scenario) for scenario in scenarios],
     }
 
 
-def _scenario_json(one: ScenarioCost) -> dict[str, Any]:
+def _scenario_json(scenario: ScenarioCost) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "note": one.note or None,
-        "steps": [{"name": cost.name, "how": cost.how, "cost_usd": number(cost.usd)} for cost in one.costs],
-        "total_usd": number(one.total_usd),
-        "saving_usd": number(one.saving_usd),
-        "saving_percent": number(one.saving_percent),
+        "name": scenario.name,
+        "note": scenario.note or None,
+        "steps": [{"name": cost.name, "how": cost.how, "cost_usd": number(cost.usd)} for cost in scenario.costs],
+        "total_usd": number(scenario.total_usd),
+        "saving_usd": number(scenario.saving_usd),
+        "saving_percent": number(scenario.saving_percent),
     }

@@ -32,10 +32,10 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from gpuwatch.domain.planning.memory_need import WorkloadRequest
 
-_MOST_BYTES = 1_000_000  # of a config.json
+_MAX_BYTES = 1_000_000  # of a config.json
 
 
-def is_named(request: WorkloadRequest) -> bool:
+def has_model(request: WorkloadRequest) -> bool:
     """Does the request state a model?"""
     return request.params is not None or request.shape is not None
 
@@ -49,12 +49,12 @@ def memory_needed(request: WorkloadRequest) -> MemoryNeed:
         raise UsageError(str(fault)) from fault
 
 
-def cards_that_hold(needed: MemoryNeed, gpus: Sequence[str], max_cards: int) -> list[CardFit]:
+def fitting_cards_of(needed: MemoryNeed, gpus: Sequence[str], max_cards: int) -> list[CardFit]:
     """The cards that hold it, or the named ones among them. Raises UsageError: no GPU has a name."""
     return fitting_cards(needed, max_cards, [name for text in gpus for name in gpu_names_of(text)] or None)
 
 
-def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, Any]:
+def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str, Any]:
     """JSON of `gpuwatch plan size`."""
     work = needed.workload
     return {
@@ -82,17 +82,17 @@ def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, An
                 "tensor_cores": fit.gpu.has_tensor_cores,
                 "against": list(fit.against),
             }
-            for fit in found
+            for fit in card_fits
         ],
     }
 
 
 def workload_of(request: WorkloadRequest) -> Workload:
     """The workload that the owner stated. Raises UsageError."""
-    given = msgspec.structs.asdict(request)
-    params, shape = given.pop("params"), given.pop("shape")
+    fields = msgspec.structs.asdict(request)
+    params, shape = fields.pop("params"), fields.pop("shape")
     names = {"method": TrainingMethod(request.method or "full"), "precision": Precision(request.precision)}
-    return Workload(model=_model(params, shape), **(given | names))
+    return Workload(model=_model(params, shape), **(fields | names))
 
 
 def named_model(request: WorkloadRequest) -> LanguageModel | str | None:
@@ -117,7 +117,7 @@ def _model(params: str | None, shape: Path | None) -> LanguageModel:
 def _shaped(path: Path, params: str | None) -> LanguageModel:
     try:
         text = path.read_bytes()
-        fields = json.loads(text) if len(text) <= _MOST_BYTES else None
+        fields = json.loads(text) if len(text) <= _MAX_BYTES else None
         if not isinstance(fields, dict):
             raise UsageError(f"{path}: not a model's config.json")
         model = model_from_config(fields, path.absolute().parent.name if path.name == "config.json" else path.stem)
@@ -144,22 +144,22 @@ def size_as_sources(request: WorkloadRequest, gpus: Sequence[str], max_cards: in
     """Compute as the sources do. Raises UsageError."""
     work, names = workload_of(request), [name for text in gpus for name in gpu_names_of(text)]
     total = source_gb(work.model.params, work.precision, work.batch, input_gb)
-    specs = [one for one in gpu_specs().values() if one.memory_gib and (not names or one.name in names)]
-    fits = sorted((source_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs)
+    specs = [spec for spec in gpu_specs().values() if spec.memory_gib and (not names or spec.name in names)]
+    fits = sorted((source_cards(total, spec.memory_gib), spec.memory_gib, spec.name) for spec in specs)
     return SourceSize(
         workload=work,
         weights_gb=source_gb(work.model.params, work.precision),
         total_gb=total,
-        fits=[one for one in fits if one[0] <= max_cards],
+        fits=[fit for fit in fits if fit[0] <= max_cards],
     )
 
 
-def plan_size_sources_json(found: SourceSize) -> dict[str, Any]:
+def plan_size_sources_json(source_size: SourceSize) -> dict[str, Any]:
     """JSON of `gpuwatch plan size --seed`."""
     return {
         "method": "seed",
-        "weights_gb": found.weights_gb,
-        "input_gb": found.total_gb - found.weights_gb,
-        "total_gb": found.total_gb,
-        "fits": [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in found.fits],
+        "weights_gb": source_size.weights_gb,
+        "input_gb": source_size.total_gb - source_size.weights_gb,
+        "total_gb": source_size.total_gb,
+        "fits": [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in source_size.fits],
     }

@@ -74,8 +74,8 @@ def own_uses(settings: Settings, since: datetime, low: float, good: float) -> li
 
     with open_store_read_only(settings) as store:
         samples = SqlUtilisationRepository(store)
-        mine = [one for one in SqlLaunchRepository(store).all() if _counts(one, since, now)]
-        return [use(one, samples.mean(one.launch_id)) for one in mine]
+        launches = [launch for launch in SqlLaunchRepository(store).all() if _counts(launch, since, now)]
+        return [use(launch, samples.mean(launch.launch_id)) for launch in launches]
 
 
 def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> RentedPeriod:
@@ -90,19 +90,19 @@ def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) 
     """
     now = real_now()
     with open_store_read_only(settings) as store:
-        mine = [
-            one
-            for one in SqlLaunchRepository(store).all()
-            if _counts(one, since, now) and (gpus is None or one.gpu in gpus)
+        launches = [
+            launch
+            for launch in SqlLaunchRepository(store).all()
+            if _counts(launch, since, now) and (gpus is None or launch.gpu in gpus)
         ]
-    costs = [(one, predicted_cost(one, now, since)) for one in mine]
-    first = min((one.requested_at for one in mine if one.requested_at is not None), default=now)
+    costs = [(launch, predicted_cost(launch, now, since)) for launch in launches]
+    first = min((launch.requested_at for launch in launches if launch.requested_at is not None), default=now)
     return RentedPeriod(
         since=max(since, first),
         until=now,
-        launches=len(mine),
+        launches=len(launches),
         hours=sum((_hours(cost.billed_ms) for _, cost in costs), Decimal(0)),
-        gpu_hours=sum((_hours(cost.billed_ms) * one.gpu_count for one, cost in costs), Decimal(0)),
+        gpu_hours=sum((_hours(cost.billed_ms) * launch.gpu_count for launch, cost in costs), Decimal(0)),
         usd=Decimal(sum(cost.total for _, cost in costs)) / MICRO,
     )
 
@@ -115,40 +115,40 @@ def _hours(milliseconds: int) -> Decimal:
     return Decimal(milliseconds) / 3_600_000
 
 
-def plan_use_json(price: Decimal, found: Sequence[UtilisedPrice]) -> dict[str, Any]:
+def plan_use_json(price: Decimal, prices: Sequence[UtilisedPrice]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use`."""
-    shown = [_price_json(one) for one in found]
-    return {"method": METHOD_TEXT, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown}
+    price_list = [_price_json(price) for price in prices]
+    return {"method": METHOD_TEXT, "samples": len(prices), "price_usd_gpu_hour": number(price), "uses": price_list}
 
 
-def own_use_json(since: datetime, until: datetime, found: Sequence[LaunchUtilisation]) -> dict[str, Any]:
+def own_use_json(since: datetime, until: datetime, uses: Sequence[LaunchUtilisation]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use --launches`."""
     return {
         "method": f"{METHOD_TEXT}, mean of the looks at each launch",
-        "samples": sum(one.price is not None for one in found),
+        "samples": sum(use.price is not None for use in uses),
         "since": rfc3339(since),
         "until": rfc3339(until),
-        "launches": [_own_json(one) for one in found],
+        "launches": [_own_json(use) for use in uses],
     }
 
 
-def _price_json(one: UtilisedPrice | None) -> dict[str, Any]:
+def _price_json(price: UtilisedPrice | None) -> dict[str, Any]:
     return {
-        "use_percent": one and one.percent,
-        "useful_usd_gpu_hour": one and number(one.useful_usd_hour),
-        "idle_usd_gpu_hour": one and number(one.idle_usd_hour),
-        "verdict": one and one.verdict.value,
+        "use_percent": price and price.percent,
+        "useful_usd_gpu_hour": price and number(price.useful_usd_hour),
+        "idle_usd_gpu_hour": price and number(price.idle_usd_hour),
+        "verdict": price and price.verdict.value,
     }
 
 
-def _own_json(one: LaunchUtilisation) -> dict[str, Any]:
+def _own_json(utilisation: LaunchUtilisation) -> dict[str, Any]:
     return {
-        "launch_id": one.launch.launch_id,
-        "watch": one.launch.watch,
-        "gpu": one.launch.gpu,
-        "gpu_count": one.launch.gpu_count,
-        "price_usd_gpu_hour": number(one.usd_gpu_hour),
-        "cost_usd": number(one.cost_usd),
-        "wasted_usd": one.price and number(one.wasted_usd),
-        **_price_json(one.price),
+        "launch_id": utilisation.launch.launch_id,
+        "watch": utilisation.launch.watch,
+        "gpu": utilisation.launch.gpu,
+        "gpu_count": utilisation.launch.gpu_count,
+        "price_usd_gpu_hour": number(utilisation.usd_gpu_hour),
+        "cost_usd": number(utilisation.cost_usd),
+        "wasted_usd": utilisation.price and number(utilisation.wasted_usd),
+        **_price_json(utilisation.price),
     }

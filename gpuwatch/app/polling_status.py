@@ -33,11 +33,11 @@ class PollingStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def polling_status(settings: Settings, store: Database, name: str, now: datetime) -> PollingStatus:
     """Plan and searches of one enabled provider. Raises StoreError."""
-    made = searches_since(store, name, now - timedelta(hours=1))
+    searches = searches_since(store, name, now - timedelta(hours=1))
     holds = [hold for hold in SqlHolds(store).load(name) if hold.kind == SEARCH and hold.set_at <= now < hold.until]
     return PollingStatus(
         plan=polling_plan(settings, name, store),
-        last_hour=dict.fromkeys(LANES, 0) | made,
+        last_hour=dict.fromkeys(LANES, 0) | searches,
         hold=holds[0] if holds else None,
     )
 
@@ -56,7 +56,7 @@ def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
         },
         "searches_last_hour": dict(status.last_hour),
         "queries": plan.queries,
-        "questions": [_shared_query_json(one) for one in plan.shared_queries],
+        "questions": [_shared_query_json(query) for query in plan.shared_queries],
         "round_s": round(plan.round_s, 1),
         "watches": [
             {"watch": name, "seen_within_s": round(seconds, 1)} for name, seconds in plan.seen_within_s.items()

@@ -48,14 +48,14 @@ class FileImport(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     dry_run: bool
-    found: ImportReport
+    report: ImportReport
     unknown: tuple[str, ...]  # providers without an adapter
     overlaps: tuple[Overlap, ...]
 
     @property
     def is_understood(self) -> bool:
         """Whether any row was parsed, or there was none."""
-        return bool(self.found.sources) or not self.found.rows
+        return bool(self.report.sources) or not self.report.rows
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,24 +104,24 @@ def import_files(
     with open_store_read_only(settings) if dry_run else open_store(settings, upgrade_unused) as database:
         for path in paths:
             with progress(f"{path.name}: ") as report:
-                done = _import_file(database, path, kind, report, dry_run=dry_run)
-            yield done
+                file_import = _import_file(database, path, kind, report, dry_run=dry_run)
+            yield file_import
 
 
 def _import_file(
     database: Database, path: Path, kind: OfferKind | None, report: ReportProgress, *, dry_run: bool
 ) -> FileImport:
     kinds = (kind, default_kinds(set(names())))
-    found = merge_file(database, path, kinds, int(real_now().timestamp()), dry_run=dry_run, on_progress=report)
-    providers = sorted({provider for provider, _ in found.sources})
+    imported = merge_file(database, path, kinds, int(real_now().timestamp()), dry_run=dry_run, on_progress=report)
+    providers = sorted({provider for provider, _ in imported.sources})
     overlaps = []
-    if found.first_s is not None and found.last_s is not None:
+    if imported.first_s is not None and imported.last_s is not None:
         for provider in providers:
-            own = own_poll_span(database, provider, found.first_s, found.last_s)
+            own = own_poll_span(database, provider, imported.first_s, imported.last_s)
             if own is not None:
                 overlaps.append(Overlap(provider=provider, since=own[0], until=own[1]))
     unknown = tuple(provider for provider in providers if provider not in names())
-    return FileImport(path=path, dry_run=dry_run, found=found, unknown=unknown, overlaps=tuple(overlaps))
+    return FileImport(path=path, dry_run=dry_run, report=imported, unknown=unknown, overlaps=tuple(overlaps))
 
 
 def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
@@ -129,7 +129,7 @@ def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | 
     return tuple(dict.fromkeys(name for text in texts for name in known_gpu_names_of(settings, text, data))) or None
 
 
-def export_prices(settings: Settings, wanted: ExportRequest, target: Path | IO[str], *, force: bool) -> PriceExport:
+def export_prices(settings: Settings, request: ExportRequest, target: Path | IO[str], *, force: bool) -> PriceExport:
     """Write prices to a file, or as CSV to a stream. Without rows, no file is written.
 
     Args:
@@ -142,54 +142,54 @@ def export_prices(settings: Settings, wanted: ExportRequest, target: Path | IO[s
     if isinstance(target, Path):
         check_export_target(target, force=force)
     skipped: Counter[str] = Counter()
-    with _rows(settings, wanted, skipped) as rows:
+    with _rows(settings, request, skipped) as rows:
         written = write_rows(target, rows) if isinstance(target, Path) else write_csv(target, rows)
-    why_none = None if written else _why_none(settings, wanted)
+    why_none = None if written else _empty_reason(settings, request)
     size = target.stat().st_size if isinstance(target, Path) and written else 0
     return PriceExport(rows=written, bytes=size, skipped=dict(skipped), why_none=why_none)
 
 
-def _why_none(settings: Settings, wanted: ExportRequest) -> str:
-    if wanted.data is not None:
-        return f"{wanted.data} has no such rows"
-    if not wanted.imported_too:
-        with _rows(settings, replace(wanted, imported_too=True), Counter()) as rows:
+def _empty_reason(settings: Settings, request: ExportRequest) -> str:
+    if request.data is not None:
+        return f"{request.data} has no such rows"
+    if not request.imported_too:
+        with _rows(settings, replace(request, imported_too=True), Counter()) as rows:
             if next(rows, None) is not None:
                 return "all of these prices were imported; include them with --imported-too"
     return "the store has no such prices"
 
 
 @contextmanager
-def _rows(settings: Settings, wanted: ExportRequest, skipped: Counter[str]) -> Iterator[Iterator[PriceRow]]:
+def _rows(settings: Settings, request: ExportRequest, skipped: Counter[str]) -> Iterator[Iterator[PriceRow]]:
     """The rows of an export; `skipped` receives the reasons for unusable rows."""
     kinds = default_kinds(set(names()))
-    if wanted.data is not None:
-        yield _file_rows(wanted.data, wanted, kinds, skipped)
+    if request.data is not None:
+        yield _file_rows(request.data, request, kinds, skipped)
         return
-    span = (wanted.since, wanted.until)
+    span = (request.since, request.until)
     with open_store_read_only(settings) as database:
-        yield history_rows(database, wanted.scope, *span, kinds, with_imported=wanted.imported_too)
+        yield history_rows(database, request.scope, *span, kinds, with_imported=request.imported_too)
 
 
 def _file_rows(
-    data: Path, wanted: ExportRequest, kinds: dict[str, OfferKind], skipped: Counter[str]
+    data: Path, request: ExportRequest, kinds: dict[str, OfferKind], skipped: Counter[str]
 ) -> Iterator[PriceRow]:
-    scope = wanted.scope
-    start_s, end_s = int(wanted.since.timestamp()), int(wanted.until.timestamp())
-    found, left_out = read_columns(data)
+    scope = request.scope
+    start_s, end_s = int(request.since.timestamp()), int(request.until.timestamp())
+    columns, left_out = read_columns(data)
     skipped.update(left_out)
-    offers = found.offers
+    offers = columns.offers
     models = frozenset(canonical_gpu(offer.gpu_wire, offer.gpu_memory_gib)[0] for offer in offers)
     meant = np.array([_is_selected(offer, scope, models, kinds) for offer in offers], bool)
-    for row in found.where((start_s <= found.at_s) & (found.at_s < end_s) & meant[found.offer]).rows():
+    for row in columns.where((start_s <= columns.at_s) & (columns.at_s < end_s) & meant[columns.offer]).rows():
         yield from [row] if row.gpu_wire else (replace(row, gpu_wire=gpu) for gpu in polled_gpus("", scope))
 
 
 def _is_selected(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
-    wanted, _, word = (scope.provider or "").partition(":")
+    provider, _, kind = (scope.provider or "").partition(":")
     is_listed = offer_kind_of(row, kinds) is OfferKind.LISTED
     return (
-        (not wanted or (row.provider == wanted and is_listed == (word == "listed")))
+        (not provider or (row.provider == provider and is_listed == (kind == "listed")))
         and (not row.gpu_wire or scope.has_gpu(*canonical_gpu(row.gpu_wire, row.gpu_memory_gib), models))
         and (row.is_poll or scope.has_count(row.gpu_count))
         and scope.has_spot(row.spot)
@@ -198,27 +198,28 @@ def _is_selected(row: PriceRow, scope: MarketFilter, models: frozenset[str], kin
 
 def import_json(files: Sequence[FileImport]) -> dict[str, Any]:
     """JSON of `gpuwatch import`."""
-    return {"files": [_file_json(done) for done in files]}
+    return {"files": [_file_json(file_import) for file_import in files]}
 
 
-def _file_json(done: FileImport) -> dict[str, Any]:
-    found = done.found
+def _file_json(file_import: FileImport) -> dict[str, Any]:
+    report = file_import.report
     return {
-        "path": str(done.path),
-        "dry_run": done.dry_run,
-        "rows": found.rows,
-        "new": found.new,
-        "known": found.known,
-        "twice": found.duplicates,
-        "skipped": dict(found.skipped),
-        "skipped_lines": {reason: list(lines) for reason, lines in found.skipped_lines.items()},
-        "looks": found.polls,
-        "since": rfc3339(moment_of(found.first_s)),
-        "until": rfc3339(moment_of(found.last_s)),
+        "path": str(file_import.path),
+        "dry_run": file_import.dry_run,
+        "rows": report.rows,
+        "new": report.new,
+        "known": report.known,
+        "twice": report.duplicates,
+        "skipped": dict(report.skipped),
+        "skipped_lines": {reason: list(lines) for reason, lines in report.skipped_lines.items()},
+        "looks": report.polls,
+        "since": rfc3339(moment_of(report.first_s)),
+        "until": rfc3339(moment_of(report.last_s)),
         "sources": [
-            {"provider": provider, "kind": kind.value, "rows": rows} for (provider, kind), rows in found.sources.items()
+            {"provider": provider, "kind": kind.value, "rows": rows}
+            for (provider, kind), rows in report.sources.items()
         ],
-        "unknown_providers": list(done.unknown),
+        "unknown_providers": list(file_import.unknown),
         "jumps": [
             {
                 "provider": jump.provider,
@@ -228,16 +229,16 @@ def _file_json(done: FileImport) -> dict[str, Any]:
                 "before_usd_gpu_hour": jump.before / 1e6,
                 "after_usd_gpu_hour": jump.after / 1e6,
             }
-            for jump in found.jumps
+            for jump in report.jumps
         ],
-        "rate_cards": list(found.rate_cards),
+        "rate_cards": list(report.rate_cards),
         "own_looks": [
-            {"provider": one.provider, "since": rfc3339(one.since), "until": rfc3339(one.until)}
-            for one in done.overlaps
+            {"provider": overlap.provider, "since": rfc3339(overlap.since), "until": rfc3339(overlap.until)}
+            for overlap in file_import.overlaps
         ],
     }
 
 
-def export_json(target: Path, done: PriceExport) -> dict[str, Any]:
+def export_json(target: Path, price_export: PriceExport) -> dict[str, Any]:
     """JSON of `gpuwatch export`."""
-    return {"path": str(target), "rows": done.rows, "bytes": done.bytes}
+    return {"path": str(target), "rows": price_export.rows, "bytes": price_export.bytes}

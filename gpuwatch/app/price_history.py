@@ -69,51 +69,51 @@ def price_history(settings: Settings, request: PriceHistoryRequest) -> PriceHist
         UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    return _of_file(settings, request) if request.data else _of_store(settings, request)
+    return _history_of_file(settings, request) if request.data else _history_of_store(settings, request)
 
 
-def _of_file(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
-    whole = load_prices(settings, request.scope, request.since, request.until, request.data)
-    gpus = gpu_names_of(request.gpu, _named_in(whole))
-    market_history = narrow_to_scope(whole, msgspec.structs.replace(request.scope, gpus=gpus))
+def _history_of_file(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
+    full_history = load_prices(settings, request.scope, request.since, request.until, request.data)
+    gpus = gpu_names_of(request.gpu, _gpu_names_in(full_history))
+    market_history = narrow_to_scope(full_history, msgspec.structs.replace(request.scope, gpus=gpus))
     length = timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0))
-    every = _every(request, length, _poll_spacing(market_history))
+    every = _period_length(request, length, _poll_spacing(market_history))
     priced, listed = _pricers(settings, market_history)
-    found = price_periods_of(market_history, listed, priced, every, request.zone, int(request.until.timestamp()))
+    periods = price_periods_of(market_history, listed, priced, every, request.zone, int(request.until.timestamp()))
     return PriceHistoryResult(
         gpus=gpus,
-        track=found,
+        track=periods,
         every=every,
         under=_time_under(settings, market_history, request),
         source=clean(request.data.name) if request.data else "",
     )
 
 
-def _of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
+def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(request.gpu, known_gpu_names(database))
         scope = msgspec.structs.replace(request.scope, gpus=gpus)
         since = max(request.since, first_poll_at(database) or request.until)
-        every = _every(request, request.until - since, timedelta())
+        every = _period_length(request, request.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
-        found = read_price_periods(
+        periods = read_price_periods(
             database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True
         )
-        under = _under_in_store(settings, database, msgspec.structs.replace(request, scope=scope, since=since), found)
-    return PriceHistoryResult(gpus=gpus, track=found, every=every, under=under, source="the store")
+        under = _stored_under(settings, database, msgspec.structs.replace(request, scope=scope, since=since), periods)
+    return PriceHistoryResult(gpus=gpus, track=periods, every=every, under=under, source="the store")
 
 
-def _every(request: PriceHistoryRequest, length: timedelta, apart: timedelta) -> PeriodLength:
+def _period_length(request: PriceHistoryRequest, length: timedelta, poll_spacing: timedelta) -> PeriodLength:
     """The length of a period, from the length of the whole and the spacing of the polls."""
     if request.every:
         return PeriodLength(request.every)
     if request.is_for_programs or length <= _BY_HOUR_UP_TO:
         return PeriodLength.HOUR
-    return PeriodLength.DAY if length <= _BY_DAY_UP_TO and apart <= _DAY else PeriodLength.WEEK
+    return PeriodLength.DAY if length <= _BY_DAY_UP_TO and poll_spacing <= _DAY else PeriodLength.WEEK
 
 
-def _under_in_store(
-    settings: Settings, database: Database, request: PriceHistoryRequest, found: PricePeriods
+def _stored_under(
+    settings: Settings, database: Database, request: PriceHistoryRequest, periods: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
     """To the second if the exact prices are still stored, otherwise by the hour."""
     from gpuwatch.storage.stored_prices import read_market_history, read_polls
@@ -122,9 +122,9 @@ def _under_in_store(
         return ()
     exact_from = kept_from(database)
     if exact_from is not None and exact_from > request.since:
-        return [(usd, hours_under(found.series, usd * 1e6)) for usd in request.under_usd]
+        return [(usd, hours_under(periods.series, usd * 1e6)) for usd in request.under_usd]
     part = (database, request.scope, request.since, request.until)
-    counted_polls = [MarketPoll(one.poll.at_s, one.provider, one.gpu, one.spot, True) for one in read_polls(*part)]
+    counted_polls = [MarketPoll(poll.poll.at_s, poll.provider, poll.gpu, poll.spot, True) for poll in read_polls(*part)]
     return _time_under(settings, read_market_history(*part), request, counted_polls)
 
 
@@ -158,7 +158,7 @@ def _poll_spacing(market_history: MarketHistory) -> timedelta:
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
 
 
-def _named_in(market_history: MarketHistory) -> frozenset[str]:
+def _gpu_names_in(market_history: MarketHistory) -> frozenset[str]:
     """Every GPU name and family in the history."""
     return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
 
@@ -169,12 +169,12 @@ METHOD = (
 )
 
 
-def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
-    series = found.track.series
+def price_history_json(history: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
+    series = history.track.series
     return {
-        "gpus": found.gpus,
-        "every": found.every.value,
-        "source": found.source,
+        "gpus": history.gpus,
+        "every": history.every.value,
+        "source": history.source,
         "method": METHOD,
         "samples": series.known,  # hours with a poll
         "since": rfc3339(series.starts_at(0)) if series.polled else None,
@@ -190,7 +190,7 @@ def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) 
                 "known_hours": share.known_s / 3600,
                 "method": share.method,
             }
-            for usd, share in found.under
+            for usd, share in history.under
         ],
         "points": points,
     }

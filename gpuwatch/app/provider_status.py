@@ -63,28 +63,32 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
     @property
     def health(self) -> ProviderHealth:
         """The health of the whole provider: that of the lane that has been blind longest, else the newest answer."""
-        blind = [one for one in self.lanes.values() if one.blind_since is not None]
-        complete_at = max((one.complete_at for one in self.lanes.values() if one.complete_at), default=None)
-        return msgspec.structs.replace(_longest(blind) if blind else ProviderHealth(), complete_at=complete_at)
+        blind = [lane_health for lane_health in self.lanes.values() if lane_health.blind_since is not None]
+        complete_at = max(
+            (lane_health.complete_at for lane_health in self.lanes.values() if lane_health.complete_at), default=None
+        )
+        return msgspec.structs.replace(_longest_outage(blind) if blind else ProviderHealth(), complete_at=complete_at)
 
     @property
     def status(self) -> str:
         """One of "off", "extra missing", "blind", "on"."""
-        found = super().status
-        return "blind" if found == "on" and self.health.blind_since is not None else found
+        status = super().status
+        return "blind" if status == "on" and self.health.blind_since is not None else status
 
 
 def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
     """All known providers, enabled ones first. Needs no store."""
     off = [_default_settings(providers.info(name)) for name in providers.names() if name not in settings.providers]
-    return [_configured(one, True) for one in settings.providers.values()] + [_configured(one, False) for one in off]
+    return [_configured(options, True) for options in settings.providers.values()] + [
+        _configured(options, False) for options in off
+    ]
 
 
 def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list[ProviderStatus]:
     """All known providers, or the enabled ones, with health and quota; enabled ones first. Raises StoreError."""
-    wanted = [one for one in configured_providers(settings) if one.is_on or not only_enabled]
+    selected = [configured for configured in configured_providers(settings) if configured.is_on or not only_enabled]
     with open_store_read_only(settings) as store:
-        return [_with_records(settings, store, one) for one in wanted]
+        return [_with_records(settings, store, configured) for configured in selected]
 
 
 def _default_settings(info: ProviderInfo) -> ProviderSettings:
@@ -104,7 +108,7 @@ def _configured(provider: ProviderSettings, is_on: bool) -> ConfiguredProvider:
         info=info,
         settings=provider,
         is_on=is_on,
-        has_key=provider.api_key is not None if is_on else _key_lies_there(info),
+        has_key=provider.api_key is not None if is_on else _has_key_file(info),
         can_launch=is_on and can_rent(provider),
         missing_extra=missing_extra(provider.name),
     )
@@ -141,39 +145,39 @@ def _lane_health(store: Database, name: str, lane: str) -> ProviderHealth:
     return msgspec.structs.replace(health, complete_at=newest.at if newest else None)
 
 
-def _key_lies_there(info: ProviderInfo) -> bool:
+def _has_key_file(info: ProviderInfo) -> bool:
     """For a disabled provider: whether the environment contains a key. The key itself is not read."""
     return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
 
 
-def credentials_text(standing: ConfiguredProvider) -> str:
+def credentials_text(configured: ConfiguredProvider) -> str:
     """Whether there are credentials, and their source; never their value."""
-    if standing.has_key:
+    if configured.has_key:
         return "key set"
-    if standing.info.own_credentials is not None:
-        return standing.info.own_credentials
-    if not standing.info.key_names and not has_credentials(standing.settings):
+    if configured.info.own_credentials is not None:
+        return configured.info.own_credentials
+    if not configured.info.key_names and not has_credentials(configured.settings):
         return "none needed"
     return "no key"
 
 
-def provider_status_json(standing: ProviderStatus) -> dict[str, object]:
+def provider_status_json(status: ProviderStatus) -> dict[str, object]:
     """JSON of one provider of `gpuwatch providers`."""
-    plan, sight, settings, newest = standing.plan, standing.health, standing.settings, standing.last_poll
+    plan, health, settings, newest = status.plan, status.health, status.settings, status.last_poll
     return {
-        "provider": standing.provider,
-        "title": standing.info.title,
-        "status": standing.status,
-        "enabled": standing.is_on,
-        "kinds": [kind.value for kind in standing.info.kinds],
-        "spot": True in standing.info.spots,
+        "provider": status.provider,
+        "title": status.info.title,
+        "status": status.status,
+        "enabled": status.is_on,
+        "kinds": [kind.value for kind in status.info.kinds],
+        "spot": True in status.info.spots,
         "base_url": settings.base_url,
-        "has_key": standing.has_key,
-        "credentials": credentials_text(standing),
-        "searches_without_key": standing.info.searches_without_key,
-        "can_launch": standing.can_launch,
-        "launches": standing.info.launches,
-        "missing_extra": standing.missing_extra,
+        "has_key": status.has_key,
+        "credentials": credentials_text(status),
+        "searches_without_key": status.info.searches_without_key,
+        "can_launch": status.can_launch,
+        "launches": status.info.launches,
+        "missing_extra": status.missing_extra,
         "poll_every_s": settings.poll_every_s,
         "search_interval_s": settings.search_interval_s,
         "rows_per_day": plan.rows_per_day,
@@ -181,17 +185,17 @@ def provider_status_json(standing: ProviderStatus) -> dict[str, object]:
         "rows_left": plan.rows_left,
         "resets_at": rfc3339(plan.resets_at),
         "sweep_every_s": None if plan.sweep_every_s is None else round(plan.sweep_every_s),
-        "last_sweep_at": rfc3339(standing.swept_at),
-        "next_sweep_at": rfc3339(standing.next_sweep_at),
-        "complete_at": rfc3339(sight.complete_at),
+        "last_sweep_at": rfc3339(status.swept_at),
+        "next_sweep_at": rfc3339(status.next_sweep_at),
+        "complete_at": rfc3339(health.complete_at),
         "last_poll_gpu": None if newest is None else newest.gpu or None,
         "last_poll_offers": None if newest is None else newest.offers,
         "last_poll_skipped": None if newest is None else newest.skipped,
-        "blind_since": rfc3339(sight.blind_since),
-        "last_error": sight.last_error,
-        "lanes": {lane: _lane_json(one) for lane, one in standing.lanes.items()},
-        "polling": polling_json(standing.polling),
-        "drift": [{"text": one.text, "first_seen_at": rfc3339(one.first_seen_at)} for one in standing.drift],
+        "blind_since": rfc3339(health.blind_since),
+        "last_error": health.last_error,
+        "lanes": {lane: _lane_json(lane_health) for lane, lane_health in status.lanes.items()},
+        "polling": polling_json(status.polling),
+        "drift": [{"text": change.text, "first_seen_at": rfc3339(change.first_seen_at)} for change in status.drift],
     }
 
 
@@ -203,15 +207,15 @@ def _lane_json(health: ProviderHealth) -> dict[str, object]:
     }
 
 
-def blind_lanes(standing: ProviderStatus) -> list[tuple[str, ProviderHealth]]:
+def blind_lanes(status: ProviderStatus) -> list[tuple[str, ProviderHealth]]:
     """The blind lanes by name; lanes that are blind for the same reason are joined: "hunt, sweep"."""
-    found: dict[str | None, list[str]] = {}
-    for lane, health in standing.lanes.items():
+    by_error: dict[str | None, list[str]] = {}
+    for lane, health in status.lanes.items():
         if health.blind_since is not None:
-            found.setdefault(health.last_error, []).append(lane)
-    return [(", ".join(lanes), _longest([standing.lanes[lane] for lane in lanes])) for lanes in found.values()]
+            by_error.setdefault(health.last_error, []).append(lane)
+    return [(", ".join(lanes), _longest_outage([status.lanes[lane] for lane in lanes])) for lanes in by_error.values()]
 
 
-def _longest(blind: Sequence[ProviderHealth]) -> ProviderHealth:
+def _longest_outage(blind: Sequence[ProviderHealth]) -> ProviderHealth:
     """The health of the lane that has been blind longest."""
-    return min(blind, key=lambda one: one.blind_since or datetime.max.replace(tzinfo=UTC))
+    return min(blind, key=lambda health: health.blind_since or datetime.max.replace(tzinfo=UTC))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.check import limits_in_force
+from gpuwatch.app.check import current_limits
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
@@ -75,29 +75,35 @@ def rehearse(settings: Settings, name: str) -> Rehearsal:
         raise UsageError(f'watch {name!r} does not rent: action = "alert"; rehearse one with "launch" or "ask"')
     if watch.action is Action.COMMAND:
         raise UsageError(f"watch {name!r} rents with a command; see what would run: gpuwatch check {name}")
-    limits = limits_in_force(settings, [watch], keep=False)
+    limits = current_limits(settings, [watch], keep=False)
     lines = list(_settings(settings, watch))
     lines += _providers(settings, limits.watches[0])
     return Rehearsal(watch=name, dry_run=settings.dry_run, lines=lines)
 
 
-def rehearsal_json(found: Rehearsal) -> dict[str, Any]:
+def rehearsal_json(rehearsal: Rehearsal) -> dict[str, Any]:
     """The JSON of a rehearsal."""
     return {
-        "watch": found.watch,
-        "ready": found.ready,
-        "dry_run": found.dry_run,
-        "missing": [line.text for line in found.lines if line.state == "missing"],
-        "lines": [msgspec.to_builtins(line) for line in found.lines],
+        "watch": rehearsal.watch,
+        "ready": rehearsal.ready,
+        "dry_run": rehearsal.dry_run,
+        "missing": [line.text for line in rehearsal.lines if line.state == "missing"],
+        "lines": [msgspec.to_builtins(line) for line in rehearsal.lines],
     }
 
 
-def prerequisite_line(provider: str, one: Prerequisite) -> RehearsalLine:
+def prerequisite_line(provider: str, prerequisite: Prerequisite) -> RehearsalLine:
     """A prerequisite as a line, with the page that explains it."""
-    state = "unknown" if one.met is None else "met" if one.met else "missing"
-    docs = next((spec.docs for spec in providers.info(provider).prerequisites if spec.name is one.name), None)
+    state = "unknown" if prerequisite.met is None else "met" if prerequisite.met else "missing"
+    docs = next((spec.docs for spec in providers.info(provider).prerequisites if spec.name is prerequisite.name), None)
     return RehearsalLine(
-        provider=provider, name=one.name.value, state=state, text=one.text, mend=one.mend, place=one.place, docs=docs
+        provider=provider,
+        name=prerequisite.name.value,
+        state=state,
+        text=prerequisite.text,
+        mend=prerequisite.mend,
+        place=prerequisite.place,
+        docs=docs,
     )
 
 
@@ -116,12 +122,14 @@ def _settings(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
 def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
     able = []
     for name in providers_polled_for(watch, settings.providers):
-        why = _unable(settings, name)
-        if why is None:
+        fault = _renting_fault(settings, name)
+        if fault is None:
             able.append(name)
         else:
-            named = watch.providers is not None
-            yield RehearsalLine(provider=name, name="credentials", state="missing" if named else "note", text=why)
+            has_providers = watch.providers is not None
+            yield RehearsalLine(
+                provider=name, name="credentials", state="missing" if has_providers else "note", text=fault
+            )
     if not able:
         text = "this watch has no provider where gpuwatch can rent"
         yield RehearsalLine(provider=None, name="settings", state="missing", text=text, mend="set a provider's key")
@@ -137,7 +145,7 @@ def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
         yield RehearsalLine(provider=None, name="offers", state="unknown", text=text, mend="rehearse again when one is")
 
 
-def _unable(settings: Settings, name: str) -> str | None:
+def _renting_fault(settings: Settings, name: str) -> str | None:
     info = providers.info(name)
     if not info.launches:
         return f"gpuwatch cannot rent at {name}"
@@ -162,10 +170,10 @@ def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Re
         yield _offers_line(name, watch, offers)
         if offers.matches and offers.at_limit:
             yield _admission(settings, watch, offers.matches[0], adapter)
-    yield from _own_end(watch, adapter.info, offers)
+    yield from _self_destruct_lines(watch, adapter.info, offers)
     hour_microusd = offers.matches[0].price.price_microusd_hour if offers.at_limit else 0
-    for one in prerequisites_of(adapter.launcher, adapter.info, offers.orders, hour_microusd):
-        yield prerequisite_line(name, one)
+    for prerequisite in prerequisites_of(adapter.launcher, adapter.info, offers.orders, hour_microusd):
+        yield prerequisite_line(name, prerequisite)
 
 
 def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalLine:
@@ -174,14 +182,16 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalL
         return line(state="note", text=_NO_OFFER)
     best = offers.matches[0]
     price = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
-    shown = ", ".join((price, *marks(best.offer)))
+    description = ", ".join((price, *marks(best.offer)))
     if offers.at_limit:
-        return line(state="met", text=f"would be ordered first: {shown}")
+        return line(state="met", text=f"would be ordered first: {description}")
     limit = watch.max_price_usd_gpu_hour
-    return line(state="note", text=f"no offer at or under {limit} $ now; rehearsed with the cheapest match, {shown}")
+    return line(
+        state="note", text=f"no offer at or under {limit} $ now; rehearsed with the cheapest match, {description}"
+    )
 
 
-def _own_end(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[RehearsalLine]:
+def _self_destruct_lines(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[RehearsalLine]:
     """What ends its instance without gpuwatch, and what stays billed."""
     if watch.launch is None or not watch.launch.self_destruct:
         return

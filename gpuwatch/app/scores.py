@@ -39,14 +39,14 @@ class ForecastScores(msgspec.Struct, frozen=True, kw_only=True):
 def forecast_scores(settings: Settings) -> ForecastScores:
     """The record so far; due forecasts without a score are scored for it. Writes nothing. Raises StoreError."""
     now = real_now()
-    found = _scored(settings, now)
+    scored = _scored(settings, now)
     return ForecastScores(
         at=now,
-        since=found[0][0].made_at if found else None,
+        since=scored[0][0].made_at if scored else None,
         records={
-            source: record_of(mine)
+            source: record_of(rows)
             for source in ForecastSource
-            if (mine := [row for row in found if row[0].source is source])
+            if (rows := [row for row in scored if row[0].source is source])
         },
     )
 
@@ -54,10 +54,10 @@ def forecast_scores(settings: Settings) -> ForecastScores:
 def advice_record(settings: Settings, now: datetime) -> ForecastRecord | None:
     """The outcomes of earlier forecasts of `advise`; None: there are none, or no store of this schema."""
     try:
-        found = [row for row in _scored(settings, now) if row[0].source is ForecastSource.ADVISE]
+        scored = [row for row in _scored(settings, now) if row[0].source is ForecastSource.ADVISE]
     except StoreNotReady:
         return None
-    return record_of(found) if found else None
+    return record_of(scored) if scored else None
 
 
 def _scored(settings: Settings, now: datetime) -> list[Scored]:
@@ -65,13 +65,13 @@ def _scored(settings: Settings, now: datetime) -> list[Scored]:
         return scored_until(SqlForecasts(store, all_commissions(settings), settings.watches), now)
 
 
-def scores_json(found: ForecastScores) -> dict[str, Any]:
+def scores_json(scores: ForecastScores) -> dict[str, Any]:
     """JSON of `gpuwatch scores`."""
     return {
-        "at": rfc3339(found.at),
-        "since": rfc3339(found.since),
+        "at": rfc3339(scores.at),
+        "since": rfc3339(scores.since),
         "assumed": list(ASSUMED),
-        "sources": {source.value: record_json(one) for source, one in found.records.items()},
+        "sources": {source.value: record_json(record) for source, record in scores.records.items()},
     }
 
 
@@ -86,8 +86,8 @@ def record_json(record: ForecastRecord) -> dict[str, Any]:
         "missed": record.missed,
         "independent": record.independent,
         "calibration": [
-            {"stated": one.stated, "reached": one.reached / one.counted, "samples": one.counted}
-            for one in record.calibration
+            {"stated": bin_.stated, "reached": bin_.reached / bin_.counted, "samples": bin_.counted}
+            for bin_ in record.calibration
         ],
         "saving": {
             "promised": record.promised,
@@ -104,5 +104,5 @@ def record_json(record: ForecastRecord) -> dict[str, Any]:
     }
 
 
-def _comparison_json(one: PriceComparison) -> dict[str, Any]:
-    return {"saved": one.saved, "samples": one.counted}
+def _comparison_json(comparison: PriceComparison) -> dict[str, Any]:
+    return {"saved": comparison.saved, "samples": comparison.counted}

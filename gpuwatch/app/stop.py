@@ -53,16 +53,16 @@ def plan_stop_all(settings: Settings) -> StopAllPlan:
         unknown: list[tuple[str, Instance]] = []
         unlisted = []
         for name in dict.fromkeys([*settings.providers, *(launch.provider for launch in alive)]):
-            known = settings.providers.get(name)
-            if known is None or not can_rent(known):
+            options = settings.providers.get(name)
+            if options is None or not can_rent(options):
                 continue
             instances = list_instances_of(settings, http, name)
             if instances is None:
                 unlisted.append(name)
             else:
                 foreign = repository.known_foreign_instances(name)
-                found = unknown_instances(instances, alive, name)
-                unknown += [(name, one) for one in found if one.instance_id not in foreign]
+                unclaimed = unknown_instances(instances, alive, name)
+                unknown += [(name, instance) for instance in unclaimed if instance.instance_id not in foreign]
         return StopAllPlan(launches=tuple(alive), unknown=tuple(unknown), unlisted=tuple(unlisted))
 
 
@@ -90,8 +90,8 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         closing(build_hooks(settings, store, http, threading.Event())) as hooks,
     ):
         repository = SqlLaunchRepository(store, obligation_file(settings))
-        wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
-        stopping = [mark_stopping(repository, launch) for launch in wanted]
+        launches = [known_launch(repository, launch_id) for launch_id in launch_ids]
+        stopping = [mark_stopping(repository, launch) for launch in launches]
         accounts = [
             (launcher, provider_account(each, store, launcher, accepts_older=each is settings))
             for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
@@ -158,7 +158,9 @@ class StopWaiter:
             StoreError: the launches cannot be read.
         """
         ends_at, waiting = real_monotonic() + within_s, list(launch_ids)
-        while real_monotonic() < ends_at and (waiting := [one for one in waiting if not self._is_settled(one)]):
+        while real_monotonic() < ends_at and (
+            waiting := [launch for launch in waiting if not self._is_settled(launch)]
+        ):
             for key in self._keys:
                 key.lists += key.reconciler.reconcile(real_now(), set(waiting))
             time.sleep(_POLL_EVERY_S / pace())
@@ -176,14 +178,14 @@ class StopWaiter:
             return True
         keys = [key for key in self._keys if key.provider == launch.provider]
         if launch.is_by_command:
-            self._by_hand.append(by_its_tool(launch))
+            self._by_hand.append(own_tool_text(launch))
             return True
         if not keys:
             self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not configured, or has no key"))
             return True
         if all(key.account.is_elsewhere(launch) for key in keys):
-            why = f"the configured key of {launch.provider} belongs to another account (gpuwatch accounts)"
-            self._by_hand.append(_end_by_hand(launch, why))
+            reason = f"the configured key of {launch.provider} belongs to another account (gpuwatch accounts)"
+            self._by_hand.append(_end_by_hand(launch, reason))
             return True
         if launch.instance_id is None and all(key.lists >= LISTS_FOR_UNKNOWN for key in keys):
             self._not_found.append(launch_id)
@@ -230,18 +232,18 @@ def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
     raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again")
 
 
-def by_its_tool(launch: Launch) -> str:
+def own_tool_text(launch: Launch) -> str:
     """What to do about a launch that a command carries out: gpuwatch cannot end what it rented."""
-    one = launch.launch_id
+    launch_id = launch.launch_id
     return (
-        f"launch {one}: gpuwatch cannot end what its command rented; end it with its own tool,"
-        f" then run: gpuwatch launches resolve {one} --absent"
+        f"launch {launch_id}: gpuwatch cannot end what its command rented; end it with its own tool,"
+        f" then run: gpuwatch launches resolve {launch_id} --absent"
     )
 
 
-def _end_by_hand(launch: Launch, why: str) -> str:
-    what = f"instance {launch.instance_id}" if launch.instance_id else "the instance"
-    return f"{why}; end {what} with the label {launch.label} there manually"
+def _end_by_hand(launch: Launch, reason: str) -> str:
+    instance = f"instance {launch.instance_id}" if launch.instance_id else "the instance"
+    return f"{reason}; end {instance} with the label {launch.label} there manually"
 
 
 def _not_found(launch: Launch) -> str:

@@ -53,11 +53,11 @@ def store_stats(settings: Settings) -> StoreStats:
         return read_store_stats(database)
 
 
-def backup_json(done: BackupReport) -> dict[str, Any]:
+def backup_json(report: BackupReport) -> dict[str, Any]:
     """JSON of `gpuwatch db backup`."""
-    return {**msgspec.structs.asdict(done), "verified": True}
+    return {**msgspec.structs.asdict(report), "verified": True}
 
 
-def prune_json(done: PruneReport) -> dict[str, Any]:
+def prune_json(report: PruneReport) -> dict[str, Any]:
     """JSON of `gpuwatch db prune`."""
-    return {**msgspec.structs.asdict(done), "kept_from": rfc3339(done.kept_from)}
+    return {**msgspec.structs.asdict(report), "kept_from": rfc3339(report.kept_from)}

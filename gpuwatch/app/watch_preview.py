@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.app.backtest import BacktestRequest, run_backtest
 from gpuwatch.app.backtest_report import summary_lines
-from gpuwatch.app.check import check_markets, limits_in_force
+from gpuwatch.app.check import check_markets, current_limits
 from gpuwatch.app.edit_watch import WatchDraft
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import real_now
@@ -28,9 +28,9 @@ class MarketPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 def preview_market(draft: WatchDraft) -> MarketPreview:
     """Poll the providers of the watch once. Raises UsageError: none of them is enabled."""
-    limits = limits_in_force(draft.settings, [watch_named(draft.settings, draft.name)], keep=False)
-    found = check_markets(draft.settings, limits.watches, ())
-    return MarketPreview(matches=found.matches[draft.name], providers=found.providers)
+    limits = current_limits(draft.settings, [watch_named(draft.settings, draft.name)], keep=False)
+    checked = check_markets(draft.settings, limits.watches, ())
+    return MarketPreview(matches=checked.matches[draft.name], providers=checked.providers)
 
 
 def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
@@ -43,10 +43,10 @@ def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
         strict=False,
     )  # fmt: skip
     try:
-        found = run_backtest(settings, [watch], request, lambda what, done, of: None)
+        backtest = run_backtest(settings, [watch], request, lambda what, done, of: None)
     except StoreError as error:
         return (str(error),)
-    ((_, result),) = found.results
+    ((_, result),) = backtest.results
     if result is None:
         return (f"its GPUs have not been polled in the last {days} days",)
-    return tuple(summary_lines(watch, result, found, ZoneInfo(settings.timezone)))
+    return tuple(summary_lines(watch, result, backtest, ZoneInfo(settings.timezone)))

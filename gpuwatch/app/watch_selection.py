@@ -20,19 +20,19 @@ GPU_AND_PRICE = "--gpu and --max-price require each other, for example --gpu H10
 
 def watch_named(settings: Settings, name: str) -> Watch:
     """One watch. Raises UsageError."""
-    found = next((watch for watch in settings.watches if watch.name == name), None)
-    if found is None:
+    found_watch = next((watch for watch in settings.watches if watch.name == name), None)
+    if found_watch is None:
         raise no_such_watch(name, [watch.name for watch in settings.watches])
-    return found
+    return found_watch
 
 
-def no_such_watch(name: str, known: Sequence[str]) -> UsageError:
+def no_such_watch(name: str, watch_names: Sequence[str]) -> UsageError:
     """The error for an unknown watch name."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
 
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, watch_names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return UsageError(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(known) or 'none'}")
+    return UsageError(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
 
 
 def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:
@@ -62,10 +62,10 @@ def settings_with_rule(  # noqa: PLR0913 - options of the command
         UsageError: an option is invalid.
         SettingsError: the settings are invalid.
     """
-    found = settings.from_flags(gpus, max_price, count=count, spot=spot, providers=providers, config=config)
+    flag_settings = settings.from_flags(gpus, max_price, count=count, spot=spot, providers=providers, config=config)
     if max_runtime_s and action == "alert":
         raise UsageError("--max-runtime requires --action launch")
     if action != "launch" and not max_runtime_s:
-        return found
+        return flag_settings
     launch = LaunchSpec(max_runtime_s=max_runtime_s)
-    return replace(found, watches=(replace(found.watches[0], action=Action.LAUNCH, launch=launch),))
+    return replace(flag_settings, watches=(replace(flag_settings.watches[0], action=Action.LAUNCH, launch=launch),))

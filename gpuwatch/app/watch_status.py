@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.check import limits_in_force
+from gpuwatch.app.check import current_limits
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.offers import match_json
 from gpuwatch.bootstrap import open_store_read_only, real_now
@@ -92,15 +92,15 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
     Raises:
         StoreError: the store cannot be read.
     """
-    wanted = settings.watches if watches is None else watches
-    limits = limits_in_force(settings, wanted, keep=False)
+    selected = settings.watches if watches is None else watches
+    limits = current_limits(settings, selected, keep=False)
     offers = [offer for offer, _ in current_offers(settings, _LIVE).offers]
     with open_store_read_only(settings) as store:
-        known = _Known(settings, store, real_now())
-        return [known.status(watch, offers) for watch in limits.watches]
+        stored = _StatusInputs(settings, store, real_now())
+        return [stored.status(watch, offers) for watch in limits.watches]
 
 
-class _Known:
+class _StatusInputs:
     """The other facts in the store, read once for all watches."""
 
     def __init__(self, settings: Settings, store: Database, now: datetime) -> None:
@@ -108,7 +108,7 @@ class _Known:
         self._now = now
         self._memories = SqlDecisionStore(store).memories()
         self._pauses: PauseTable = SqlPauseRepository(store).load()
-        self._silences = {one.watch: one.until for one in SqlSilences(store).in_force(now)}
+        self._silences = {silence.watch: silence.until for silence in SqlSilences(store).in_force(now)}
         self._polls = {name: last_poll(store, name) for name in settings.providers}
         self._ages = max_ages(settings, list(settings.providers))
         self._commissions = commissions_of(settings)
@@ -117,13 +117,13 @@ class _Known:
         polled = [name for name in self._settings.providers if is_polled_for(name, watch)]
         seen = [poll.at for name in polled if (poll := self._polls[name]) is not None]
         memory = self._memories.get(watch.name, WatchMemory())
-        judged = _judged(watch, offers, self._commissions, self._now)
-        decision = self._decision(watch, judged.matches, offers, memory, polled)
+        rated = _rate_offers(watch, offers, self._commissions, self._now)
+        decision = self._decision(watch, rated.matches, offers, memory, polled)
         return WatchStatus(
             watch=watch,
-            matches=judged.matches,
-            nearest=judged.nearest,
-            unchecked=judged.unchecked,
+            matches=rated.matches,
+            nearest=rated.nearest,
+            unchecked=rated.unchecked,
             why=decision_text(watch, decision),
             fires=decision.fires,
             fired_at=memory.fired_at,
@@ -138,11 +138,11 @@ class _Known:
         self, watch: Watch, matches: tuple[Match, ...], offers: Sequence[Offer], memory: WatchMemory, polled: list[str]
     ) -> Decision:
         polls = {name: self._polls[name] for name in polled}
-        known = bool(polled) and all(
+        is_known = bool(polled) and all(
             poll is not None and self._now - poll.at <= self._ages[name] for name, poll in polls.items()
         )
         near = bool(matches) or is_near(watch, offers, self._commissions, self._now)
-        seen = Observation(matches=matches, known=known, near=near, observed_at=self._now)
+        seen = Observation(matches=matches, known=is_known, near=near, observed_at=self._now)
         return decide(watch, seen, memory, self._now, self._settings.timezone)
 
     def _paused(self, name: str) -> str | None:
@@ -161,52 +161,52 @@ class _Known:
         return max(min(due), self._now) if due else None
 
 
-class _Judged(msgspec.Struct, frozen=True):
+class _RatedOffers(msgspec.Struct, frozen=True):
     matches: tuple[Match, ...]
     nearest: Match | None
     unchecked: tuple[str, ...]
 
 
-def _judged(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _Judged:
+def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _RatedOffers:
     """The offers that a watch accepts, based on the facts in the store."""
-    matches, dearer, unchecked = [], [], dict[str, None]()
+    matches, over_limit, unchecked = [], [], dict[str, None]()
     for offer in offers:
         if offer.gpu not in watch.gpu_names or not offer.rentable:
             continue
         price = price_for(watch, offer, commissions)
-        broken = {failure.clause for failure in failures(watch, offer, price, now)}
-        unchecked |= dict.fromkeys(sorted(broken - _RECORDED))
-        broken &= _RECORDED
-        if not broken:
+        failed_clauses = {failure.clause for failure in failures(watch, offer, price, now)}
+        unchecked |= dict.fromkeys(sorted(failed_clauses - _RECORDED))
+        failed_clauses &= _RECORDED
+        if not failed_clauses:
             matches.append(match_of(watch, offer, price))
-        elif broken <= {"max_price", "max_job_cost"}:
-            dearer.append(match_of(watch, offer, price))
+        elif failed_clauses <= {"max_price", "max_job_cost"}:
+            over_limit.append(match_of(watch, offer, price))
     matches.sort(key=rank)
-    nearest = matches[0] if matches else min(dearer, key=rank, default=None)
-    return _Judged(tuple(matches), nearest, tuple(unchecked))
+    nearest = matches[0] if matches else min(over_limit, key=rank, default=None)
+    return _RatedOffers(tuple(matches), nearest, tuple(unchecked))
 
 
-def watch_status_json(one: WatchStatus) -> dict[str, Any]:
+def watch_status_json(status: WatchStatus) -> dict[str, Any]:
     """JSON of one watch: the keys of `gpuwatch check --json`, and its status."""
-    watch = one.watch
+    watch = status.watch
     is_job = watch.max_job_cost_usd is not None
     return {
         "name": watch.name,
-        "max_price": None if is_job or one.watch.unlimited else one.limit_usd_gpu_hour,
+        "max_price": None if is_job or status.watch.unlimited else status.limit_usd_gpu_hour,
         **({"max_job_cost_usd": float(watch.max_job_cost_usd)} if watch.max_job_cost_usd is not None else {}),
-        "matched": bool(one.matches),
-        "offers": [match_json(match) for match in one.matches],
+        "matched": bool(status.matches),
+        "offers": [match_json(match) for match in status.matches],
         "action": watch.action.value,
         "gpu": list(watch.gpu),
-        "state": one.state,
-        "why": one.why,
-        "best_price_usd_gpu_hour": None if one.nearest is None else one.nearest.price_microusd_gpu_hour / MICRO,
-        "distance": None if one.distance is None else round(one.distance, 6),
-        "unchecked": list(one.unchecked),
-        "paused": one.paused,
-        "silenced_until": rfc3339(one.silenced_until),
-        "fired_at": rfc3339(one.fired_at),
-        "under_since": rfc3339(one.under_since),
-        "seen_at": rfc3339(one.seen_at),
-        "next_poll_at": rfc3339(one.next_poll_at),
+        "state": status.state,
+        "why": status.why,
+        "best_price_usd_gpu_hour": None if status.nearest is None else status.nearest.price_microusd_gpu_hour / MICRO,
+        "distance": None if status.distance is None else round(status.distance, 6),
+        "unchecked": list(status.unchecked),
+        "paused": status.paused,
+        "silenced_until": rfc3339(status.silenced_until),
+        "fired_at": rfc3339(status.fired_at),
+        "under_since": rfc3339(status.under_since),
+        "seen_at": rfc3339(status.seen_at),
+        "next_poll_at": rfc3339(status.next_poll_at),
     }

@@ -10,7 +10,7 @@ import msgspec
 from gpuwatch.app.owner_actions import record_audit
 from gpuwatch.chat import deciding, jobs, reading
 from gpuwatch.chat.planning import plan
-from gpuwatch.chat.replies import ChatContext, ChatReply, said
+from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
 from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, subject_key
 from gpuwatch.errors import GpuwatchError, StoreError, UsageError
 from gpuwatch.redaction import redact
@@ -52,38 +52,38 @@ def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
     """Carry out a command; an unknown one returns the list. Never raises."""
     command = COMMANDS.get(name)
     if command is None:
-        return said(f"Unknown command {name!r}. See /help.")
+        return simple_reply(f"Unknown command {name!r}. See /help.")
     is_change = name in _CHANGING or (name in _CHANGING_WHAT and argument != "")
-    return _guarded(lambda: _recorded(context, f"/{name} {argument}", is_change, command.run(context, argument)))
+    return _run_guarded(lambda: _audited(context, f"/{name} {argument}", is_change, command.run(context, argument)))
 
 
 def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
     """Carry out a button press. Never raises."""
-    what = f"{button.action.name.lower()} {button.subject}"
+    action = f"{button.action.name.lower()} {button.subject}"
     is_change = button.action in _CHANGING_PRESSES
-    return _guarded(lambda: _recorded(context, what, is_change, _PRESSES[button.action](context, button)))
+    return _run_guarded(lambda: _audited(context, action, is_change, _PRESSES[button.action](context, button)))
 
 
-def _recorded(context: ChatContext, what: str, is_change: bool, reply: ChatReply) -> ChatReply:
+def _audited(context: ChatContext, action: str, is_change: bool, reply: ChatReply) -> ChatReply:
     """Return the reply; an action that may change something stores an audit event with its result."""
     if is_change and not reply.is_question:
         outcome = reply.notice or "".join(piece.text for piece in reply.lines[0].pieces)
         try:
-            record_audit(context.settings, context.actor, f"{what.strip()}: {outcome}", subject="chat")
+            record_audit(context.settings, context.actor, f"{action.strip()}: {outcome}", subject="chat")
         except StoreError as error:
-            log.warning("cannot record %s by %s: %s", what, context.actor, error)
+            log.warning("cannot record %s by %s: %s", action, context.actor, error)
     return reply
 
 
-def _guarded(work: Callable[[], ChatReply]) -> ChatReply:
+def _run_guarded(work: Callable[[], ChatReply]) -> ChatReply:
     try:
         return work()
     except GpuwatchError as error:
         text = redact(str(error))
-        return said(text[:1].upper() + text[1:])
+        return simple_reply(text[:1].upper() + text[1:])
     except Exception:
         log.exception("a command from the chat failed")
-        return said(FAILED)
+        return simple_reply(FAILED)
 
 
 def _about(run: CommandHandler) -> PressHandler:
@@ -92,10 +92,10 @@ def _about(run: CommandHandler) -> PressHandler:
 
 def _of_gpu(run: CommandHandler) -> PressHandler:
     def press(context: ChatContext, button: SignedButton) -> ChatReply:
-        found = next((name for name in reading.known_gpus(context) if subject_key(name) == button.subject), None)
-        if found is None:
+        gpu = next((name for name in reading.known_gpus(context) if subject_key(name) == button.subject), None)
+        if gpu is None:
             raise UsageError("that GPU is no longer in the settings; use its name: /offers H100")
-        return run(context, found)
+        return run(context, gpu)
 
     return press
 

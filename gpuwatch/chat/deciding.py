@@ -20,7 +20,7 @@ from gpuwatch.app.stop import stop as stop_launches
 from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.chat.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, said
+from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, simple_reply
 from gpuwatch.domain.launches.approval import Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.obligation import latest_end
@@ -51,9 +51,9 @@ def deny(context: ChatContext, argument: str) -> ChatReply:
     """Deny it; without an id, list the pending approvals."""
     if not argument:
         return _open_approvals(context)
-    approval_id, _, reason = argument.partition(" ")
-    reply = deny_quote(context.settings, approval_id, reason or _FROM)
-    return said(reply.text, notice=reply.text)
+    ask_id, _, reason = argument.partition(" ")
+    reply = deny_quote(context.settings, ask_id, reason or _FROM)
+    return simple_reply(reply.text, notice=reply.text)
 
 
 def _answer(context: ChatContext, approval_id: str) -> ChatReply:
@@ -65,7 +65,7 @@ def _answer(context: ChatContext, approval_id: str) -> ChatReply:
         rows = [approval_buttons(ask, context.signer)]
     elif reply.outcome is ApprovalOutcome.RENTED and reply.launch is not None:
         rows = [context.launch_buttons(reply.launch.launch_id)]
-    return said(reply.text, rows, notice=reply.text)
+    return simple_reply(reply.text, rows, notice=reply.text)
 
 
 def approve_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
@@ -86,25 +86,32 @@ def _require_same_quote(context: ChatContext, button: SignedButton) -> None:
         raise UsageError("this button belongs to another quote; nothing was done. See: /approve")
 
 
-def _approval(context: ChatContext, approval_id: str) -> Approval | None:
-    return next((one for one in recent_approvals(context.settings) if one.approval_id == approval_id), None)
+def _approval(context: ChatContext, ask_id: str) -> Approval | None:
+    return next((approval for approval in recent_approvals(context.settings) if approval.approval_id == ask_id), None)
 
 
 def _open_approvals(context: ChatContext) -> ChatReply:
-    found = [one for one in recent_approvals(context.settings) if one.state_at(context.now) is ApprovalState.OPEN]
-    if not found:
-        return said("No approval is pending.")
+    approvals = [
+        approval
+        for approval in recent_approvals(context.settings)
+        if approval.state_at(context.now) is ApprovalState.OPEN
+    ]
+    if not approvals:
+        return simple_reply("No approval is pending.")
     zone = ZoneInfo(context.settings.timezone)
-    items = [(one.approval_id, f": {_quote(one)}, open until {format_moment(one.deadline, zone)}") for one in found]
-    rows = [approval_buttons(one, context.signer, one.approval_id) for one in found]
+    items = [
+        (approval.approval_id, f": {_quote(approval)}, open until {format_moment(approval.deadline, zone)}")
+        for approval in approvals
+    ]
+    rows = [approval_buttons(approval, context.signer, approval.approval_id) for approval in approvals]
     return listing("Quotes that await your approval", items, rows)
 
 
 def _quote(ask: Approval) -> str:
     offer, price = ask.match.offer, ask.match.price.price_microusd_hour
-    what = f"{offer.gpu} × {offer.gpu_count} at {offer.provider}"
+    offer_text = f"{offer.gpu} × {offer.gpu_count} at {offer.provider}"
     per_gpu = price_text(usd(price) / offer.gpu_count)
-    return f"{ask.watch}: {what}, {dollars(usd(price))} per hour (${per_gpu} per GPU-hour)"
+    return f"{ask.watch}: {offer_text}, {dollars(usd(price))} per hour (${per_gpu} per GPU-hour)"
 
 
 # --- launches ---------------------------------------------------------------------------------------------------------
@@ -114,9 +121,9 @@ def stop(context: ChatContext, argument: str) -> ChatReply:
     """End a launch, after a confirmation; without an id, list those that can be ended."""
     if not argument:
         return _alive_launches(context, "Which launch should end?", "Stop", ButtonAction.STOP)
-    launch = _alive(context, argument)
+    launch = _active_launch(context, argument)
     text = launch_text(launch, context.now, context.settings.timezone)
-    rows = context.confirming(f"Yes, stop {launch.launch_id}", ButtonAction.STOP_NOW, launch.launch_id)
+    rows = context.confirmation(f"Yes, stop {launch.launch_id}", ButtonAction.STOP_NOW, launch.launch_id)
     return question(f"Stop launch {launch.launch_id}? Its instance and the data on it are destroyed.\n{text}", rows)
 
 
@@ -126,7 +133,7 @@ def stop_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     is_over = stop_launches(context.settings, [button.subject], reported.append)
     end = f"Launch {button.subject} has ended." if is_over else "Its end is not confirmed yet; gpuwatch keeps trying."
     rows = [[context.button("Cost", ButtonAction.COST, button.subject)]]
-    return said("\n".join([*reported, end]), rows, notice=end)
+    return simple_reply("\n".join([*reported, end]), rows, notice=end)
 
 
 def extend(context: ChatContext, argument: str) -> ChatReply:
@@ -134,7 +141,7 @@ def extend(context: ChatContext, argument: str) -> ChatReply:
     launch_id, _, by = argument.partition(" ")
     if not launch_id:
         return _alive_launches(context, "Which launch should run longer?", "Extend", ButtonAction.EXTEND)
-    launch = _alive(context, launch_id)
+    launch = _active_launch(context, launch_id)
     if not by.strip():
         buttons = [
             context.button(f"+{each}", ButtonAction.EXTEND_BY, f"{launch_id}-{each}", _end_binding(launch))
@@ -148,29 +155,29 @@ def extend(context: ChatContext, argument: str) -> ChatReply:
 def extend_by_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Ask for confirmation of the pressed extension."""
     launch_id, _, by = button.subject.partition("-")
-    launch = _same_end(context, launch_id, button.bound)
+    launch = _require_same_end(context, launch_id, button.bound)
     return _extend_question(context, launch, _duration(by))
 
 
 def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Extend it, provided that its end is still the displayed one, so that a second press adds nothing."""
     launch_id, _, by = button.subject.partition("-")
-    launch = _same_end(context, launch_id, button.bound)
-    found = extend_launch(context.settings, launch.launch_id, float(_duration(by)))
-    until = format_moment(found.ends_at, ZoneInfo(context.settings.timezone))
-    more = dollars(usd(found.more_microusd))
+    launch = _require_same_end(context, launch_id, button.bound)
+    extension = extend_launch(context.settings, launch.launch_id, float(_duration(by)))
+    until = format_moment(extension.ends_at, ZoneInfo(context.settings.timezone))
+    more = dollars(usd(extension.more_microusd))
     text = f"Launch {launch_id} now runs until {until} at the latest; additional cost up to {more}."
-    return said(text, [context.launch_buttons(launch_id)], notice=text)
+    return simple_reply(text, [context.launch_buttons(launch_id)], notice=text)
 
 
 def cancelled(context: ChatContext, button: SignedButton) -> ChatReply:
     """Report that nothing was done, and offer the actions on an active launch or a job again."""
     launch_id = button.subject.partition("-")[0]
-    alive = [one.launch_id for one in all_launches(context.settings) if not one.is_over]
+    alive = [launch.launch_id for launch in all_launches(context.settings) if not launch.is_over]
     rows = [context.launch_buttons(launch_id)] if launch_id in alive else []
-    if not rows and (job := next((one for one in listed_jobs(context.settings) if one.job_id == launch_id), None)):
-        return said("Nothing was done.", [job_buttons(context, job)])
-    return said("Cancelled; nothing was done.", rows)
+    if not rows and (job := next((job for job in listed_jobs(context.settings) if job.job_id == launch_id), None)):
+        return simple_reply("Nothing was done.", [job_buttons(context, job)])
+    return simple_reply("Cancelled; nothing was done.", rows)
 
 
 def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatReply:
@@ -183,7 +190,7 @@ def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatR
     subject = f"{launch.launch_id}-{by}"
     if len(subject) > _SUBJECT:
         raise UsageError(f"{by} is too precise for a button; use: gpuwatch extend {launch.launch_id} --by {by}")
-    rows = context.confirming(f"Yes, +{by}", ButtonAction.EXTEND_NOW, subject, _end_binding(launch))
+    rows = context.confirmation(f"Yes, +{by}", ButtonAction.EXTEND_NOW, subject, _end_binding(launch))
     return question(f"Extend launch {launch.launch_id} by {by}, to {until}? Additional cost: up to {more}.", rows)
 
 
@@ -198,8 +205,8 @@ def _end_binding(launch: Launch) -> str:
     return bound_to(launch.launch_id, launch.max_runtime_s)
 
 
-def _same_end(context: ChatContext, launch_id: str, bound: str) -> Launch:
-    launch = _alive(context, launch_id)
+def _require_same_end(context: ChatContext, launch_id: str, bound: str) -> Launch:
+    launch = _active_launch(context, launch_id)
     if _end_binding(launch) != bound:
         raise UsageError(
             f"its end has changed in the meantime. {_ends(context, launch)} To extend it: /extend {launch_id}"
@@ -214,8 +221,8 @@ def _ends(context: ChatContext, launch: Launch) -> str:
     return f"Launch {launch.launch_id} ends {format_moment(ends_at, ZoneInfo(context.settings.timezone))}."
 
 
-def _alive(context: ChatContext, launch_id: str) -> Launch:
-    launch = next((one for one in all_launches(context.settings) if one.launch_id == launch_id), None)
+def _active_launch(context: ChatContext, launch_id: str) -> Launch:
+    launch = next((launch for launch in all_launches(context.settings) if launch.launch_id == launch_id), None)
     if launch is None:
         raise UsageError(f"there is no launch {launch_id!r}; see: /launches")
     if launch.is_over:
@@ -224,11 +231,11 @@ def _alive(context: ChatContext, launch_id: str) -> Launch:
 
 
 def _alive_launches(context: ChatContext, title: str, label: str, action: ButtonAction) -> ChatReply:
-    alive = [one for one in all_launches(context.settings) if not one.is_over]
+    alive = [launch for launch in all_launches(context.settings) if not launch.is_over]
     if not alive:
-        return said("No launch is active.")
-    items = [(one.launch_id, f": {launch_text(one, context.now, context.settings.timezone)}") for one in alive]
-    buttons = [context.button(f"{label} {one.launch_id}", action, one.launch_id) for one in alive]
+        return simple_reply("No launch is active.")
+    items = [(launch.launch_id, f": {launch_text(launch, context.now, context.settings.timezone)}") for launch in alive]
+    buttons = [context.button(f"{label} {launch.launch_id}", action, launch.launch_id) for launch in alive]
     return listing(title, items, rows_of(buttons, 1))
 
 
@@ -238,8 +245,8 @@ def _alive_launches(context: ChatContext, title: str, label: str, action: Button
 def pause(context: ChatContext, argument: str) -> ChatReply:
     """Pause renting: everything, or one watch, perhaps for a while. Needs no confirmation: it only saves money."""
     watch, for_s = _watch_and_time(context, argument)
-    found = pause_renting(context.settings, watch, for_s, _FROM)
-    return _pauses_reply(context, pause_lines(found, context.now, context.settings.timezone))
+    pauses = pause_renting(context.settings, watch, for_s, _FROM)
+    return _pauses_reply(context, pause_lines(pauses, context.now, context.settings.timezone))
 
 
 def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
@@ -250,9 +257,9 @@ def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 def resume(context: ChatContext, argument: str) -> ChatReply:
     """Resume renting: everything, or one watch, which also closes its circuit breaker."""
     name = None if argument.lower() in {"", _EVERYTHING} else argument
-    lifted, left = resume_renting(context.settings, name)
-    whose = "everything" if name is None else f"watch {name}"
-    text = f"Resumed: {whose}." if lifted else f"Not paused: {whose}."
+    resumed, left = resume_renting(context.settings, name)
+    subject = "everything" if name is None else f"watch {name}"
+    text = f"Resumed: {subject}." if resumed else f"Not paused: {subject}."
     return _pauses_reply(context, [text, *pause_lines(left, context.now, context.settings.timezone)])
 
 
@@ -265,17 +272,17 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
     """Silence a watch's offers for a while; launches and money are still reported."""
     if not argument:
         buttons = [
-            context.button(f"{one.name}, 6 h", ButtonAction.SILENCE, subject_key(one.name))
-            for one in context.settings.watches
+            context.button(f"{watch.name}, 6 h", ButtonAction.SILENCE, subject_key(watch.name))
+            for watch in context.settings.watches
         ]
-        return said("Which watch? For example: /silence NAME 6h", rows_of(buttons, 2))
+        return simple_reply("Which watch? For example: /silence NAME 6h", rows_of(buttons, 2))
     watch, for_s = _watch_and_time(context, argument)
     if watch is None:
         raise UsageError("expected a watch: /silence NAME 6h")
-    found = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds())
-    until = format_moment(found.until, ZoneInfo(context.settings.timezone))
+    silences = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds())
+    until = format_moment(silences.until, ZoneInfo(context.settings.timezone))
     text = f"No offer alerts for {watch} until {until}. Alerts about launches and money are still sent."
-    return said(text, notice=text)
+    return simple_reply(text, notice=text)
 
 
 def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
@@ -288,14 +295,16 @@ def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
     held = pauses(context.settings)
-    named = [one.watch for one in held.in_force(context.now)] + [one.watch for one in held.open_breakers()]
+    paused_watches = [pause_.watch for pause_ in held.in_force(context.now)] + [
+        pause_.watch for pause_ in held.open_breakers()
+    ]
     buttons = [
         context.button(
-            f"Resume {one or 'everything'}", ButtonAction.RESUME, _EVERYTHING if one is None else subject_key(one)
+            f"Resume {watch or 'everything'}", ButtonAction.RESUME, _EVERYTHING if watch is None else subject_key(watch)
         )
-        for one in dict.fromkeys(named)
+        for watch in dict.fromkeys(paused_watches)
     ]
-    return said("\n".join(lines) or "Nothing is paused.", rows_of(buttons, 1))
+    return simple_reply("\n".join(lines) or "Nothing is paused.", rows_of(buttons, 1))
 
 
 def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, float | None]:
@@ -319,15 +328,15 @@ def _duration_or_none(text: str) -> float | None:
 
 
 def _watch_names(context: ChatContext) -> list[str]:
-    return [*(one.name for one in context.settings.watches), *context.settings.left_out]
+    return [*(watch.name for watch in context.settings.watches), *context.settings.left_out]
 
 
 def _require_watch(context: ChatContext, name: str) -> None:
-    known = _watch_names(context)
+    watch_names = _watch_names(context)
     held = pauses(context.settings)
-    paused = {one.watch for one in held.by_hand} | {one.watch for one in held.breakers}
-    if name not in known and name not in paused:
-        raise no_such_watch(name, known)
+    paused = {pause_.watch for pause_ in held.by_hand} | {pause_.watch for pause_ in held.breakers}
+    if name not in watch_names and name not in paused:
+        raise no_such_watch(name, watch_names)
 
 
 def _watch_of(context: ChatContext, key: str) -> str | None:
@@ -335,9 +344,9 @@ def _watch_of(context: ChatContext, key: str) -> str | None:
     if key == _EVERYTHING:
         return None
     held = pauses(context.settings)
-    paused = [*(one.watch for one in held.by_hand), *(one.watch for one in held.breakers)]
+    paused = [*(pause_.watch for pause_ in held.by_hand), *(pause_.watch for pause_ in held.breakers)]
     names = [*_watch_names(context), *(name for name in paused if name)]
-    found = next((name for name in names if subject_key(name) == key), None)
-    if found is None:
+    watch = next((name for name in names if subject_key(name) == key), None)
+    if watch is None:
         raise UsageError("that watch is no longer in the settings; nothing was done")
-    return found
+    return watch

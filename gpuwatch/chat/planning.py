@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuwatch.app.plan_fit import FitRequest, plan_fit
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, rows_of, said
+from gpuwatch.chat.replies import ChatContext, ChatReply, listing, rows_of, simple_reply
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.planning.language_models import model_of
 from gpuwatch.domain.planning.memory_need import Workload, WorkloadRequest
@@ -24,19 +24,22 @@ def plan(context: ChatContext, argument: str) -> ChatReply:
     """List the cheapest GPUs that hold a model of this size, or have this much memory."""
     if not argument:
         buttons = [context.button(size, ButtonAction.PLAN, size) for size in _SIZES]
-        return said(f"What is it for? You can {_USAGE}", rows_of(buttons))
-    asked = _request(argument)
-    found = plan_fit(asked, lambda: context.settings)
-    if not found.prices:
-        return said("Cannot tell: no prices have been polled yet.")
+        return simple_reply(f"What is it for? You can {_USAGE}", rows_of(buttons))
+    request = _request(argument)
+    fit_plan = plan_fit(request, lambda: context.settings)
+    if not fit_plan.prices:
+        return simple_reply("Cannot tell: no prices have been polled yet.")
     items = [
-        (f"{one.gpu.name} × {one.priced.cards}", f": {dollars(one.usd_hour)} per hour at {one.priced.provider}")
-        for one in found.ranked.choices[:_SHOWN]
+        (
+            f"{choice.gpu.name} × {choice.priced.cards}",
+            f": {dollars(choice.usd_hour)} per hour at {choice.priced.provider}",
+        )
+        for choice in fit_plan.ranked.choices[:_SHOWN]
     ]
-    need = f"{found.needs.vram_gb:.0f} GB of GPU memory" if found.needs.vram_gb else "any memory"
+    need = f"{fit_plan.needs.vram_gb:.0f} GB of GPU memory" if fit_plan.needs.vram_gb else "any memory"
     if not items:
-        return said(f"No known offer has {need} on up to {asked.max_cards} cards.")
-    return listing(f"{argument}: {need} for {found.needs.task.value}", items)
+        return simple_reply(f"No known offer has {need} on up to {request.max_cards} cards.")
+    return listing(f"{argument}: {need} for {fit_plan.needs.task.value}", items)
 
 
 def _request(argument: str) -> FitRequest:

@@ -14,8 +14,8 @@ from gpuwatch.ports.buttons import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 
 CONFIRM_WITHIN = timedelta(minutes=5)
-_A_ROW = 3  # buttons that fit side by side on a phone
-_MOST = 24  # maximum number of buttons under one message
+_BUTTONS_PER_ROW = 3  # buttons that fit side by side on a phone
+_MAX_BUTTONS = 24  # maximum number of buttons under one message
 _LABEL = 40
 
 
@@ -39,13 +39,13 @@ class ChatContext(msgspec.Struct, frozen=True, kw_only=True):
             self.button("Cost", ButtonAction.COST, launch_id),
         ]
 
-    def confirming(
+    def confirmation(
         self, label: str, action: ButtonAction, subject: str, bound: str = "", *, otherwise: str = "Cancel"
     ) -> ButtonRows:
         """Return the buttons of a confirmation, valid for some minutes."""
         until = self.now + CONFIRM_WITHIN
-        sure = self.signer.button(cleaned(label, _LABEL), action, subject, until, bound)
-        return [[sure, self.signer.button(otherwise, ButtonAction.CANCEL, subject, until)]]
+        confirm = self.signer.button(cleaned(label, _LABEL), action, subject, until, bound)
+        return [[confirm, self.signer.button(otherwise, ButtonAction.CANCEL, subject, until)]]
 
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
     is_question: bool = False
 
 
-def said(text: str, rows: ButtonRows = (), *, notice: str = "") -> ChatReply:
+def simple_reply(text: str, rows: ButtonRows = (), *, notice: str = "") -> ChatReply:
     """Return a reply of plain text, with the same lines. Foreign text is cleaned here, and escaped later."""
     return ChatReply(lines=tuple(plain_line(line) for line in text.splitlines()), rows=rows, notice=notice)
 
@@ -82,13 +82,13 @@ def listing(title: str, items: Iterable[tuple[str, str]], rows: ButtonRows = ())
 
 def plain_line(text: str) -> Line:
     """Return one line; text after ": gpuwatch " becomes a command to copy."""
-    what, found, command = cleaned(text, 900).partition(": gpuwatch ")
-    if not found:
-        return Line(Role.ITEM, (Piece(what),))
-    return Line(Role.ITEM, (Piece(f"{what}: "), Piece(f"gpuwatch {command}", code=True)))
+    text_before, separator, command = cleaned(text, 900).partition(": gpuwatch ")
+    if not separator:
+        return Line(Role.ITEM, (Piece(text_before),))
+    return Line(Role.ITEM, (Piece(f"{text_before}: "), Piece(f"gpuwatch {command}", code=True)))
 
 
-def rows_of(buttons: Sequence[MessageButton], a_row: int = _A_ROW) -> ButtonRows:
+def rows_of(buttons: Sequence[MessageButton], per_row: int = _BUTTONS_PER_ROW) -> ButtonRows:
     """Arrange buttons in rows."""
-    shown = buttons[:_MOST]
-    return [shown[start : start + a_row] for start in range(0, len(shown), a_row)]
+    visible = buttons[:_MAX_BUTTONS]
+    return [visible[start : start + per_row] for start in range(0, len(visible), per_row)]

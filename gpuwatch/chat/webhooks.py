@@ -20,7 +20,7 @@ class WebhookHandler(Protocol):
     def is_genuine(self, headers: Mapping[str, str]) -> bool:
         """Whether the request contains the messenger's secret."""
 
-    def take(self, body: bytes) -> None:
+    def receive(self, body: bytes) -> None:
         """Store the update; then the messenger may delete it. Raises ValueError (no update), StoreError."""
 
 
@@ -28,16 +28,16 @@ class Webhooks:
     """The currently open paths: chats open and close them, the web server reads them. Thread-safe."""
 
     def __init__(self) -> None:
-        self._takers: dict[str, WebhookHandler] = {}
+        self._handlers: dict[str, WebhookHandler] = {}
 
-    def open(self, taker: WebhookHandler) -> Callable[[], None]:
+    def open(self, handler: WebhookHandler) -> Callable[[], None]:
         """Register the target at its path; call the returned function to remove it."""
-        self._takers = {**self._takers, taker.path: taker}
-        return lambda: self._close(taker)
+        self._handlers = {**self._handlers, handler.path: handler}
+        return lambda: self._close(handler)
 
     def at(self, path: str) -> WebhookHandler | None:
         """Return the target at this path, or None."""
-        return self._takers.get(path)
+        return self._handlers.get(path)
 
-    def _close(self, taker: WebhookHandler) -> None:
-        self._takers = {path: one for path, one in self._takers.items() if one is not taker}
+    def _close(self, handler: WebhookHandler) -> None:
+        self._handlers = {path: registered for path, registered in self._handlers.items() if registered is not handler}

@@ -124,9 +124,9 @@ def _report_error(error: click.ClickException | GpuwatchError) -> Exit:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
     elif isinstance(error, click.UsageError):
-        place = error.ctx.command_path if error.ctx else "gpuwatch"
+        command = error.ctx.command_path if error.ctx else "gpuwatch"
         text = " ".join(error.format_message().split())
-        click.echo(f"{place}: {text}{'' if text.endswith(('.', '?')) else '.'} See: {place} --help", err=True)
+        click.echo(f"{command}: {text}{'' if text.endswith(('.', '?')) else '.'} See: {command} --help", err=True)
     elif isinstance(error, click.ClickException):
         error.show()
         return Exit.FAILED

@@ -34,7 +34,7 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
     Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is unavailable.
     """
     from gpuwatch.app.accounts import account_json, link_accounts
-    from gpuwatch.app.accounts import accounts as found_accounts
+    from gpuwatch.app.accounts import accounts as list_accounts
 
     if same and as_json:
         raise UsageError("use either --same or --json")
@@ -43,16 +43,16 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
         names = ", ".join(launch.launch_id for launch in joined)
         click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
         return
-    found = [one for one in found_accounts(settings) if provider in {None, one.provider}]
+    statuses = [status for status in list_accounts(settings) if provider in {None, status.provider}]
     if as_json:
-        json_out([account_json(one) for one in found])
-    elif found:
-        table(_COLUMNS, [_row(one, settings.timezone) for one in found])
+        json_out([account_json(status) for status in statuses])
+    elif statuses:
+        table(_COLUMNS, [_row(status, settings.timezone) for status in statuses])
     else:
         click.echo("no account is known yet: the daemon records it when it first lists the instances")
 
 
-def _row(one: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:
-    first = "–" if one.known is None else local(one.known.first_seen, timezone)
-    alive = ", ".join(launch.launch_id for launch in one.launches) or "–"
-    return one.provider, one.account or "not known", _KEY[one.is_current], first, alive
+def _row(status: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:
+    first = "–" if status.known is None else local(status.known.first_seen, timezone)
+    alive = ", ".join(launch.launch_id for launch in status.launches) or "–"
+    return status.provider, status.account or "not known", _KEY[status.is_current], first, alive

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.snipe import SnipeOdds
     from gpuwatch.settings import Settings
 
-_MOST_HOURS = 30 * 24
+_MAX_HOURS = 30 * 24
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 
@@ -53,7 +53,7 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 @past_options("90d")
 @json_option
 @settings_option
-def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings, **given: Any) -> int:
+def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings, **options: Any) -> int:
     """Wait or buy: the price to wait for before a deadline, computed from the history.
 
     With --data or --until, "now" is the newest hour of the history. Prices are per GPU-hour, commission included.
@@ -63,32 +63,32 @@ def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings
     from gpuwatch.app.advise import AdviceRequest, advice_json, give_advice
     from gpuwatch.bootstrap import real_now
 
-    if deadline > _MOST_HOURS * 3600:
+    if deadline > _MAX_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
-    wanted = AdviceRequest(deadline_s=deadline, is_until_now=past.until is None, **past.request(real_now()), **given)
-    answered = give_advice(settings, wanted)
+    request = AdviceRequest(deadline_s=deadline, is_until_now=past.until is None, **past.request(real_now()), **options)
+    answered = give_advice(settings, request)
     if as_json:
-        json_out(advice_json(wanted, answered))
+        json_out(advice_json(request, answered))
     else:
-        _print(wanted, answered, settings.timezone)
+        _print(request, answered, settings.timezone)
     if answered.advice is None:
-        past.hint_at_older(settings, answered.gpus, wanted.since)
+        past.note_older_prices(settings, answered.gpus, request.since)
     return Exit.DONE if answered.advice else Exit.CANNOT_TELL
 
 
 # --- for a person -----------------------------------------------------------------------------------------------------
 
 
-def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
+def _print(request: AdviceRequest, answered: AdviceResult, zone: str) -> None:
     from gpuwatch.domain.analysis.optimal_stopping import METHOD
     from gpuwatch.domain.analysis.price_steps import step_name
 
-    click.echo(f"{wanted.gpu}: wait or buy? You need one within {format_duration(wanted.hours * 3600)}.\n")
+    click.echo(f"{request.gpu}: wait or buy? You need one within {format_duration(request.hours * 3600)}.\n")
     advice = answered.advice
     if advice is None:
         click.echo(f"Not enough data in {answered.source}: {answered.why_none}.")
     else:
-        _print_advice(advice, wanted.job_hours)
+        _print_advice(advice, request.job_hours)
     for line in _odds_lines(answered):
         click.echo(line)
     if advice is not None:
@@ -105,9 +105,9 @@ def _record_lines(answered: AdviceResult) -> Iterator[str]:
     """How the record of earlier forecasts changed the advice, and whether this forecast is recorded."""
     past = answered.past
     if past is not None and (past.shrink < 1 or not past.trusts_optimal_stopping):
-        done = [f"savings are scaled to {past.shrink:.0%}"] if past.shrink < 1 else []
-        done += [] if past.trusts_optimal_stopping else ["optimal stopping is not used"]
-        yield f"Based on {past.bought + past.missed} earlier forecasts, {' and '.join(done)}: gpuwatch scores."
+        adjustments = [f"savings are scaled to {past.shrink:.0%}"] if past.shrink < 1 else []
+        adjustments += [] if past.trusts_optimal_stopping else ["optimal stopping is not used"]
+        yield f"Based on {past.bought + past.missed} earlier forecasts, {' and '.join(adjustments)}: gpuwatch scores."
     if answered.recorded is not None:
         yield f"Recorded as forecast {answered.recorded}; after its deadline, see: gpuwatch scores."
 
@@ -120,9 +120,9 @@ def _print_advice(advice: Advice, hours: float) -> None:
     click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
     step = step_name(advice.step_h)
     if advice.step_h > 1:
-        judged = format_duration(advice.hours * 3600)
+        period = format_duration(advice.hours * 3600)
         click.echo(
-            f"  step       one {step}: the polls are too sparse for hourly steps; a wait of {judged} is assessed"
+            f"  step       one {step}: the polls are too sparse for hourly steps; a wait of {period} is assessed"
         )
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
     click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
@@ -135,8 +135,8 @@ def _print_advice(advice: Advice, hours: float) -> None:
     click.echo(
         f"\nPrices reached within the deadline, for waits that start near the current price ({advice.reached_starts}):"
     )
-    met = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
-    table((left("share of starts"), right("this price, or less")), met)
+    shares = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
+    table((left("share of starts"), right("this price, or less")), shares)
     if any(price is None for _, price in advice.reached):
         click.echo("–: too few starts.")
 
@@ -171,21 +171,21 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
             f"  polling every {every} sees {odds.chance:.1%} of them "
             f"({odds.chance_low:.1%} to {odds.chance_high:.1%}), {odds.a_day:.1f} a day"
         )
-    apart = _about(snipe.poll_spacing_s)
-    yield f"  The history was polled every {apart}: shorter-lived offers are not in it."
+    spacing = _about(snipe.poll_spacing_s)
+    yield f"  The history was polled every {spacing}: shorter-lived offers are not in it."
     yield f"  Method: {METHOD_TEXT}."
 
 
 def _life(snipe: SnipeOdds) -> str:
     if snipe.median_s is None:
         return "was watched"
-    low, high = ("?" if one is None else _about(one) for one in snipe.median_interval_s)
+    low, high = ("?" if interval_s is None else _about(interval_s) for interval_s in snipe.median_interval_s)
     return f"{_about(snipe.median_s)} ({low} to {high})"
 
 
 def _about(seconds: float) -> str:
     """A duration in its largest useful unit."""
-    step = next((step for least, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= least), 1)
+    step = next((step for from_s, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= from_s), 1)
     return format_duration(round(seconds / step) * step)
 
 

@@ -51,20 +51,20 @@ def alerts(
     """
     from gpuwatch.app.alerts import event_filter, event_with_delivery, follow_events, stored_events
 
-    wanted = event_filter(since_s, kinds, severity)
+    filter_ = event_filter(since_s, kinds, severity)
     if not follow:
-        found = stored_events(settings, wanted)
+        events = stored_events(settings, filter_)
         if as_json:
-            json_out([event_with_delivery(event) for event in found])
+            json_out([event_with_delivery(event) for event in events])
             return
-        if not found:
+        if not events:
             note("no events in that time")
-        _print(found, settings.timezone)
+        _print(events, settings.timezone)
     elif as_json:
-        for event in follow_events(settings, wanted):
+        for event in follow_events(settings, filter_):
             _write(msgspec.json.encode(event_with_delivery(event)).decode())
     else:
-        _print(follow_events(settings, wanted), settings.timezone)
+        _print(follow_events(settings, filter_), settings.timezone)
 
 
 @click.command(cls=Command, examples=("gpuwatch silence h100-night --for 6h", "gpuwatch silence --end h100-night"))
@@ -86,11 +86,14 @@ def silence(
         app.silence(settings, watch, for_s)
     elif end is not None and not app.end_silence(settings, end) and not as_json:
         click.echo(f"watch {end!r} was not silenced")
-    found = app.silences(settings)
+    silences = app.silences(settings)
     if as_json:
-        json_out([app.silence_json(one) for one in found])
-    elif found:
-        table((left("silenced"), left("until")), [(one.watch, local(one.until, settings.timezone)) for one in found])
+        json_out([app.silence_json(silence) for silence in silences])
+    elif silences:
+        table(
+            (left("silenced"), left("until")),
+            [(silence.watch, local(silence.until, settings.timezone)) for silence in silences],
+        )
     else:
         click.echo("no watch is silenced")
 
@@ -106,17 +109,17 @@ def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str
     alert = event.alert
     at = local(alert.created_at, timezone)[:19]
     begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "
-    room = None if width is None else max(width - len(begin), 20)
+    width_left = None if width is None else max(width - len(begin), 20)
     headline = displayable(alert.headline)
-    first, *more = [headline] if room is None else wrap(headline, room) or [""]
+    first, *more = [headline] if width_left is None else wrap(headline, width_left) or [""]
     yield begin + first
     yield from (" " * len(begin) + line for line in more)
     if event.outcomes:
-        yield " " * len(begin) + ", ".join(_outcome(one, timezone) for one in event.outcomes)
+        yield " " * len(begin) + ", ".join(_outcome(outcome, timezone) for outcome in event.outcomes)
 
 
-def _outcome(one: Outcome, timezone: str) -> str:
-    return f"{one.channel} {_STATES.get(one.state) or local(one.at, timezone)[11:16]}"
+def _outcome(outcome: Outcome, timezone: str) -> str:
+    return f"{outcome.channel} {_STATES.get(outcome.state) or local(outcome.at, timezone)[11:16]}"
 
 
 def _write(line: str) -> None:

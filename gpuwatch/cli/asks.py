@@ -43,11 +43,11 @@ def asks(as_json: bool, settings: Settings) -> None:
     from gpuwatch.app.approvals import approval_json, recent_approvals
 
     now = real_now()
-    found = recent_approvals(settings)
+    approvals = recent_approvals(settings)
     if as_json:
-        json_out([approval_json(ask, now) for ask in found])
+        json_out([approval_json(ask, now) for ask in approvals])
     else:
-        _print(found, now, settings.timezone)
+        _print(approvals, now, settings.timezone)
 
 
 @click.command(cls=Command, examples=("gpuwatch approve uoyauilxpk2f",))
@@ -93,9 +93,9 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
     return code
 
 
-def _print(found: list[Approval], now: datetime, timezone: str) -> None:
+def _print(approvals: list[Approval], now: datetime, timezone: str) -> None:
 
-    if not found:
+    if not approvals:
         click.echo("no quotes in the last week")
         return
     table(
@@ -112,6 +112,6 @@ def _print(found: list[Approval], now: datetime, timezone: str) -> None:
                 local(ask.deadline, timezone),
                 ask.words or "–",
             )
-            for ask in found
+            for ask in approvals
         ],
     )

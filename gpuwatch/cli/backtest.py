@@ -27,7 +27,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, progress
 from gpuwatch.cli.png import draw_backtest, draw_sweep, png_option, save_png, wait_curve
-from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import SvgLine, point_chart, step_chart
 from gpuwatch.cli.tables import csv_out, left, right, table
 from gpuwatch.errors import UsageError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
 
 _NO_POLLS = "no polls in that time (`gpuwatch run` was not running, or did not poll this GPU)"
-_MOST_EVENTS = 20
+_MAX_EVENTS = 20
 _EVENTS = (
     left("when"),
     left("did", drop=3),
@@ -61,11 +61,11 @@ _STEPS = (
 )
 
 
-def _thresholds(_ctx: click.Context, _param: click.Parameter, given: str | None) -> tuple[Decimal, ...]:
+def _thresholds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[Decimal, ...]:
     from gpuwatch.domain.backtest.threshold_sweep import parse_sweep
 
     try:
-        return () if given is None else parse_sweep(given)
+        return () if text is None else parse_sweep(text)
     except ValueError as fault:
         raise UsageError(f"--sweep: {fault}") from fault
 
@@ -111,7 +111,7 @@ def backtest(
     html: Path | None,
     as_json: bool,
     config: str | None,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Replay your watches: apply the daemon's own decisions to recorded prices.
 
@@ -129,41 +129,47 @@ def backtest(
     spot = past.spot if is_spot_given else None
     since, until = past.span(real_now())
     request = BacktestRequest(
-        count=past.count, spot=spot, provider=past.provider, since=since, until=until, data=past.data, **given
+        count=past.count, spot=spot, provider=past.provider, since=since, until=until, data=past.data, **options
     )
     settings, watches = backtested_watches(request, config)
     with progress() as stage:
-        found = run_backtest(settings, watches, request, stage)
+        outcome = run_backtest(settings, watches, request, stage)
     is_sweep = bool(request.thresholds)
-    with recorded() as recording:
+    with record_output() as recording:
         if as_json or as_csv:
-            _print_machine_readable(found, is_sweep, as_csv)
+            _print_machine_readable(outcome, is_sweep, as_csv)
         elif is_sweep:
-            _print_sweep(found)
+            _print_sweep(outcome)
         else:
-            _print_watches(found, settings.timezone)
-    known = [(watch, result) for watch, result in found.results if result is not None]
-    if not known:
-        past.hint_at_older(settings, None, since)
+            _print_watches(outcome, settings.timezone)
+    results = [(watch, result) for watch, result in outcome.results if result is not None]
+    if not results:
+        past.note_older_prices(settings, None, since)
         return Exit.CANNOT_TELL
     if png:
-        save_png(png, lambda axes: draw_sweep(axes, known) if is_sweep else draw_backtest(axes, known))
+        save_png(png, lambda axes: draw_sweep(axes, results) if is_sweep else draw_backtest(axes, results))
     if html:
-        save_page(html, _page(known, is_sweep, ZoneInfo(settings.timezone), recording))
+        save_page(html, _page(results, is_sweep, ZoneInfo(settings.timezone), recording))
     return Exit.DONE
 
 
-def _page(known: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone: ZoneInfo, recording: Recording) -> str:
+def _page(results: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone: ZoneInfo, recording: Recording) -> str:
     """The HTML page of a backtest: prices and events, or for a sweep the price paid against the wait."""
-    heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in known))}"
-    verdict = [one for one in recording.answers if isinstance(one, str) and one.startswith(("  mean price", "  begun"))]
+    heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in results))}"
+    verdict = [
+        answer
+        for answer in recording.answers
+        if isinstance(answer, str) and answer.startswith(("  mean price", "  begun"))
+    ]
     if is_sweep:
-        verdict = [*_least_paid(known), *verdict]
-    charts = [_paid_against_wait(known)] if is_sweep else [_track(watch, result, zone) for watch, result in known]
+        verdict = [*_cheapest_lines(results), *verdict]
+    charts = (
+        [_paid_vs_wait_chart(results)] if is_sweep else [_price_chart(watch, result, zone) for watch, result in results]
+    )
     return page_of(heading, verdict or ["no offers in time: no mean price available"], charts, recording)
 
 
-def _track(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
+def _price_chart(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
     times, prices = result.track()
     taken = [event for event in result.events if event.launched] or result.events
     line = SvgLine("cheapest matching offer", [price if isfinite(price) else None for price in prices])
@@ -172,17 +178,17 @@ def _track(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
     return step_chart(title, [at.astimezone(zone) for at in times], [line], (), points)
 
 
-def _least_paid(known: Sequence[tuple[Watch, BacktestResult]]) -> list[str]:
-    paid = [(usd, watch) for watch, result in known if (usd := result.waiting.paid_usd_gpu_hour) is not None]
+def _cheapest_lines(results: Sequence[tuple[Watch, BacktestResult]]) -> list[str]:
+    paid = [(usd, watch) for watch, result in results if (usd := result.waiting.paid_usd_gpu_hour) is not None]
     if not paid:
         return []
-    usd, watch = min(paid, key=lambda one: one[0])
+    usd, watch = min(paid, key=lambda entry: entry[0])
     return [f"lowest mean price at max_price {watch.max_price_usd_gpu_hour:f}: {usd:.4f} $/GPU-h"]
 
 
-def _paid_against_wait(known: Sequence[tuple[Watch, BacktestResult]]) -> str:
+def _paid_vs_wait_chart(results: Sequence[tuple[Watch, BacktestResult]]) -> str:
     labels: dict[tuple[float, float], list[str]] = {}  # thresholds with the same result share one point
-    for watch, result in known:
+    for watch, result in results:
         wait_s, paid = result.waiting.median_s, result.waiting.paid_usd_gpu_hour
         if wait_s is not None and paid is not None:
             labels.setdefault((wait_s / 3600, paid), []).append(f"{watch.max_price_usd_gpu_hour:f}")
@@ -193,24 +199,24 @@ def _paid_against_wait(known: Sequence[tuple[Watch, BacktestResult]]) -> str:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _print_machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
+def _print_machine_readable(backtest: Backtest, is_sweep: bool, as_csv: bool) -> None:
     from gpuwatch.app.backtest_report import backtest_json, event_json, step_json
 
     if not as_csv:
-        json_out(backtest_json(found, is_sweep))
+        json_out(backtest_json(backtest, is_sweep))
     elif is_sweep:
-        csv_out([step_json(watch, result) for watch, result in found.results])
+        csv_out([step_json(watch, result) for watch, result in backtest.results])
     else:
         csv_out(
             [
-                {"watch": watch.name, **_flat(event_json(event))}
-                for watch, result in found.results
+                {"watch": watch.name, **_flatten(event_json(event))}
+                for watch, result in backtest.results
                 for event in (result.events if result else ())
             ]
         )
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flatten(row: dict[str, Any]) -> dict[str, Any]:
     later = row.pop("cheaper_later") or {"at": None, "price_usd_gpu_hour": None}
     return row | {"cheaper_at": later["at"], "cheaper_usd_gpu_hour": later["price_usd_gpu_hour"]}
 
@@ -218,37 +224,37 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _print_watches(found: Backtest, timezone: str) -> None:
+def _print_watches(backtest: Backtest, timezone: str) -> None:
     """The actions of each watch, and their value."""
     from gpuwatch.app.backtest_report import rule_text, summary_lines
 
     zone = ZoneInfo(timezone)
-    for number, (watch, result) in enumerate(found.results):
+    for number, (watch, result) in enumerate(backtest.results):
         if number:
             click.echo()
         title = f"{watch.name}: {rule_text(watch)}"
         if result is None:
-            say(f"{title}: {_NO_POLLS}")
+            echo(f"{title}: {_NO_POLLS}")
             continue
         _events(result, title, zone)
-        for line in summary_lines(watch, result, found, zone):
-            say(f"  {line}")
-    _foot(found)
+        for line in summary_lines(watch, result, backtest, zone):
+            echo(f"  {line}")
+    _print_footer(backtest)
 
 
 def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
     from gpuwatch.app.backtest_report import main_events
 
     if not result.events:
-        say(f"{title}: it never fired")
+        echo(f"{title}: it never fired")
         return
     events = main_events(result)
     left_out = 1 if len({event.did for event in events}) == 1 else None  # the title already states it
-    rows = [_event(event, zone) for event in events[:_MOST_EVENTS]]
-    kept = [i for i in range(len(_EVENTS)) if i != left_out]
-    table([_EVENTS[i] for i in kept], [[row[i] for i in kept] for row in rows], title=title)
-    if len(events) > _MOST_EVENTS:
-        say(f"  … and {len(events) - _MOST_EVENTS} more (--json and --csv show all)")
+    rows = [_event(event, zone) for event in events[:_MAX_EVENTS]]
+    visible = [i for i in range(len(_EVENTS)) if i != left_out]
+    table([_EVENTS[i] for i in visible], [[row[i] for i in visible] for row in rows], title=title)
+    if len(events) > _MAX_EVENTS:
+        echo(f"  … and {len(events) - _MAX_EVENTS} more (--json and --csv show all)")
 
 
 def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
@@ -267,38 +273,41 @@ def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
     )
 
 
-def _print_sweep(found: Backtest) -> None:
+def _print_sweep(backtest: Backtest) -> None:
     """The trade-off between a lower price and a longer wait."""
     from gpuwatch.app.backtest_report import ignored_text, starts_text, wait_text
     from gpuwatch.domain.watches.watch import Action
 
-    known = [(watch, result) for watch, result in found.results if result is not None]
-    watch = found.results[0][0]
+    results = [(watch, result) for watch, result in backtest.results if result is not None]
+    watch = backtest.results[0][0]
     title = f"{watch.name}: {', '.join(watch.gpu)}, {watch.action.value}"
-    if not known:
-        say(f"{title}: {_NO_POLLS}")
+    if not results:
+        echo(f"{title}: {_NO_POLLS}")
         return
-    rents = watch.action is Action.LAUNCH
-    columns = [one._replace(heading="launches") if rents and one.heading == "fires" else one for one in _STEPS]
-    table(columns, [_step(watch, result) for watch, result in known], title=title)
-    xs, ys = wait_curve(known)
+    is_launching = watch.action is Action.LAUNCH
+    columns = [
+        column._replace(heading="launches") if is_launching and column.heading == "fires" else column
+        for column in _STEPS
+    ]
+    table(columns, [_step_row(watch, result) for watch, result in results], title=title)
+    xs, ys = wait_curve(results)
     if len({y for y in ys if y is not None}) > 1:
         click.echo()
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
-    first = known[0][1]
-    span = wait_text(found.deadline)
-    say(f"  {first.polls} polls; held: share of polls at which it could have rented")
-    say(f"  {starts_text(first.waiting)}")
-    say(f"  in time: share of the counted polls that found an offer within {span};")
-    say(f"  mean paid: after {span} it takes the cheapest offer; at once: compared with buying immediately")
-    if any(not result.waiting.is_shown for _, result in known):
-        say("  (…): may be chance, or too few days; 95 % confidence, block bootstrap over days")
-    if clauses := found.ignored.get(watch.name):
-        say(f"  {ignored_text(clauses)}")
-    _foot(found)
+    first = results[0][1]
+    span = wait_text(backtest.deadline)
+    echo(f"  {first.polls} polls; held: share of polls at which it could have rented")
+    echo(f"  {starts_text(first.waiting)}")
+    echo(f"  in time: share of the counted polls that found an offer within {span};")
+    echo(f"  mean paid: after {span} it takes the cheapest offer; at once: compared with buying immediately")
+    if any(not result.waiting.is_shown for _, result in results):
+        echo("  (…): may be chance, or too few days; 95 % confidence, block bootstrap over days")
+    if clauses := backtest.ignored.get(watch.name):
+        echo(f"  {ignored_text(clauses)}")
+    _print_footer(backtest)
 
 
-def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
+def _step_row(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
     from gpuwatch.app.backtest_report import wait_text
     from gpuwatch.domain.watches.watch import Action
 
@@ -311,17 +320,17 @@ def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
         "–" if waiting.within_deadline is None else f"{waiting.within_deadline:.0%}",
         "–" if waiting.median_s is None else wait_text(waiting.median_s),
         "–" if waiting.paid_usd_gpu_hour is None else f"{waiting.paid_usd_gpu_hour:.4f}",
-        "–" if waiting.saved is None else _against(waiting),
+        "–" if waiting.saved is None else _comparison_text(waiting),
     )
 
 
-def _foot(found: Backtest) -> None:
-    say(f"\n{found.source}: {found.intervals} prices, {found.polls} polls.")
-    say("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
-    say("poll no longer lists it; launches start immediately and run to their end.")
+def _print_footer(backtest: Backtest) -> None:
+    echo(f"\n{backtest.source}: {backtest.intervals} prices, {backtest.polls} polls.")
+    echo("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
+    echo("poll no longer lists it; launches start immediately and run to their end.")
 
 
-def _against(waiting: WaitStatistics) -> str:
+def _comparison_text(waiting: WaitStatistics) -> str:
     share = waiting.saved or 0.0
     if share == 0:
         return "0.0%"

@@ -15,7 +15,7 @@ from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.png import png_option, save_png
-from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import week_map
 from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
 from gpuwatch.domain.market.money import price_text
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.week_patterns import HourOfWeekPrice
     from gpuwatch.settings import Settings
 
-_MOST_BLOCKS = 12
-_LONGEST_NAME = 24
-_WIDEST_PERCENT = 99
+_MAX_BLOCKS = 12
+_MAX_NAME_LENGTH = 24
+_MAX_PERCENT = 99
 _COLUMNS = (
     left("part"),
     left("hours", drop=2),
@@ -89,23 +89,23 @@ def calendar(
     refuse_html_with(html, as_data=as_csv or as_json)
     parts = _parts(blocks)
     _check_zone(zone)
-    wanted = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
-    shown = price_calendar(settings, wanted)
+    request = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
+    result = price_calendar(settings, request)
     title = past.title(gpu) + (f" at {past.provider}" if past.provider else "")
     if as_json:
-        json_out(calendar_json(shown, gpu))
+        json_out(calendar_json(result, gpu))
     elif as_csv:
-        csv_out([cell_json(cell, shown.found) for cell in shown.found.cells])
+        csv_out([cell_json(cell, result.calendar) for cell in result.calendar.cells])
     else:
-        with recorded() as recording:
-            _print_calendar(shown, title)
-        if html and shown.found.hours:
-            save_page(html, _page(shown, title, recording))
-    if not shown.found.hours:
-        past.hint_at_older(settings, shown.gpus, wanted.since)
+        with record_output() as recording:
+            _print_calendar(result, title)
+        if html and result.calendar.hours:
+            save_page(html, _page(result, title, recording))
+    if not result.calendar.hours:
+        past.note_older_prices(settings, result.gpus, request.since)
     elif png:
-        _save_picture(png, shown, title)
-    return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
+        _save_picture(png, result, title)
+    return Exit.DONE if result.calendar.is_answered else Exit.CANNOT_TELL
 
 
 def _check_zone(name: str | None) -> None:
@@ -123,12 +123,12 @@ def _parts(blocks: tuple[str, ...]) -> list[WeekPart]:
 
     if not blocks:
         return default_parts()
-    if len(blocks) > _MOST_BLOCKS:
-        raise click.BadParameter(f"expected at most {_MOST_BLOCKS}", param_hint="--blocks")
-    found = [_part(text) for text in blocks]
-    if len({part.name for part in found}) < len(found):
+    if len(blocks) > _MAX_BLOCKS:
+        raise click.BadParameter(f"expected at most {_MAX_BLOCKS}", param_hint="--blocks")
+    price_parts = [_part(text) for text in blocks]
+    if len({part.name for part in price_parts}) < len(price_parts):
         raise click.BadParameter("names must be unique", param_hint="--blocks")
-    return found
+    return price_parts
 
 
 def _part(text: str) -> WeekPart:
@@ -137,68 +137,70 @@ def _part(text: str) -> WeekPart:
     name, equals, window = text.partition("=")
     name = clean(name).strip()
     try:
-        if not equals or not name or len(name) > _LONGEST_NAME:
+        if not equals or not name or len(name) > _MAX_NAME_LENGTH:
             raise ValueError("expected NAME=WINDOW such as night=22:00-08:00 or offpeak=22:00-08:00,Sat-Sun")  # noqa: TRY301
         return week_part(name, window.strip())
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--blocks") from error
 
 
-def _print_calendar(shown: PriceCalendar, title: str) -> None:
+def _print_calendar(result: PriceCalendar, title: str) -> None:
     """The heat map, the table, and the conclusions."""
     from gpuwatch.domain.analysis.calendar import HOURS_METHOD, METHOD
 
-    found = shown.found
-    if not found.hours:
-        why = "no offers at any poll" if found.hours_polled else "it was never polled"
-        say(f"{title}: no data in {shown.series.source}; {why}.")
+    calendar = result.calendar
+    if not calendar.hours:
+        reason = "no offers at any poll" if calendar.hours_polled else "it was never polled"
+        echo(f"{title}: no data in {result.series.source}; {reason}.")
         return
-    say(f"{title} by hour of the week, {shown.zone}: percent difference from the median, {_usd(found)} per GPU-hour")
-    for line in _map(found):
-        click.echo(line)
-    say(f"{'':4}{_weeks(found)}; each number is the median of the lowest prices in that hour\n")
-    table(_COLUMNS, [_row(one) for one in [*found.effects, found.any_hour]])
-    click.echo()
-    for line in _sentences(found):
-        say(line)
-    say(
-        f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_polled} polled, "
-        f"from {local(found.since, shown.zone)} to {local(found.until, shown.zone)}; "
-        f"the price {_changed(found.changes)}."
+    echo(
+        f"{title} by hour of the week, {result.zone}: percent difference from the median, {_usd(calendar)} per GPU-hour"
     )
-    say(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
+    for line in _map(calendar):
+        click.echo(line)
+    echo(f"{'':4}{_weeks_text(calendar)}; each number is the median of the lowest prices in that hour\n")
+    table(_COLUMNS, [_row(effect) for effect in [*calendar.effects, calendar.any_hour]])
+    click.echo()
+    for line in _sentences(calendar):
+        echo(line)
+    echo(
+        f"\n{result.series.source}: {calendar.hours} hours with a price, of {calendar.hours_polled} polled, "
+        f"from {local(calendar.since, result.zone)} to {local(calendar.until, result.zone)}; "
+        f"the price {_changes_text(calendar.changes)}."
+    )
+    echo(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
 
 
-def _usd(found: Calendar) -> str:
-    return "–" if found.median_microusd is None else f"{price_text(found.median_microusd / 1e6, least=4)} $"
+def _usd(calendar: Calendar) -> str:
+    return "–" if calendar.median_microusd is None else f"{price_text(calendar.median_microusd / 1e6, least=4)} $"
 
 
-def _map(found: Calendar) -> Iterator[str]:
+def _map(calendar: Calendar) -> Iterator[str]:
     """Seven lines of 24 numbers, coloured on a terminal."""
     from gpuwatch.app.calendar import DAYS
 
     yield "    " + "".join(f"{hour:>3}" for hour in range(24))
     for day, name in enumerate(DAYS):
-        yield f"{name} " + "".join(_painted(cell, found) for cell in found.cells[day * 24 : day * 24 + 24])
+        yield f"{name} " + "".join(_map_cell(cell, calendar) for cell in calendar.cells[day * 24 : day * 24 + 24])
 
 
-def _changed(times: int) -> str:
+def _changes_text(times: int) -> str:
     return {0: "never changed", 1: "changed once"}.get(times, f"changed {times} times")
 
 
-def _weeks(found: Calendar) -> str:
+def _weeks_text(calendar: Calendar) -> str:
     """Number of weeks behind each number of the map."""
-    least, most = min(cell.weeks for cell in found.cells), max(cell.weeks for cell in found.cells)
-    return f"{least} to {most} weeks" if least < most else f"{most} weeks"
+    min_weeks, max_weeks = min(cell.weeks for cell in calendar.cells), max(cell.weeks for cell in calendar.cells)
+    return f"{min_weeks} to {max_weeks} weeks" if min_weeks < max_weeks else f"{max_weeks} weeks"
 
 
-def _painted(cell: HourOfWeekPrice, found: Calendar) -> str:
+def _map_cell(cell: HourOfWeekPrice, calendar: Calendar) -> str:
     from gpuwatch.app.calendar import percent_of
 
-    percent = percent_of(cell, found)
+    percent = percent_of(cell, calendar)
     if percent is None:
         return "  ·"
-    number = max(-_WIDEST_PERCENT, min(_WIDEST_PERCENT, round(percent)))
+    number = max(-_MAX_PERCENT, min(_MAX_PERCENT, round(percent)))
     text = f"{number:>3}"
     if not uses_colour() or not number:
         return text
@@ -216,52 +218,53 @@ def _row(effect: CalendarEffect) -> tuple[str, ...]:
     return (effect.name, effect.window, effect.verdict.value, size, interval, p, f"{effect.samples} {effect.sample}")
 
 
-def _sentences(found: Calendar) -> Iterator[str]:
+def _sentences(calendar: Calendar) -> Iterator[str]:
     from gpuwatch.app.calendar import effect_text, hours_text
     from gpuwatch.domain.analysis.calendar import ALPHA
 
-    for effect in found.effects:
+    for effect in calendar.effects:
         yield f"{effect.name}: {effect_text(effect)}."
-    yield f"hours of the day: {hours_text(found)}."
-    for effect in found.effects:
+    yield f"hours of the day: {hours_text(calendar)}."
+    for effect in calendar.effects:
         inside, outside = effect.without_offers_share, effect.without_offers_elsewhere_share
         if inside or outside:
             shares = f"{inside or 0:.1%} of its hours, {outside or 0:.1%} of the others"
             yield f"{effect.name}: no offers in {shares}."
-    if found.comparisons > 1:
-        yield f"p is corrected for {found.comparisons} comparisons (Holm); p < {ALPHA} is reported as a difference."
+    if calendar.comparisons > 1:
+        yield f"p is corrected for {calendar.comparisons} comparisons (Holm); p < {ALPHA} is reported as a difference."
 
 
-def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
+def _save_picture(path: Path, result: PriceCalendar, title: str) -> None:
     """The heat map as a picture, with its sample and the proven effects."""
     from gpuwatch.app.calendar import DAYS, percent_of
 
-    found = shown.found
+    calendar = result.calendar
 
     def draw(axes: Any) -> None:
-        known = [percent_of(cell, found) for cell in found.cells]
-        numbers = [float("nan") if number is None else number for number in known]
+        percents = [percent_of(cell, calendar) for cell in calendar.cells]
+        numbers = [float("nan") if number is None else number for number in percents]
         rows: Sequence[Sequence[float]] = [numbers[day * 24 : day * 24 + 24] for day in range(7)]
-        most = _scale([abs(number) for number in known if number is not None])
-        image = axes.imshow(rows, cmap="RdYlGn_r", vmin=-most, vmax=most, aspect="auto")
-        axes.figure.colorbar(image, label=f"% difference from the median, {_usd(found)} per GPU-hour", extend="both")
+        scale = _scale([abs(number) for number in percents if number is not None])
+        image = axes.imshow(rows, cmap="RdYlGn_r", vmin=-scale, vmax=scale, aspect="auto")
+        axes.figure.colorbar(image, label=f"% difference from the median, {_usd(calendar)} per GPU-hour", extend="both")
         axes.set_xticks(range(24))
         axes.set_yticks(range(7), DAYS)
-        verdicts = "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in found.effects)
-        axes.set_xlabel(f"hour, {shown.zone}\n{verdicts}")
-        span = f"{found.since:%Y-%m-%d} to {found.until:%Y-%m-%d}, {_weeks(found)}, {found.hours} hours with a price"
+        verdicts = "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in calendar.effects)
+        axes.set_xlabel(f"hour, {result.zone}\n{verdicts}")
+        span = f"{calendar.since:%Y-%m-%d} to {calendar.until:%Y-%m-%d}, {_weeks_text(calendar)}"
+        span += f", {calendar.hours} hours with a price"
         axes.set_title(f"{title}: lowest price by hour of the week\n{span}", fontsize=10)
 
     save_png(path, draw)
 
 
-def _page(shown: PriceCalendar, title: str, recording: Recording) -> str:
+def _page(result: PriceCalendar, title: str, recording: Recording) -> str:
     from gpuwatch.app.calendar import DAYS, percent_of
 
-    found, heading = shown.found, f"{title}: lowest price by hour of the week, {shown.zone}"
-    percents = [percent_of(cell, found) for cell in found.cells]
-    most = _scale([abs(number) for number in percents if number is not None])
-    return page_of(heading, list(_sentences(found)), [week_map(heading, percents, DAYS, most)], recording)
+    calendar, heading = result.calendar, f"{title}: lowest price by hour of the week, {result.zone}"
+    percents = [percent_of(cell, calendar) for cell in calendar.cells]
+    scale = _scale([abs(number) for number in percents if number is not None])
+    return page_of(heading, list(_sentences(calendar)), [week_map(heading, percents, DAYS, scale)], recording)
 
 
 def _scale(sizes: Sequence[float]) -> float:

@@ -18,7 +18,7 @@ _UNKNOWN = "░"
 _STRIDES = (1, 2, 4)  # the first line is solid, the second draws every other dot, the third every fourth
 _KEYS = ("━", "╍", "┄")
 _COLOURS = ("cyan", "yellow", "magenta")
-_WIDEST = 100
+_MAX_WIDTH = 100
 _HEIGHT = 12
 _TICK_EVERY = 16  # characters
 
@@ -64,10 +64,10 @@ def line_chart(
         width: total width in characters; None: the terminal's width, at most 100.
     """
     series = {label: [y if y is not None and math.isfinite(y) else None for y in ys] for label, ys in series.items()}
-    known = [y for ys in series.values() for y in ys if y is not None]
-    if not known:
+    all_ys = [y for ys in series.values() for y in ys if y is not None]
+    if not all_ys:
         return f"{title}: nothing to draw"
-    steps = _steps(min(known), max(known))
+    steps = _steps(min(all_ys), max(all_ys))
     y_label = f"{{:.{_digits(steps)}f}}".format
     margin = max(len(y_label(y)) for y in steps) + 2
     inside = max(10, (width or _screen_width()) - margin)
@@ -91,29 +91,29 @@ def _shaded(xs: Sequence[float], unknown: Sequence[bool], frame: _Frame) -> _Cel
     if not any(unknown):
         return {}
     step = (frame.x_high - frame.x_low) / frame.width
-    found: _Cells = {}
+    cells: _Cells = {}
     for column in range(frame.width):
         middle = frame.x_of(column)
         first, after = bisect_left(xs, middle - step / 2), bisect_left(xs, middle + step / 2)
         first = min(first, len(xs) - 1) if after > first else max(0, bisect_left(xs, middle) - 1)
         if all(unknown[first : max(after, first + 1)]):
-            found.update({(row, column): (0, -1) for row in range(_HEIGHT)})
-    return found
+            cells.update({(row, column): (0, -1) for row in range(_HEIGHT)})
+    return cells
 
 
 def _dots(xs: Sequence[float], ys: Sequence[float | None], frame: _Frame) -> list[tuple[int, int]]:
     """The dots of a line, in order."""
-    found: list[tuple[int, int]] = []
+    dots: list[tuple[int, int]] = []
     before: tuple[int, int] | None = None
     for x, y in zip(xs, ys, strict=True):
-        here = None if y is None else frame.dot(x, y)
-        if here is not None:
-            found += [here] if before is None else _between(before, here)
-        before = here
-    return found
+        dot = None if y is None else frame.dot(x, y)
+        if dot is not None:
+            dots += [dot] if before is None else _line_cells(before, dot)
+        before = dot
+    return dots
 
 
-def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
+def _line_cells(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
     """The dots between two points, without the first. A step, because a value holds until the next one is seen."""
     (x, y), (end_x, end_y) = start, end
     down = 1 if end_y > y else -1
@@ -126,19 +126,22 @@ def _draw(cells: _Cells, dots: Sequence[tuple[int, int]], number: int) -> None:
     stride = _STRIDES[number % len(_STRIDES)]
     for at, (x, y) in enumerate(dots):
         if at % stride == 0:
-            place = (y // 4, x // 2)
-            cells[place] = (cells.get(place, (0, number))[0] | _DOTS[y % 4][x % 2], number)
+            position = (y // 4, x // 2)
+            cells[position] = (cells.get(position, (0, number))[0] | _DOTS[y % 4][x % 2], number)
 
 
 def _row(cells: _Cells, row: int, frame: _Frame) -> str:
-    letters = [_letter(cells.get((row, column))) for column in range(frame.width)]
+    letters = [_braille(cells.get((row, column))) for column in range(frame.width)]
     if not uses_colour():
-        return "".join(letter for letter, _ in letters).rstrip()
-    runs = ((number, "".join(letter for letter, _ in run)) for number, run in groupby(letters, key=lambda one: one[1]))
+        return "".join(character for character, _ in letters).rstrip()
+    runs = (
+        (number, "".join(character for character, _ in run))
+        for number, run in groupby(letters, key=lambda styled: styled[1])
+    )
     return "".join(text if number is None else _styled(text, number) for number, text in runs).rstrip()
 
 
-def _letter(cell: tuple[int, int] | None) -> tuple[str, int | None]:
+def _braille(cell: tuple[int, int] | None) -> tuple[str, int | None]:
     """The character of a cell, and the line it belongs to."""
     if cell is None:
         return " ", None
@@ -155,18 +158,18 @@ def _x_axis(frame: _Frame, margin: int, x_text: Text) -> list[str]:
     line, words = list("─" * frame.width), [" "] * frame.width
     free_from = 0
     for column in range(0, frame.width, _TICK_EVERY):
-        word = x_text(frame.x_of(column))
-        if column >= free_from and column + len(word) <= frame.width:
+        label = x_text(frame.x_of(column))
+        if column >= free_from and column + len(label) <= frame.width:
             line[column] = "┬"
-            words[column : column + len(word)] = word
-            free_from = column + len(word) + 1
+            words[column : column + len(label)] = label
+            free_from = column + len(label) + 1
     return [" " * (margin - 1) + "└" + "".join(line), (" " * margin + "".join(words)).rstrip()]
 
 
 def _key(series: Mapping[str, object], has_unknown: bool) -> str:
-    named = [(f"{_KEYS[number % len(_KEYS)]} {label}", number) for number, label in enumerate(series)]
-    shown = [_styled(text, number) if uses_colour() else text for text, number in named]
-    return "  ".join([*shown, *([f"{_UNKNOWN} not polled"] if has_unknown else [])])
+    series_labels = [(f"{_KEYS[number % len(_KEYS)]} {label}", number) for number, label in enumerate(series)]
+    labels = [_styled(text, number) if uses_colour() else text for text, number in series_labels]
+    return "  ".join([*labels, *([f"{_UNKNOWN} not polled"] if has_unknown else [])])
 
 
 def _steps(low: float, high: float) -> list[float]:
@@ -186,4 +189,4 @@ def _digits(steps: Sequence[float]) -> int:
 def _screen_width() -> int:
     import shutil
 
-    return min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
+    return min(_MAX_WIDTH, shutil.get_terminal_size((80, 24)).columns)

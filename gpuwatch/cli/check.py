@@ -98,24 +98,24 @@ def check(
 
     settings = _settings(rule, provider, config)
     limits = _with_current_limits(settings, select_watches(settings, names), keep=not no_store)
-    found = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
+    checked = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
     if as_json:
-        json_out(check_json(limits, found))
+        json_out(check_json(limits, checked))
     else:
-        _print_tables(limits.watches, found)
-    for part in found.providers:
+        _print_tables(limits.watches, checked)
+    for part in checked.providers:
         if not as_json or part.report.skipped or part.report.error:
             note(_report_line(part))
         for name, offers in part.report.without_country.items():
-            without = f"{counted(offers, 'offer')} without a country"
-            note(f"{part.report.provider}: {without} that watch {name!r} would accept without `regions`")
-    for line in explain_lines(settings, limits.watches, found, provider) if explain else ():
+            unplaced = f"{counted(offers, 'offer')} without a country"
+            note(f"{part.report.provider}: {unplaced} that watch {name!r} would accept without `regions`")
+    for line in explain_lines(settings, limits.watches, checked, provider) if explain else ():
         note(line)
     sys.stdout.flush()
-    _keep(settings, found, no_store, metrics_file)
-    if any(found.matches.values()):
+    _store_result(settings, checked, no_store, metrics_file)
+    if any(checked.matches.values()):
         return Exit.DONE
-    return Exit.FAILED if found.is_complete else Exit.CANNOT_TELL
+    return Exit.FAILED if checked.is_complete else Exit.CANNOT_TELL
 
 
 def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -> Settings:
@@ -135,33 +135,35 @@ def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -
 
 def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     """The watches with their current limits. Prints the limits that come from the history."""
-    from gpuwatch.app.check import limits_in_force
+    from gpuwatch.app.check import current_limits
 
-    found = limits_in_force(settings, watches, keep)
-    if found.fault:
-        note(f'max_price = "auto": the configured caps apply, because the history cannot be read: {found.fault}')
-    for name, standing in found.standing.items():
-        why = (
-            f"the history is too short: {standing.why_none}"
-            if standing.why_none
-            else f"from the history: {standing.reason}"
+    limits = current_limits(settings, watches, keep)
+    if limits.fault:
+        note(f'max_price = "auto": the configured caps apply, because the history cannot be read: {limits.fault}')
+    for name, auto_limit in limits.limits_by_watch.items():
+        basis = (
+            f"the history is too short: {auto_limit.why_none}"
+            if auto_limit.why_none
+            else f"from the history: {auto_limit.reason}"
         )
-        until = local(standing.deadline, settings.timezone)
-        note(f"{name}: limit {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}")
-    for watch in found.watches:
+        until = local(auto_limit.deadline, settings.timezone)
+        note(f"{name}: limit {auto_limit.limit_usd_gpu_hour:f} $/GPU-h now ({basis}), until {until}")
+    for watch in limits.watches:
         for limit in watch.past.limits if watch.past else ():
             note(f"{watch.name}: {limit.clause} for {limit.of}: {limit.basis}")
-    return found
+    return limits
 
 
-def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], *, quiet: bool, keep: bool) -> MarketCheck:
+def _poll(
+    settings: Settings, watches: Sequence[Watch], provider_names: Sequence[str], *, quiet: bool, keep: bool
+) -> MarketCheck:
     from gpuwatch.app.check import check_markets
 
     if quiet or not sys.stderr.isatty():
-        return check_markets(settings, watches, only, keep)
+        return check_markets(settings, watches, provider_names, keep)
     click.echo("polling …", nl=False, err=True)
     try:
-        return check_markets(settings, watches, only, keep)
+        return check_markets(settings, watches, provider_names, keep)
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
 
@@ -175,30 +177,30 @@ def _limit_text(watch: Watch) -> str:
 
 
 def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
-    from gpuwatch.app.check import would_run
+    from gpuwatch.app.check import command_to_run
 
     for watch in watches:
-        found = checked.matches[watch.name]
+        matches = checked.matches[watch.name]
         at = "at" if watch.unlimited else "at or under"
         gpus = ", ".join(watch.gpu)
-        named = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
-        headline = f"{named} {at} {_limit_text(watch)}"
-        if found:
-            table(*offers_table(found[:10], checked.at), title=headline)
+        subject = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
+        headline = f"{subject} {at} {_limit_text(watch)}"
+        if matches:
+            table(*offers_table(matches[:10], checked.at), title=headline)
         else:
-            click.echo(f"{headline}\n  {_why_none(checked)}")
-        if len(found) > 10:
-            click.echo(f"  … and {len(found) - 10} more (--json shows all)")
-        if words := would_run(watch, found):
+            click.echo(f"{headline}\n  {_empty_reason(checked)}")
+        if len(matches) > 10:
+            click.echo(f"  … and {len(matches) - 10} more (--json shows all)")
+        if words := command_to_run(watch, matches):
             click.echo(f"  would run: {displayable(shlex.join(words))}")
 
 
-def _why_none(checked: MarketCheck) -> str:
+def _empty_reason(checked: MarketCheck) -> str:
     """State "no offers" and "no data" as different results."""
     if checked.is_complete:
         return "no offers (every provider answered)"
     reports = [part.report for part in checked.providers]
-    return "cannot tell: " + "; ".join(f"{one.provider}: {one.error}" for one in reports if not one.ok)
+    return "cannot tell: " + "; ".join(f"{report.provider}: {report.error}" for report in reports if not report.ok)
 
 
 def _report_line(part: ProviderCheck) -> str:
@@ -213,22 +215,22 @@ def _report_line(part: ProviderCheck) -> str:
     )
 
 
-def _store(settings: Settings, found: MarketCheck) -> None:
+def _store(settings: Settings, checked: MarketCheck) -> None:
     from gpuwatch.app.check import store_check
 
     try:
-        store_check(settings, found)
+        store_check(settings, checked)
     except GpuwatchError as fault:  # the result is printed and correct; only the history lacks it
         note(f"not stored: {fault}")
 
 
-def _keep(settings: Settings, found: MarketCheck, no_store: bool, metrics_file: Path | None) -> None:
+def _store_result(settings: Settings, checked: MarketCheck, no_store: bool, metrics_file: Path | None) -> None:
     """Store the result, then write the metrics of the check and of the store."""
     if not no_store:
-        _store(settings, found)
+        _store(settings, checked)
     if metrics_file is not None:
         from gpuwatch.app.metrics import MetricsReader, with_check
         from gpuwatch.app.metrics_text import write_textfile
         from gpuwatch.bootstrap import real_now
 
-        write_textfile(metrics_file, with_check(MetricsReader().read(settings, real_now()), found))
+        write_textfile(metrics_file, with_check(MetricsReader().read(settings, real_now()), checked))

@@ -61,9 +61,9 @@ def show(watch: str | None, as_json: bool, settings: Settings) -> None:
     """Show the checklist of one WATCH, or of all."""
     from gpuwatch.app.checklist import checklist_statuses
 
-    found = checklist_statuses(settings, watch)
-    _print(found, as_json, settings.timezone)
-    if not as_json and not any(one.required for one in found):
+    statuses = checklist_statuses(settings, watch)
+    _print(statuses, as_json, settings.timezone)
+    if not as_json and not any(status.required for status in statuses):
         _print_known()
 
 
@@ -85,65 +85,65 @@ def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings:
 )
 @click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Untick every item, as for a new job.")
+@click.option("--all", "all_items", is_flag=True, help="Untick every item, as for a new job.")
 @json_option
 @settings_option
-def untick(watch: str, items: tuple[str, ...], everything: bool, as_json: bool, settings: Settings) -> None:
+def untick(watch: str, items: tuple[str, ...], all_items: bool, as_json: bool, settings: Settings) -> None:
     """Untick ITEMs of WATCH, so that they block its next launch. Running instances continue."""
-    from gpuwatch.app.checklist import untick as forget
+    from gpuwatch.app.checklist import untick as untick_items
 
-    if bool(items) == everything:
+    if bool(items) == all_items:
         raise UsageError("name the items, or use --all")
-    undone, left = forget(settings, watch, items)
-    if not undone:
+    unticked_items, left = untick_items(settings, watch, items)
+    if not unticked_items:
         note("none of them was ticked")
     _print([left], as_json, settings.timezone)
 
 
-def _print(found: Sequence[ChecklistStatus], as_json: bool, timezone: str) -> None:
+def _print(statuses: Sequence[ChecklistStatus], as_json: bool, timezone: str) -> None:
     from gpuwatch.app.checklist import checklist_json
 
     if as_json:
-        json_out([checklist_json(one) for one in found])
+        json_out([checklist_json(status) for status in statuses])
         return
-    for one in found:
-        _print_standing(one, timezone)
+    for checklist in statuses:
+        _print_standing(checklist, timezone)
 
 
-def _print_standing(one: ChecklistStatus, timezone: str) -> None:
-    click.echo(f"{one.watch.name}: {_summary(one)}")
-    for item in one.required:
-        _print_item(one, item, timezone)
-    for tick_ in one.ticks:
-        if tick_.item not in one.required:
+def _print_standing(status: ChecklistStatus, timezone: str) -> None:
+    click.echo(f"{status.watch.name}: {_summary(status)}")
+    for item in status.required:
+        _print_item(status, item, timezone)
+    for tick_ in status.ticks:
+        if tick_.item not in status.required:
             click.echo(f"  [x] {_clean(tick_.item)} (no longer required)")
 
 
-def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
+def _print_item(status: ChecklistStatus, item: str, timezone: str) -> None:
 
-    done = one.tick_of(item)
-    if done is not None:
-        words = f": {_clean(done.words)}" if done.words else ""
-        click.echo(f"  [x] {_clean(item)}  {local(done.at, timezone)}{words}")
+    tick_ = status.tick_of(item)
+    if tick_ is not None:
+        words = f": {_clean(tick_.words)}" if tick_.words else ""
+        click.echo(f"  [x] {_clean(item)}  {local(tick_.at, timezone)}{words}")
         return
-    click.echo(f"  [ ] {_clean(item)}" + (" (measured by the pilot)" if item in one.pilot else ""))
+    click.echo(f"  [ ] {_clean(item)}" + (" (measured by the pilot)" if item in status.pilot else ""))
     if item in KNOWN_ITEMS:
-        click.echo(_wrapped(KNOWN_ITEMS[item]))
+        click.echo(_wrap_text(KNOWN_ITEMS[item]))
 
 
-def _summary(one: ChecklistStatus) -> str:
+def _summary(status: ChecklistStatus) -> str:
 
-    if not one.required:
+    if not status.required:
         return 'requires nothing; list items in its settings, such as require = ["dry_epoch", "loss_falls"]'
-    done = len(one.required) - len(one.missing)
-    counted = f"{done} of {len(one.required)} done"
-    if not one.missing:
+    ticked = len(status.required) - len(status.missing)
+    counted = f"{ticked} of {len(status.required)} done"
+    if not status.missing:
         return counted
-    if not one.holding:
+    if not status.blocking:
         return f"{counted}; it rents, and its pilot measures the rest: if an item fails, it stops and asks for approval"
-    if one.watch.action is Action.ALERT:
+    if status.watch.action is Action.ALERT:
         return f'{counted}; its alerts name the missing items (action = "alert")'
-    if one.watch.require_policy is ChecklistPolicy.WARN:
+    if status.watch.require_policy is ChecklistPolicy.WARN:
         return f'{counted}; it rents anyway, and its alert names the missing items (require_policy = "warn")'
     return f'{counted}; it does not rent until the rest is ticked (require_policy = "block")'
 
@@ -152,10 +152,10 @@ def _print_known() -> None:
 
     click.echo("Known items (any other text defines a custom item):")
     for item, text in KNOWN_ITEMS.items():
-        click.echo(f"  {item}\n{_wrapped(text)}")
+        click.echo(f"  {item}\n{_wrap_text(text)}")
 
 
-def _wrapped(text: str) -> str:
+def _wrap_text(text: str) -> str:
     return click.wrap_text(text, width=100, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 

@@ -27,8 +27,8 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    if found is None:  # pragma: no cover  click supports all three
+    completion_class = get_completion_class(shell)
+    if completion_class is None:  # pragma: no cover  click supports all three
         raise click.UsageError(f"completion for {shell} is not supported")
-    script = found(main, {}, "gpuwatch", "_GPUWATCH_COMPLETE")
+    script = completion_class(main, {}, "gpuwatch", "_GPUWATCH_COMPLETE")
     click.echo(script.source_template % script.source_vars())

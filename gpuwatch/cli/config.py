@@ -26,13 +26,13 @@ def show(config: str | None, as_json: bool) -> None:
     from gpuwatch.app.config import settings_json
     from gpuwatch.settings.show import origins
 
-    file, found = origins(config)
+    file, origin_of = origins(config)
     if as_json:
-        json_out(settings_json(file, found))
+        json_out(settings_json(file, origin_of))
         return
     note(f"file: {file or 'none; environment and defaults'}")
     columns = (tables.left("setting"), tables.text("value"), tables.text("from", drop=1))
-    tables.table(columns, [(one.key, _text(one.value), one.origin) for one in found])
+    tables.table(columns, [(origin.key, _text(origin.value), origin.origin) for origin in origin_of])
 
 
 @config.command(examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
@@ -65,5 +65,5 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_text, value)) + "]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_text(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) + " }"
     return "".join(c if c.isprintable() else "·" for c in str(value))

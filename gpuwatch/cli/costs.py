@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.invoices import InvoiceSummary
     from gpuwatch.settings import Settings
 
-_SOON = timedelta(seconds=1)
+_ONE_SECOND = timedelta(seconds=1)
 _COLUMNS = (
     right("hours", drop=5),
     right("GPU $", drop=4),
@@ -80,53 +80,53 @@ def costs(
         raise UsageError("--provider requires --calibrate or --refresh; see also: --by provider")
     first = None if month is None else _first_of(month)
     settings = load_settings(config, for_stopping=not (calibrate or refresh))
-    troubles = _asked(settings, provider) if calibrate or refresh else []
+    errors = _refresh_charges(settings, provider) if calibrate or refresh else []
     if calibrate:
-        _show_calibration(settings, provider, troubles, as_json)
+        _show_calibration(settings, provider, errors, as_json)
     else:
         _show_report(settings, by or "watch", first, as_json, as_csv)
-    return Exit.CANNOT_TELL if troubles else Exit.DONE
+    return Exit.CANNOT_TELL if errors else Exit.DONE
 
 
 def _first_of(month: str) -> date:
-    found = re.fullmatch(r"([0-9]{4})-([0-9]{2})", month)
-    if found is None or not 1 <= int(found[2]) <= 12 or not 1970 <= int(found[1]) <= 9998:
+    match = re.fullmatch(r"([0-9]{4})-([0-9]{2})", month)
+    if match is None or not 1 <= int(match[2]) <= 12 or not 1970 <= int(match[1]) <= 9998:
         raise UsageError(f"--month {month!r}: expected a month such as 2026-11")
-    return date(int(found[1]), int(found[2]), 1)
+    return date(int(match[1]), int(match[2]), 1)
 
 
-def _asked(settings: Settings, provider: str | None) -> list[str]:
+def _refresh_charges(settings: Settings, provider: str | None) -> list[str]:
     from gpuwatch.app.costs import fetch_charges
 
-    troubles = fetch_charges(settings, provider)
-    for trouble in troubles:
-        note(f"gpuwatch: {trouble}")
-    return troubles
+    errors = fetch_charges(settings, provider)
+    for error in errors:
+        note(f"gpuwatch: {error}")
+    return errors
 
 
 def _show_report(settings: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
     from gpuwatch.app.costs import cost_report, cost_report_json
 
-    found = cost_report(settings, by, first)
+    report = cost_report(settings, by, first)
     if as_json:
-        json_out(cost_report_json(found, by))
+        json_out(cost_report_json(report, by))
     elif as_csv:
-        _print_csv(found, by)
+        _print_csv(report, by)
     else:
-        _print_report(found, by)
+        _print_report(report, by)
 
 
-def _show_calibration(settings: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
+def _show_calibration(settings: Settings, provider: str | None, errors: list[str], as_json: bool) -> None:
     from gpuwatch.app.costs import calibrations, calibrations_json
 
-    found = calibrations(settings, provider)
+    fits = calibrations(settings, provider)
     if as_json:
-        json_out(calibrations_json(found, troubles))
+        json_out(calibrations_json(fits, errors))
         return
-    if not found:
+    if not fits:
         click.echo("no launches yet")
-    for one in found:
-        _print_calibration(one)
+    for fit in fits:
+        _print_calibration(fit)
 
 
 def _print_report(report: CostReport, by: str) -> None:
@@ -136,33 +136,33 @@ def _print_report(report: CostReport, by: str) -> None:
         click.echo(f"{title}: nothing was billed")
     else:
         second = left("watch", drop=6) if by == "launch" else right("launches", drop=6)
-        rows = [(one.key, _second(report, one, by), *_cells(one)) for one in (*report.lines, report.total)]
+        rows = [(line.key, _second(report, line, by), *_cells(line)) for line in (*report.lines, report.total)]
         table((left(by), second, *_COLUMNS), rows, title=title)
-        click.echo(_known(report.total))
+        click.echo(_coverage_text(report.total))
     for line in _summary(report):
         click.echo(line)
 
 
-def _second(report: CostReport, one: InvoiceSummary, by: str) -> str:
+def _second(report: CostReport, line: InvoiceSummary, by: str) -> str:
     """The number of launches in a line; for a single launch, its watch."""
-    launch = report.launches.get(one.key) if by == "launch" else None
-    return str(one.launches) if launch is None else launch.watch
+    launch = report.launches.get(line.key) if by == "launch" else None
+    return str(line.launches) if launch is None else launch.watch
 
 
-def _cells(one: InvoiceSummary) -> tuple[str, ...]:
-    cost, percent = one.cost, one.difference_percent
+def _cells(line: InvoiceSummary) -> tuple[str, ...]:
+    cost, percent = line.cost, line.difference_percent
     return (
         f"{cost.billed_hours:.1f}",
         *(amount_text(usd(amount)) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
         amount_text(usd(cost.effective)),
         amount_text(usd(cost.traffic)),
-        "–" if one.charged is None else amount_text(usd(one.charged.total)),
-        "–" if one.difference is None else amount_text(usd(one.difference), "+"),
+        "–" if line.charged is None else amount_text(usd(line.charged.total)),
+        "–" if line.difference is None else amount_text(usd(line.difference), "+"),
         "–" if percent is None else f"{percent:+.1f}",
     )
 
 
-def _known(total: InvoiceSummary) -> str:
+def _coverage_text(total: InvoiceSummary) -> str:
     """What the columns "charged" and "difference" cover."""
     if total.charged is None:
         return "charged: unknown yet (gpuwatch costs --refresh fetches it)"
@@ -189,21 +189,22 @@ def _summary(report: CostReport) -> Iterator[str]:
 def _forecast_lines(ahead: Forecast) -> Iterator[str]:
     from gpuwatch.app.costs import MEAN_METHOD, RUNNING_METHOD
 
-    yield f"forecast for the end of the month ({ahead.month_end - _SOON:%Y-%m-%d}), excluding traffic:"
-    yield f"  {_both(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
+    yield f"forecast for the end of the month ({ahead.month_end - _ONE_SECOND:%Y-%m-%d}), excluding traffic:"
+    yield f"  {_amounts_text(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
     if ahead.mean_effective is None or ahead.mean_listed is None:
         days = f"{ahead.sample_days:.1f} days so far, {LEAST_DAYS} required"
         yield f"  not enough data ({days}): {MEAN_METHOD}"
     else:
-        yield f"  {_both(ahead.mean_effective, ahead.mean_listed)}: {MEAN_METHOD} ({ahead.sample_days:.1f} days)"
+        amounts = _amounts_text(ahead.mean_effective, ahead.mean_listed)
+        yield f"  {amounts}: {MEAN_METHOD} ({ahead.sample_days:.1f} days)"
 
 
-def _both(effective: int, listed: int) -> str:
+def _amounts_text(effective: int, listed: int) -> str:
     return f"{amount_text(usd(effective))} $ effective, {amount_text(usd(listed))} $ listed"
 
 
 def _budget_line(use: BudgetUse) -> str:
-    whose = "budget" if use.watch is None else f"budget of {use.watch}"
+    budget_name = "budget" if use.watch is None else f"budget of {use.watch}"
     ahead = [
         f"{name} {use.percent(amount):.0f} %"
         for name, amount in (
@@ -215,59 +216,59 @@ def _budget_line(use: BudgetUse) -> str:
     used = f"{amount_text(usd(use.used))} of {amount_text(usd(use.limit))} $"
     percent = use.percent(use.used)
     share = "" if percent is None else f", {percent:.0f} %"
-    return f"{whose}, {use.limit_name}: {used}{share}" + (f"; {', '.join(ahead)}" if ahead else "")
+    return f"{budget_name}, {use.limit_name}: {used}{share}" + (f"; {', '.join(ahead)}" if ahead else "")
 
 
 def _print_csv(report: CostReport, by: str) -> None:
     """Only the lines; money with six decimals."""
     from gpuwatch.app.costs import line_name, line_values
 
-    rows = [line_name(report, one, by) | line_values(one) for one in report.lines]
+    rows = [line_name(report, line, by) | line_values(line) for line in report.lines]
     headings = {by: None} | line_values(report.total)
-    csv_out([{name: _plain(name, value) for name, value in row.items()} for row in rows], headings)
+    csv_out([{name: _csv_value(name, value) for name, value in row.items()} for row in rows], headings)
 
 
-def _plain(name: str, value: Any) -> Any:
+def _csv_value(name: str, value: Any) -> Any:
     if value is None:
         return ""
     return Decimal(f"{value:.6f}") if name.endswith("_usd") else value
 
 
-def _print_calibration(found: Calibration) -> None:
+def _print_calibration(calibration: Calibration) -> None:
     """One provider: the sample, the candidates, the advice."""
-    if found.why_not is not None:
-        click.echo(f"{found.provider}: {found.why_not}")
+    if calibration.why_not is not None:
+        click.echo(f"{calibration.provider}: {calibration.why_not}")
         return
     rows = [
         (
-            _title(one) + (" ← fits best" if one == found.best else ""),
-            one.text if one.rate >= 0 else "–",
-            f"{one.error_percent:.2f} %",
+            _title(candidate) + (" ← fits best" if candidate == calibration.best else ""),
+            candidate.text if candidate.rate >= 0 else "–",
+            f"{candidate.error_percent:.2f} %",
         )
-        for one in found.candidates
+        for candidate in calibration.candidates
     ]
-    table(_FIT_COLUMNS, rows, title=_sample(found))
-    if found.is_poor:
+    table(_FIT_COLUMNS, rows, title=_sample(calibration))
+    if calibration.is_poor:
         click.echo("no commission predicts the bill well; see: gpuwatch costs --by launch")
-    if found.advice is None:
+    if calibration.advice is None:
         click.echo("the configured commission fits best; no change needed")
     else:
-        click.echo(f"nothing was changed; to apply it, add this to the settings:\n\n{found.advice}\n")
+        click.echo(f"nothing was changed; to apply it, add this to the settings:\n\n{calibration.advice}\n")
 
 
-def _title(one: CommissionCandidate) -> str:
-    if one.name == "set":
+def _title(candidate: CommissionCandidate) -> str:
+    if candidate.name == "set":
         return "current setting"
-    if one.name == "included":
+    if candidate.name == "included":
         return "included: the listed price equals the bill"
-    if one.name == "on_top":
+    if candidate.name == "on_top":
         return "configured rate, on top"
-    return "fitted by least squares" if one.rate >= 0 else "fitted: the bill is below the listed price"
+    return "fitted by least squares" if candidate.rate >= 0 else "fitted: the bill is below the listed price"
 
 
-def _sample(found: Calibration) -> str:
-    left_out = f"; {found.left_out} excluded: nothing charged" if found.left_out else ""
+def _sample(calibration: Calibration) -> str:
+    left_out = f"; {calibration.left_out} excluded: nothing charged" if calibration.left_out else ""
     return (
-        f"{found.provider}: {found.launches} launches, {found.billed_hours:.1f} billed hours,"
-        f" final days {found.first_day} to {found.last_day} (UTC), excluding traffic{left_out}"
+        f"{calibration.provider}: {calibration.launches} launches, {calibration.billed_hours:.1f} billed hours,"
+        f" final days {calibration.first_day} to {calibration.last_day} (UTC), excluding traffic{left_out}"
     )

@@ -46,16 +46,16 @@ def _figure(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
         raise click.BadParameter(str(fault)) from fault
 
 
-def _near(_ctx: click.Context, _param: click.Parameter, value: str) -> float | None:
+def _parse_near(_ctx: click.Context, _param: click.Parameter, value: str) -> float | None:
     if value == "off":
         return None
     try:
-        found = float(value)
+        cosine = float(value)
     except ValueError:
-        found = 0.0
-    if not 0.5 <= found <= 1:
+        cosine = 0.0
+    if not 0.5 <= cosine <= 1:
         raise click.BadParameter('expected a cosine from 0.5 to 1, such as 0.95, or "off"')
-    return found
+    return cosine
 
 
 def _sample(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -71,7 +71,9 @@ _OPTIONS = (
     click.option(
         "--field", multiple=True, help="Field that holds text; may be repeated. Default: detected from the first rows."
     ),
-    value_option("--near", click.STRING, 'Cosine at which rows count as duplicates, or "off".', "0.95", callback=_near),
+    value_option(
+        "--near", click.STRING, 'Cosine at which rows count as duplicates, or "off".', "0.95", callback=_parse_near
+    ),
     value_option("--per-cluster", click.IntRange(1), "Keep at most N rows per cluster."),
     value_option("--clusters", click.IntRange(2, 2_000), "Number of clusters.", 100),
     value_option("--seed", click.IntRange(0, 2**31 - 1), "Random seed.", 42),
@@ -117,12 +119,12 @@ _OPTIONS = (
 @_options
 @json_option
 @config_option
-def audit(as_json: bool, config: str | None, **given: Any) -> int:
+def audit(as_json: bool, config: str | None, **options: Any) -> int:
     """Report the duplicates in FILE (JSON lines, also .gz), and what you would save by training without them.
 
     Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE has no readable row.
     """
-    return _run(given, as_json, config)
+    return _run(options, as_json, config)
 
 
 @dataset.command("filter", examples=("gpuwatch dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
@@ -141,7 +143,7 @@ def filter_(
     force: bool,
     as_json: bool,
     config: str | None,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Write the rows of FILE to keep to OUT, byte for byte, in their order. FILE is never changed.
 
@@ -150,8 +152,8 @@ def filter_(
     from gpuwatch.app.dataset.run import FilterTarget
 
     target = FilterTarget(out=out, removed=removed, drop_unread=drop_unread, force=force)
-    target.check(given["file"])
-    return _run(given, as_json, config, target)
+    target.check(options["file"])
+    return _run(options, as_json, config, target)
 
 
 @dataset.command(
@@ -178,36 +180,38 @@ def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tu
     OUT must be the same on all machines. Requires the extras `dataset` and `datatrove`.
     """
     from gpuwatch.app.dataset.pipeline import PipelinePlan, input_files, run_pipeline
-    from gpuwatch.app.dataset.scan import NoUsableRows, read_as
+    from gpuwatch.app.dataset.scan import NoUsableRows, detect_fields
 
     try:
-        fields = read_as(input_files(folder)[0], field).fields
+        fields = detect_fields(input_files(folder)[0], field).fields
     except NoUsableRows as fault:
         note(str(fault))
         return Exit.CANNOT_TELL
-    found = run_pipeline(PipelinePlan(source=folder, out=out, fields=fields, wording=not exact_only, **how))
+    summary = run_pipeline(PipelinePlan(source=folder, out=out, fields=fields, wording=not exact_only, **how))
     if as_json:
-        json_out(found)
-    elif "rows" not in found:
-        click.echo(f"Submitted to {found['executor']}; when its jobs are done, see {clean(found['summary'], 1_000)}")
-    else:
-        removed = found["rows"] - found["kept_rows"]
+        json_out(summary)
+    elif "rows" not in summary:
         click.echo(
-            f"{found['files']:,} files, {found['rows']:,} rows: {found['exact_duplicates']:,} exact duplicates,"
-            f" {found['wording_duplicates']:,} near duplicates; {removed:,} rows removed"
+            f"Submitted to {summary['executor']}; when its jobs are done, see {clean(summary['summary'], 1_000)}"
         )
-        click.echo(f"{clean(str(out / 'kept'), 1_000)}: {found['kept_rows']:,} rows, {found['kept_bytes']:,} bytes")
+    else:
+        removed = summary["rows"] - summary["kept_rows"]
+        click.echo(
+            f"{summary['files']:,} files, {summary['rows']:,} rows: {summary['exact_duplicates']:,} exact duplicates,"
+            f" {summary['wording_duplicates']:,} near duplicates; {removed:,} rows removed"
+        )
+        click.echo(f"{clean(str(out / 'kept'), 1_000)}: {summary['kept_rows']:,} rows, {summary['kept_bytes']:,} bytes")
     return Exit.DONE
 
 
-def _run(given: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
+def _run(options: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
     """Audit the file, write the requested outputs, and print the findings."""
     from gpuwatch.app.dataset.run import AuditRequest, run_audit, training_price
     from gpuwatch.app.dataset.scan import NoUsableRows
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    html = given.pop("html")
-    request = AuditRequest(**given)
+    html = options.pop("html")
+    request = AuditRequest(**options)
     price, missing = training_price(request, lambda: load_settings(config))
     if missing:
         note(missing)

@@ -33,11 +33,13 @@ def upgrade(as_json: bool, settings: Settings) -> None:
     """
     from gpuwatch.app.store import upgrade_store
 
-    done = upgrade_store(settings)
+    report = upgrade_store(settings)
     if as_json:
-        json_out(done)
+        json_out(report)
     else:
-        click.echo(f"{done.database}: {'upgraded through ' + ', '.join(done.steps) if done.steps else 'nothing to do'}")
+        click.echo(
+            f"{report.database}: {'upgraded through ' + ', '.join(report.steps) if report.steps else 'nothing to do'}"
+        )
 
 
 @db.command(examples=("gpuwatch db backup gpuwatch-backup.db --force",))
@@ -52,11 +54,11 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
     """
     from gpuwatch.app.store import back_up_store, backup_json
 
-    done = back_up_store(settings, target, force=force)
+    report = back_up_store(settings, target, force=force)
     if as_json:
-        json_out(backup_json(done))
+        json_out(backup_json(report))
     else:
-        click.echo(f"{done.path}: {_size(done.bytes)}, {sum(done.rows.values()):,} rows, verified")
+        click.echo(f"{report.path}: {_size(report.bytes)}, {sum(report.rows.values()):,} rows, verified")
 
 
 @db.command(examples=("gpuwatch db prune --keep-days 90",))
@@ -67,13 +69,13 @@ def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
     """Delete prices, polls, sent alerts and ended jobs older than --keep-days; keep hourly prices. A daemon may run."""
     from gpuwatch.app.store import prune_json, prune_store
 
-    done = prune_store(settings, timedelta(days=keep_days))
+    report = prune_store(settings, timedelta(days=keep_days))
     if as_json:
-        json_out(prune_json(done))
+        json_out(prune_json(report))
     else:
-        dropped = f"dropped {done.intervals:,} prices, {done.polls:,} polls, {done.alerts:,} sent alerts"
-        dropped += f", {done.jobs:,} jobs" if done.jobs else ""
-        click.echo(f"{dropped}; kept from {local(done.kept_from, settings.timezone)} on")
+        dropped = f"dropped {report.intervals:,} prices, {report.polls:,} polls, {report.alerts:,} sent alerts"
+        dropped += f", {report.jobs:,} jobs" if report.jobs else ""
+        click.echo(f"{dropped}; kept from {local(report.kept_from, settings.timezone)} on")
 
 
 @db.command(examples=("gpuwatch db stats",))
@@ -83,31 +85,31 @@ def stats(as_json: bool, settings: Settings) -> None:
     """Show the size and contents of the store."""
     from gpuwatch.app.store import store_stats
 
-    found = store_stats(settings)
+    statistics = store_stats(settings)
     if as_json:
-        json_out(found)
+        json_out(statistics)
         return
-    for label, value in _lines(found, settings.timezone):
+    for label, value in _lines(statistics, settings.timezone):
         click.echo(f"{label:<22} {value}")
 
 
-def _lines(found: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:
-    rows = found.rows
-    yield "database", found.place
-    yield "engine", found.engine
-    yield "schema", found.schema or "none"
-    yield "size", _size(found.bytes) + (f", {_size(found.free_bytes)} of it free" if found.free_bytes else "")
-    span = f", {local(found.first_poll_at, timezone)} to {local(found.last_poll_at, timezone)}"
-    yield "polls", f"{rows.get('poll', 0):,}{span if found.first_poll_at else ''}"
-    yield "offers", f"{rows.get('series', 0):,}, {found.on_offer:,} on sale now"
+def _lines(stats: StoreStats, timezone: str) -> Iterator[tuple[str, str]]:
+    rows = stats.rows
+    yield "database", stats.place
+    yield "engine", stats.engine
+    yield "schema", stats.schema or "none"
+    yield "size", _size(stats.bytes) + (f", {_size(stats.free_bytes)} of it free" if stats.free_bytes else "")
+    span = f", {local(stats.first_poll_at, timezone)} to {local(stats.last_poll_at, timezone)}"
+    yield "polls", f"{rows.get('poll', 0):,}{span if stats.first_poll_at else ''}"
+    yield "offers", f"{rows.get('series', 0):,}, {stats.on_offer:,} on sale now"
     yield "prices", f"{rows.get('price_interval', 0):,}"
-    if found.prices_kept_from:
-        yield "", f"exact since {local(found.prices_kept_from, timezone)}; hourly before that"
-    rolled = f", up to {local(found.rolled_up_to, timezone)}" if found.rolled_up_to else ""
+    if stats.prices_kept_from:
+        yield "", f"exact since {local(stats.prices_kept_from, timezone)}; hourly before that"
+    rolled = f", up to {local(stats.rolled_up_to, timezone)}" if stats.rolled_up_to else ""
     yield "hourly figures", f"{rows.get('hourly', 0):,}{rolled}"
     yield "alerts, launches", f"{rows.get('alert', 0):,}, {rows.get('launch', 0):,}"
-    if found.bytes_per_offer_and_poll is not None:
-        yield "bytes", f"{found.bytes_per_offer_and_poll:.2f} for each offer of each poll ({found.rows_received:,})"
+    if stats.bytes_per_offer_and_poll is not None:
+        yield "bytes", f"{stats.bytes_per_offer_and_poll:.2f} for each offer of each poll ({stats.rows_received:,})"
 
 
 def _size(count: int) -> str:

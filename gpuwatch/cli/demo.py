@@ -28,16 +28,16 @@ def demo(web: bool, jobs: bool) -> int:
         raise click.UsageError("use either --web or --jobs")
     logging.disable(logging.WARNING)
     if jobs:
-        from gpuwatch.app.demo_jobs import play_jobs
+        from gpuwatch.app.demo_jobs import run_job_demo
 
-        return Exit.DONE if play_jobs(click.echo) else Exit.FAILED
-    from gpuwatch.app.demo import play
+        return Exit.DONE if run_job_demo(click.echo) else Exit.FAILED
+    from gpuwatch.app.demo import run_demo
 
     if web:
         from gpuwatch.web.serving import require_web_extra
 
         require_web_extra()
-    return Exit.DONE if play(click.echo, _show_page if web else None) else Exit.FAILED
+    return Exit.DONE if run_demo(click.echo, _show_page if web else None) else Exit.FAILED
 
 
 def _show_page(settings: Settings, file: Path) -> None:

@@ -20,13 +20,13 @@ def _complete(_context: click.Context, _parameter: click.Parameter, begin: str) 
 @click.argument("topic", required=False, shell_complete=_complete)
 def docs(topic: str | None) -> None:
     """Show a page of the documentation, or list the pages."""
-    found = pages()
+    page_paths = pages()
     if topic is None:
-        width = max(map(len, found), default=0)
-        for name, path in found.items():
+        width = max(map(len, page_paths), default=0)
+        for name, path in page_paths.items():
             click.echo(f"{name:{width}}  {_title(path)}")
         return
-    text = found[_page_of(topic, found)].read_text(encoding="utf-8")
+    text = page_paths[_page_of(topic, page_paths)].read_text(encoding="utf-8")
     if sys.stdout.isatty():
         _print_formatted(text)
     else:
@@ -36,9 +36,9 @@ def docs(topic: str | None) -> None:
 def pages() -> dict[str, Path]:
     """Topic → file: `settings`, `providers/runpod`. Wheels and checkouts both contain the pages."""
     package = Path(__file__).resolve().parents[1]
-    folders = [one for one in (package / "docs", package.parent / "docs") if (one / "settings.md").is_file()]
-    found = [path for folder in folders[:1] for path in (*folder.glob("*.md"), *folder.glob("providers/*.md"))]
-    return dict(sorted((_topic(path), path) for path in found))
+    folders = [folder for folder in (package / "docs", package.parent / "docs") if (folder / "settings.md").is_file()]
+    paths = [path for folder in folders[:1] for path in (*folder.glob("*.md"), *folder.glob("providers/*.md"))]
+    return dict(sorted((_topic(path), path) for path in paths))
 
 
 def _topic(path: Path) -> str:
@@ -51,18 +51,18 @@ def _title(path: Path) -> str:
         return next((line.lstrip("# ").rstrip() for line in opened if line.startswith("# ")), "")
 
 
-def _page_of(topic: str, found: dict[str, Path]) -> str:
+def _page_of(topic: str, page_paths: dict[str, Path]) -> str:
     """Find the page of a topic in any spelling: `settings`, `settings.md`, `docs/settings.md#secrets`, `runpod`."""
     from difflib import get_close_matches
 
     from gpuwatch.errors import UsageError
 
-    wanted = topic.lower().partition("#")[0].removeprefix("docs/").removesuffix(".md").removesuffix("/")
-    for name in (wanted, f"providers/{wanted}"):
-        if name in found:
+    topic_name = topic.lower().partition("#")[0].removeprefix("docs/").removesuffix(".md").removesuffix("/")
+    for name in (topic_name, f"providers/{topic_name}"):
+        if name in page_paths:
             return name
-    by_last_word = {name.rpartition("/")[2]: name for name in found}
-    near = get_close_matches(wanted.rpartition("/")[2], by_last_word, n=1, cutoff=0.6)
+    by_last_word = {name.rpartition("/")[2]: name for name in page_paths}
+    near = get_close_matches(topic_name.rpartition("/")[2], by_last_word, n=1, cutoff=0.6)
     hint = f"did you mean {by_last_word[near[0]]}?" if near else "run `gpuwatch docs` to list the pages"
     raise UsageError(f"no page {topic!r}; {hint}")
 

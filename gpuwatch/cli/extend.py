@@ -25,18 +25,21 @@ def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings
     """Let a running launch run past its max_runtime, if the budgets allow it."""
     from decimal import ROUND_CEILING
 
-    from gpuwatch.app.extend import extend as give_more
+    from gpuwatch.app.extend import extend as extend_launch
     from gpuwatch.domain.launches.launch_json import launch_json
     from gpuwatch.domain.market.money import amount_text
     from gpuwatch.domain.market.pricing import usd
 
     if not by_s:
         raise UsageError("expected the additional time, such as --by 2h")
-    found = give_more(settings, launch_id, by_s)
-    if not found.is_contract_known:
-        note(f"{found.launch.provider} does not list the instance now: its contract may end earlier")
+    extension = extend_launch(settings, launch_id, by_s)
+    if not extension.is_contract_known:
+        note(f"{extension.launch.provider} does not list the instance now: its contract may end earlier")
     if as_json:
-        json_out(launch_json(found.launch, real_now()))
+        json_out(launch_json(extension.launch, real_now()))
         return
-    at, most = local(found.ends_at, settings.timezone), amount_text(usd(found.more_microusd), rounding=ROUND_CEILING)
-    click.echo(f"launch {launch_id} ends at {at}; additional cost at most ${most}")
+    at, max_cost = (
+        local(extension.ends_at, settings.timezone),
+        amount_text(usd(extension.more_microusd), rounding=ROUND_CEILING),
+    )
+    click.echo(f"launch {launch_id} ends at {at}; additional cost at most ${max_cost}")

@@ -35,18 +35,18 @@ def handover(watch: str, tool: str, command: str, provider: tuple[str, ...], as_
 
     Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.handover import handover as handed_over
+    from gpuwatch.app.handover import handover as build_handover
     from gpuwatch.app.handover import handover_json
     from gpuwatch.domain.watches.orchestrator_task import as_yaml
 
-    found = handed_over(settings, watch, tool, command, provider)
+    result = build_handover(settings, watch, tool, command, provider)
     if as_json:
-        json_out(handover_json(found))
-    elif found.task is not None:
-        click.echo(as_yaml(found.task), nl=False)
-    for name in found.skipped:
+        json_out(handover_json(result))
+    elif result.task is not None:
+        click.echo(as_yaml(result.task), nl=False)
+    for name in result.skipped:
         note(f"{name} has a matching offer, but {tool} does not support that provider")
-    if found.task is not None:
+    if result.task is not None:
         return Exit.DONE
     note(f"no offer within the limit of watch {watch!r} that {tool} could rent")
-    return Exit.FAILED if found.complete else Exit.CANNOT_TELL
+    return Exit.FAILED if result.complete else Exit.CANNOT_TELL

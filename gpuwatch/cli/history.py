@@ -19,7 +19,7 @@ from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.png import png_option, save_png
-from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import SvgLine, step_chart
 from gpuwatch.cli.tables import csv_out, left, right, table
 from gpuwatch.domain.analysis.price_series import unobserved_gaps
@@ -81,7 +81,7 @@ def history(
     html: Path | None,
     as_json: bool,
     settings: Settings,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Show the price of a GPU (family or model) over time: USD per GPU-hour, commission included.
 
@@ -96,32 +96,32 @@ def history(
     from gpuwatch.bootstrap import real_now
 
     refuse_html_with(html, as_data=as_csv or as_json)
-    named, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
-    if named is None or (gpu and gpu_option):
+    gpu_name, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
+    if gpu_name is None or (gpu and gpu_option):
         raise click.UsageError("expected one GPU, such as: gpuwatch history H100.")
     period = (msgspec.structs.replace(past, since=f"{days}d") if days else past).request(real_now())
-    wanted = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
-    found = price_history(settings, wanted)
-    title = past.title(clean(named))
-    with recorded() as recording:
+    request = PriceHistoryRequest(gpu=gpu_name, zone=zone, is_for_programs=as_csv or as_json, **period, **options)
+    result = price_history(settings, request)
+    title = past.title(clean(gpu_name))
+    with record_output() as recording:
         if as_csv or as_json:
-            _print_machine_readable(found, as_csv, is_list=gpu is None)
+            _print_machine_readable(result, as_csv, is_list=gpu is None)
         else:
-            print_periods(found.track.points, title, zone, found.every.value == "1h")
-            _print_sums(found, zone)
-    if not found.track.series.known:
-        past.hint_at_older(settings, found.gpus, wanted.since)
+            print_periods(result.track.points, title, zone, result.every.value == "1h")
+            _print_sums(result, zone)
+    if not result.track.series.known:
+        past.note_older_prices(settings, result.gpus, request.since)
         return Exit.CANNOT_TELL
     if png:
         heading = f"{title}: USD per GPU-hour, commission included"
-        save_png(png, lambda axes: draw_price_history(axes, found, heading, zone))
+        save_png(png, lambda axes: draw_price_history(axes, result, heading, zone))
     if html:
-        save_page(html, _page(found.track.points, title, zone, recording))
+        save_page(html, _page(result.track.points, title, zone, recording))
     return Exit.DONE
 
 
 def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Recording) -> str:
-    known = [price for point in points if (price := usd_number(point.min_with_commission_microusd)) is not None]
+    prices = [price for point in points if (price := usd_number(point.min_with_commission_microusd)) is not None]
     lines = [
         SvgLine("lowest", [usd_number(point.min_with_commission_microusd) for point in points]),
         SvgLine("median", [usd_number(point.median_with_commission_microusd) for point in points]),
@@ -130,20 +130,20 @@ def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Re
     times = [point.starts_at.astimezone(zone) for point in points]
     chart = step_chart(heading, times, lines, [not point.polled for point in points])
     verdict = "no offers in that time"
-    if known:
-        verdict = f"lowest price {min(known):.4f} to {max(known):.4f}, latest {known[-1]:.4f}"
-    return page_of(heading, [f"{verdict} ({len(known)} of {len(points)} periods have a price)"], [chart], recording)
+    if prices:
+        verdict = f"lowest price {min(prices):.4f} to {max(prices):.4f}, latest {prices[-1]:.4f}"
+    return page_of(heading, [f"{verdict} ({len(prices)} of {len(points)} periods have a price)"], [chart], recording)
 
 
-def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:
+def _print_machine_readable(result: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:
     """CSV or JSON; with the old option `--gpu` the JSON is a bare list, as in earlier versions."""
     from gpuwatch.app.price_history import period_json, price_history_json
 
-    points = [period_json(point) for point in found.track.points]
+    points = [period_json(point) for point in result.track.points]
     if as_csv:
         csv_out(points)
     else:
-        json_out(points if is_list else price_history_json(found, points))
+        json_out(points if is_list else price_history_json(result, points))
 
 
 def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> None:
@@ -156,7 +156,9 @@ def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_ho
     is_line = sum(point.min_microusd is not None for point in points) >= _CHART_POINTS_MIN
     click.echo(f"{_chart(points, title, zone, by_hour)}\n" if is_line else title)
     shape = "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"
-    table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in _folded(points)])
+    table(
+        _COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in _fold_empty(points)]
+    )
 
 
 def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> str:
@@ -173,22 +175,22 @@ def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: boo
     )
 
 
-def _folded(points: Sequence[PricePeriod]) -> list[PricePeriod]:
+def _fold_empty(points: Sequence[PricePeriod]) -> list[PricePeriod]:
     """Consecutive periods without prices as one line."""
     folded: list[PricePeriod] = []
     for (is_empty, _), group in groupby(points, key=lambda point: (point.min_microusd is None, point.polled)):
         same = list(group)
         if is_empty:
-            hours, known = sum(point.hours for point in same), sum(point.known_hours for point in same)
-            same = [msgspec.structs.replace(same[0], hours=hours, known_hours=known)]
+            hours, known_hours = sum(point.hours for point in same), sum(point.known_hours for point in same)
+            same = [msgspec.structs.replace(same[0], hours=hours, known_hours=known_hours)]
         folded += same
     return folded
 
 
 def _cells(point: PricePeriod) -> tuple[str, ...]:
-    known = "" if point.known_hours == point.hours else f"{point.known_hours} of {point.hours} h"
+    coverage = "" if point.known_hours == point.hours else f"{point.known_hours} of {point.hours} h"
     if point.min_microusd is None:
-        return ("no offers" if point.polled else "no data", "", "", "", "", "", known)
+        return ("no offers" if point.polled else "no data", "", "", "", "", "", coverage)
     prices = (
         point.min_with_commission_microusd,
         point.q1_with_commission_microusd,
@@ -196,24 +198,24 @@ def _cells(point: PricePeriod) -> tuple[str, ...]:
         point.q3_with_commission_microusd,
         point.min_microusd,
     )
-    return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers), known)
+    return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers), coverage)
 
 
-def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
+def _print_sums(result: PriceHistoryResult, zone: tzinfo) -> None:
     """How much of the time is known, and how long the price was under each `--under`."""
-    series = found.track.series
+    series = result.track.series
     if not series.known:
         return
     gaps = unobserved_gaps(series)
-    line = f"known: {series.known} of {len(series.polled)} h ({found.source})"
+    line = f"known: {series.known} of {len(series.polled)} h ({result.source})"
     if gaps:
         longest = max(gaps, key=lambda gap: gap.hours)
         at = longest.starts_at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
         line += f"; {len(gaps)} gap{'s' if len(gaps) > 1 else ''}, the longest {longest.hours} h from {at}"
-    say(line)
-    for usd, share in found.under:
+    echo(line)
+    for usd, share in result.under:
         percent = "–" if share.share is None else f"{share.share:.1%}".replace("%", " %")
-        say(
+        echo(
             f"at or under {usd:.4f}: {percent} of the known time"
             f" ({share.under_s / 3600:.1f} of {share.known_s / 3600:.1f} h; gaps excluded)"
         )

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
 
 Command = Callable[..., Any]
-_LONGEST: Final = 2_000  # characters of one text
+_MAX_CHARACTERS: Final = 2_000  # characters of one text
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#57606a;--page:#fff;--line:#d0d7de;--a:#0b57d0;--b:#b35900;
 --c:#1a7f37;--shade:#eaeef2;--mark:#fff8c5}
@@ -65,10 +65,16 @@ def page_of(title: str, verdict: Sequence[str], charts: Sequence[str], recording
     Args:
         charts: SVG, made by `cli.svg`; empty ones are left out.
     """
-    said = [one for one in recording.answers if not (isinstance(one, str) and (one in verdict or not one.strip()))]
-    answers = "".join(_table(one) if isinstance(one, RecordedTable) else f"<p>{_text(one)}</p>" for one in said)
-    notes = "".join(f"<li>{_text(one)}</li>" for one in recording.notes if one not in verdict)
-    first = "".join(f"<p>{_text(one)}</p>" for one in verdict)
+    parts = [
+        answer
+        for answer in recording.answers
+        if not (isinstance(answer, str) and (answer in verdict or not answer.strip()))
+    ]
+    answers = "".join(
+        _table(answer) if isinstance(answer, RecordedTable) else f"<p>{_text(answer)}</p>" for answer in parts
+    )
+    notes = "".join(f"<li>{_text(note)}</li>" for note in recording.notes if note not in verdict)
+    first = "".join(f"<p>{_text(line)}</p>" for line in verdict)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -79,13 +85,15 @@ def page_of(title: str, verdict: Sequence[str], charts: Sequence[str], recording
     )
 
 
-def _table(one: RecordedTable) -> str:
-    head = "".join(_cell("th", text, right) for text, right in zip(one.headings, one.right, strict=True))
-    rows = "".join(
-        f"<tr>{''.join(_cell('td', text, right) for text, right in zip(row, one.right, strict=True))}</tr>"
-        for row in one.rows
+def _table(record_output: RecordedTable) -> str:
+    head = "".join(
+        _cell("th", text, right) for text, right in zip(record_output.headings, record_output.right, strict=True)
     )
-    title = f"<h2>{_text(one.title)}</h2>" if one.title else ""
+    rows = "".join(
+        f"<tr>{''.join(_cell('td', text, right) for text, right in zip(row, record_output.right, strict=True))}</tr>"
+        for row in record_output.rows
+    )
+    title = f"<h2>{_text(record_output.title)}</h2>" if record_output.title else ""
     return f'{title}<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
 
 
@@ -95,4 +103,4 @@ def _cell(tag: str, text: str, right: bool) -> str:
 
 def _text(text: str) -> str:
     """Escape text: what a host wrote never becomes markup."""
-    return escape(clean(text.strip(), _LONGEST))
+    return escape(clean(text.strip(), _MAX_CHARACTERS))

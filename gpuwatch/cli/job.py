@@ -69,34 +69,34 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
     from gpuwatch.app.jobs import missing_inputs, submit_jobs
     from gpuwatch.domain.jobs.job_json import job_json
 
-    found = submit_jobs(settings, files, sweeps)
-    for name, path in missing_inputs(found):
+    jobs = submit_jobs(settings, files, sweeps)
+    for name, path in missing_inputs(jobs):
         note(f"{name}: input {path} does not exist; create it before the job rents, or its instance is ended unused")
     if as_json:
-        json_out([job_json(one) for one in found])
+        json_out([job_json(job) for job in jobs])
         return
-    for one in found:
-        click.echo(f"job {one.job_id} ({one.name}) is queued")
+    for submitted in jobs:
+        click.echo(f"job {submitted.job_id} ({submitted.name}) is queued")
     if settings.dry_run:
         note("dry_run = true: nothing is rented until it is set to false")
 
 
 @job.command("list", examples=("gpuwatch job list", "gpuwatch job list --state queued --json"))
-@click.option("--all", "everything", is_flag=True, help="Include jobs that ended more than a week ago.")
+@click.option("--all", "show_all", is_flag=True, help="Include jobs that ended more than a week ago.")
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @json_option
 @stopping_settings_option
-def list_(everything: bool, state: str | None, as_json: bool, settings: Settings) -> None:
+def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) -> None:
     """List jobs, oldest first, with state, progress and cost."""
     from gpuwatch.app.jobs import listed_jobs
     from gpuwatch.domain.jobs.job import JobState
     from gpuwatch.domain.jobs.job_json import job_json
 
-    found = listed_jobs(settings, everything=everything, state=None if state is None else JobState(state))
+    jobs = listed_jobs(settings, all_jobs=show_all, state=None if state is None else JobState(state))
     if as_json:
-        json_out([job_json(one) for one in found])
-    elif found:
-        table(_COLUMNS, [_row(one, settings.timezone) for one in found])
+        json_out([job_json(job) for job in jobs])
+    elif jobs:
+        table(_COLUMNS, [_row(job, settings.timezone) for job in jobs])
     else:
         note("no jobs; queue one with: gpuwatch job submit FILE")
 
@@ -109,11 +109,11 @@ def show(name: str, as_json: bool, settings: Settings) -> None:
     """Show a job by its id or name: its definition, its runs, and its events."""
     from gpuwatch.app.jobs import details_json, job_details
 
-    found = job_details(settings, name)
+    details = job_details(settings, name)
     if as_json:
-        json_out(details_json(found))
+        json_out(details_json(details))
     else:
-        _print_details(found, settings.timezone)
+        _print_details(details, settings.timezone)
 
 
 @job.command(examples=("gpuwatch job cancel qlora-8b",))
@@ -129,11 +129,11 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
     from gpuwatch.app.jobs import cancel_job
     from gpuwatch.domain.jobs.job_json import job_json
 
-    found, is_confirmed = cancel_job(settings, name, note)
+    cancelled, is_confirmed = cancel_job(settings, name, note)
     if as_json:
-        json_out(job_json(found))
+        json_out(job_json(cancelled))
     else:
-        click.echo(f"job {found.job_id} ({found.name}) is {found.state.value}")
+        click.echo(f"job {cancelled.job_id} ({cancelled.name}) is {cancelled.state.value}")
     return Exit.DONE if is_confirmed else Exit.CANNOT_TELL
 
 
@@ -149,56 +149,56 @@ def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> No
     from gpuwatch.app.jobs import retry_job
     from gpuwatch.domain.jobs.job_json import job_json
 
-    found = retry_job(settings, name, file)
+    queued = retry_job(settings, name, file)
     if as_json:
-        json_out(job_json(found))
+        json_out(job_json(queued))
     else:
-        click.echo(f"job {found.job_id} ({found.name}) is queued")
+        click.echo(f"job {queued.job_id} ({queued.name}) is queued")
 
 
-def _row(one: Job, timezone: str) -> tuple[str, ...]:
+def _row(job: Job, timezone: str) -> tuple[str, ...]:
     return (
-        one.job_id,
-        one.name,
-        one.state.value,
-        str(one.priority),
-        local(one.deadline, timezone),
-        "–" if one.progress is None else f"{100 * one.progress:.0f}",
-        f"{one.spent_microusd / 1e6:.2f}",
-        "–" if one.predicted_microusd is None else f"{one.predicted_microusd / 1e6:.2f}",
-        one.launch_id or "–",
-        one.reason or "–",
+        job.job_id,
+        job.name,
+        job.state.value,
+        str(job.priority),
+        local(job.deadline, timezone),
+        "–" if job.progress is None else f"{100 * job.progress:.0f}",
+        f"{job.spent_microusd / 1e6:.2f}",
+        "–" if job.predicted_microusd is None else f"{job.predicted_microusd / 1e6:.2f}",
+        job.launch_id or "–",
+        job.reason or "–",
     )
 
 
-def _print_details(found: JobDetails, timezone: str) -> None:
+def _print_details(details: JobDetails, timezone: str) -> None:
     from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
     from gpuwatch.domain.jobs.stores import kept_facts
     from gpuwatch.domain.market.money import dollars
     from gpuwatch.domain.market.pricing import usd
 
-    one, spec = found.job, found.job.definition
+    job, spec = details.job, details.job.definition
     gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
     lines: Sequence[tuple[str, str]] = (
-        ("job", f"{one.job_id} ({one.name})"),
-        ("state", one.state.value + (f": {one.reason}" if one.reason else "")),
+        ("job", f"{job.job_id} ({job.name})"),
+        ("state", job.state.value + (f": {job.reason}" if job.reason else "")),
         ("command", spec.command.partition("\n")[0] or "a script"),
         ("GPU", f"{spec.resources.gpu_count_min} × {gpus}"),
         *([("machines", f"{spec.nodes}, by dstack")] if spec.nodes > 1 else []),
-        *([("log", found.log_is_at)] if found.log_is_at else []),
-        ("deadline", local(one.deadline, timezone)),
-        ("priority", str(one.priority)),
-        ("spent", dollars(usd(one.spent_microusd))),
-        ("launch", one.launch_id or "–"),
+        *([("log", details.log_is_at)] if details.log_is_at else []),
+        ("deadline", local(job.deadline, timezone)),
+        ("priority", str(job.priority)),
+        ("spent", dollars(usd(job.spent_microusd))),
+        ("launch", job.launch_id or "–"),
         *kept_facts(spec),
-        ("runs", f"{one.run_number}; {one.retries_left} retries left"),
+        ("runs", f"{job.run_number}; {job.retries_left} retries left"),
     )
-    newest = found.newest_sample
+    newest = details.newest_sample
     now = () if newest is None else sample_facts(newest, lambda at: local(at, timezone))
     for label, value in (*lines, *now):
         click.echo(f"{label:<10} {value}")
     click.echo()
-    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in without_older_samples(found.events)])
+    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in without_older_samples(details.events)])
 
 
 def _event_row(event: JobEvent, timezone: str) -> tuple[str, ...]:

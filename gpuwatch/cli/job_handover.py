@@ -36,21 +36,23 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
     from gpuwatch.app.job_handover import job_handover
     from gpuwatch.domain.watches.orchestrator_task import as_yaml
 
-    made = job_handover(settings, file, tool, provider)
-    found = made.found
+    result = job_handover(settings, file, tool, provider)
+    task_handover = result.handover
     if as_json:
-        figures = {"usd_hour": made.usd_hour, "usd_low": made.usd_low, "usd_high": made.usd_high}
-        more = {"nodes": made.nodes, "runtime_s": made.runtime_s, "left_out": list(made.left_out)}
-        json_out(handover_json(found) | more | figures)
-    elif found.task is not None:
-        click.echo(as_yaml(found.task), nl=False)
-    for name in found.skipped:
+        figures = {"usd_hour": result.usd_hour, "usd_low": result.usd_low, "usd_high": result.usd_high}
+        more = {"nodes": result.nodes, "runtime_s": result.runtime_s, "left_out": list(result.left_out)}
+        json_out(handover_json(task_handover) | more | figures)
+    elif task_handover.task is not None:
+        click.echo(as_yaml(task_handover.task), nl=False)
+    for name in task_handover.skipped:
         note(f"{name} has a matching offer, but {tool} does not support that provider")
-    if found.task is None:
+    if task_handover.task is None:
         note(f"no offer within the job's limit that {tool} could rent")
-        return Exit.FAILED if found.complete else Exit.CANNOT_TELL
-    whole = "" if made.usd_low is None else f"; {made.usd_low:.2f} to {made.usd_high:.2f} $ in total"
-    note(f"{made.nodes} machines at this price: {made.usd_hour:.2f} $/h{whole}. gpuwatch does not monitor them")
-    if made.left_out:
-        note(f"{tool} does not support: {', '.join(made.left_out)}")
+        return Exit.FAILED if task_handover.complete else Exit.CANNOT_TELL
+    total_text = "" if result.usd_low is None else f"; {result.usd_low:.2f} to {result.usd_high:.2f} $ in total"
+    note(
+        f"{result.nodes} machines at this price: {result.usd_hour:.2f} $/h{total_text}. gpuwatch does not monitor them"
+    )
+    if result.left_out:
+        note(f"{tool} does not support: {', '.join(result.left_out)}")
     return Exit.DONE

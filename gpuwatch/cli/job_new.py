@@ -73,7 +73,7 @@ _FOLDER = Path("jobs")
 @duration_option("--timeout", "timeout_s", "With --poll: longest wait for all providers. Default: 60s.")
 @json_option
 @config_option
-def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: Any) -> int:
+def new(workload: WorkloadRequest, as_json: bool, config: str | None, **options: Any) -> int:
     """Plan a job on current offers and write jobs/NAME.toml for you to review and submit.
 
     Exit codes: 0 written, 1 not feasible, 2 usage, 3 no prices are known, or a provider did not answer.
@@ -87,61 +87,63 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: A
 
     settings, now = load_settings(config), real_now()
     try:
-        deadline = None if given["by"] is None else deadline_from(given["by"], now, ZoneInfo(settings.timezone))
+        deadline = None if options["by"] is None else deadline_from(options["by"], now, ZoneInfo(settings.timezone))
     except ValueError as error:
         raise UsageError(f"--by {error}") from None
     within_s = None if deadline is None else (deadline - now).total_seconds()
-    request = _request(workload, given, within_s)
-    wanted = NewJob(
-        name=given["name"],
-        command=given["command"],
-        image=given["image"],
-        under_usd=given["under_usd"],
+    request = _request(workload, options, within_s)
+    new_job = NewJob(
+        name=options["name"],
+        command=options["command"],
+        image=options["image"],
+        under_usd=options["under_usd"],
         deadline=deadline,
-        checkpoint=given["checkpoint"],
-        results=given["results"],
-        spot=given["spot"],
+        checkpoint=options["checkpoint"],
+        results=options["results"],
+        spot=options["spot"],
     )
     plan = None
     with suppress(StoreMissing):
         plan = plan_on_offers(settings, request)
-    if plan is None or not (plan.ranking.seen or plan.market.troubles or request.poll or request.data):
+    if plan is None or not (plan.ranking.seen or plan.market.errors or request.poll or request.data):
         note("the store has no such prices: polling the providers")
         plan = plan_on_offers(settings, msgspec.structs.replace(request, poll=True))
-    found = plan_new_job(wanted, request, plan)
+    planned = plan_new_job(new_job, request, plan)
     path = None
-    if found.text is not None:
-        path = given["out"] or _FOLDER / f"{found.name}.toml"
-        write_job_file(path, found.text, force=given["force"])
+    if planned.text is not None:
+        path = options["out"] or _FOLDER / f"{planned.name}.toml"
+        write_job_file(path, planned.text, force=options["force"])
     if as_json:
-        json_out(planned_job_json(found, path))
+        json_out(planned_job_json(planned, path))
     else:
-        _print(found, plan, path)
-    if path is None and (not plan.ranking.seen or plan.market.troubles):
+        _print(planned, plan, path)
+    if path is None and (not plan.ranking.seen or plan.market.errors):
         return Exit.CANNOT_TELL
     return Exit.DONE if path is not None else Exit.FAILED
 
 
-def _request(workload: WorkloadRequest, given: dict[str, Any], within_s: float | None) -> JobRequest:
+def _request(workload: WorkloadRequest, options: dict[str, Any], within_s: float | None) -> JobRequest:
     from gpuwatch.app.plan_job import JobRequest
 
-    table = {key: given[key] for key in ("tokens", "hours", "on", "interruptions_per_day") if given[key] is not None}
+    table = {
+        key: options[key] for key in ("tokens", "hours", "on", "interruptions_per_day") if options[key] is not None
+    }
     if within_s is not None:
         table["within"] = f"{int(within_s)}s"
-    if given["hours"] is not None and given["count"] is None:
-        given = given | {"count": _count_of(given["on"])}
+    if options["hours"] is not None and options["count"] is None:
+        options = options | {"count": _resource_count(options["on"])}
     of_offers = ("gpu", "count", "spot", "provider", "verified", "poll", "data", "timeout_s")
     return JobRequest(
         job=table,
         workload=workload,
-        max_cost_usd=given["under_usd"],
+        max_cost_usd=options["under_usd"],
         listed=False,
-        **{key: given[key] for key in of_offers},
+        **{key: options[key] for key in of_offers},
         **_NOT_ASKED,
     )
 
 
-def _count_of(on: str | None) -> str | None:
+def _resource_count(on: str | None) -> str | None:
     """Hours for one GPU do not show whether the command can use two; --count does."""
     from gpuwatch.domain.planning.figures import parse_gpu_config
 
@@ -160,25 +162,23 @@ _NOT_ASKED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _print(found: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
+def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
     from gpuwatch.app.job_new import hours_text, usd_text
     from gpuwatch.domain.market.money import dollars
     from gpuwatch.domain.market.pricing import usd
 
-    for trouble in plan.market.troubles:
-        note(str(trouble))
-    if path is None or found.hours is None or found.cost_usd is None:
-        click.echo("not feasible" if found.samples else "no prices are known")
+    for error in plan.market.errors:
+        note(str(error))
+    if path is None or planned.hours is None or planned.cost_usd is None:
+        click.echo("not feasible" if planned.samples else "no prices are known")
         for reason, count in plan.ranking.refused[:5]:
             note(f"{count:,} offers: {reason}")
         if plan.costs:
-            cheapest = min(plan.costs, key=lambda one: one.microusd)
+            cheapest = min(plan.costs, key=lambda cost: cost.microusd)
             note(f"the cheapest costs {dollars(usd(cheapest.microusd))} and takes {cheapest.high.hours:.1f} hours")
         return
-    verdict = f"{found.verdict.value}: " if found.verdict is not None else ""
-    hours, cost = found.hours, found.cost_usd
-    click.echo(
-        f"{verdict}{usd_text(cost)}, {hours_text(hours)} hours, on"
-        f" {', '.join(dict.fromkeys(f'{one.offer.gpu_count}× {one.offer.gpu}' for one in found.chosen))}"
-    )
+    verdict = f"{planned.verdict.value}: " if planned.verdict is not None else ""
+    hours, cost = planned.hours, planned.cost_usd
+    hardware = dict.fromkeys(f"{job_offer.offer.gpu_count}× {job_offer.offer.gpu}" for job_offer in planned.job_offers)
+    click.echo(f"{verdict}{usd_text(cost)}, {hours_text(hours)} hours, on {', '.join(hardware)}")
     click.echo(f"wrote {path}; next: gpuwatch job submit {path}")

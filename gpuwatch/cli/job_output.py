@@ -31,24 +31,24 @@ def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_j
 
     if follow and (as_json or run_number is not None):
         raise UsageError("--follow shows the newest run: omit --json and --run")
-    found = job_log(settings, name, run_number, tail)
-    if found.is_at is not None:
-        note(f"gpuwatch did not fetch it; see: {found.is_at}")
+    log = job_log(settings, name, run_number, tail)
+    if log.is_at is not None:
+        note(f"gpuwatch did not fetch it; see: {log.is_at}")
     elif follow:
         for line in follow_log(settings, name, tail):
             click.echo(displayable(line))
         return
     if as_json:
         json_out({
-            "job_id": found.job.job_id, "name": found.job.name, "state": found.job.state.value,
-            "run_number": found.run_number, "lines": list(found.lines),
-            "is_at": found.is_at,
+            "job_id": log.job.job_id, "name": log.job.name, "state": log.job.state.value,
+            "run_number": log.run_number, "lines": list(log.lines),
+            "is_at": log.is_at,
         })  # fmt: skip
         return
-    for line in found.lines:
+    for line in log.lines:
         click.echo(displayable(line))
-    if not found.lines and found.is_at is None:
-        note(f"job {found.job.name} is {found.job.state.value}: no log has been fetched yet")
+    if not log.lines and log.is_at is None:
+        note(f"job {log.job.name} is {log.job.state.value}: no log has been fetched yet")
 
 
 @click.command(cls=Command, examples=("gpuwatch job results qlora-8b",))
@@ -59,12 +59,12 @@ def results(name: str, as_json: bool, settings: Settings) -> None:
     """List the result files of a job, fetched and verified by size and hash."""
     from gpuwatch.app.job_output import job_results
 
-    job, found = job_results(settings, name)
+    job, files = job_results(settings, name)
     if as_json:
-        json_out(found)
-    elif found:
-        rows = [(str(one.get("path", "–")), str(one.get("bytes", one.get("size", "–"))), str(one["run_number"]),
-                 str(one.get("sha256", "–"))[:12]) for one in found]  # fmt: skip
+        json_out(files)
+    elif files:
+        rows = [(str(file.get("path", "–")), str(file.get("bytes", file.get("size", "–"))), str(file["run_number"]),
+                 str(file.get("sha256", "–"))[:12]) for file in files]  # fmt: skip
         table(_COLUMNS, rows)
     else:
         note(f"job {job.name} is {job.state.value}: no results have been fetched")

@@ -38,33 +38,33 @@ def plan(as_json: bool, settings: Settings) -> None:
     from gpuwatch.app.job_plan import job_plan_json, plan_jobs
     from gpuwatch.domain.market.money import dollars
 
-    found = plan_jobs(settings)
+    job_plan = plan_jobs(settings)
     if as_json:
-        json_out(job_plan_json(found))
+        json_out(job_plan_json(job_plan))
         return
-    if not found.starts:
+    if not job_plan.starts:
         note("no job is queued")
         return
-    table(_COLUMNS, [_row(one, settings.timezone) for one in found.starts])
-    for merge in found.merges:
-        names = ", ".join(one.name for one in merge.jobs)
+    table(_COLUMNS, [_row(start, settings.timezone) for start in job_plan.starts])
+    for merge in job_plan.merges:
+        names = ", ".join(job.name for job in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"
         click.echo(f"sequentially on one instance: {names}: {saved}")
-    if found.dry_run:
+    if job_plan.dry_run:
         note("dry_run = true: nothing is rented")
 
 
-def _row(one: PlannedStart, timezone: str) -> tuple[str, ...]:
+def _row(start: PlannedStart, timezone: str) -> tuple[str, ...]:
     from gpuwatch.domain.jobs.queue import latest_start
 
-    job = one.queued.job
+    job = start.queued.job
     return (
         job.name,
         str(job.priority),
         local(latest_start(job), timezone),
-        f"{one.limit_usd_gpu_hour:.2f}",
-        "–" if one.cheapest_usd_gpu_hour is None else f"{one.cheapest_usd_gpu_hour:.2f}",
-        f"{one.saving_usd:.2f}",
-        f"{one.predicted_usd:.2f}",
-        one.when,
+        f"{start.limit_usd_gpu_hour:.2f}",
+        "–" if start.cheapest_usd_gpu_hour is None else f"{start.cheapest_usd_gpu_hour:.2f}",
+        f"{start.saving_usd:.2f}",
+        f"{start.predicted_usd:.2f}",
+        start.when,
     )

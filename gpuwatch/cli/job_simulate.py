@@ -74,35 +74,36 @@ def simulate(
 
     if files and made_up is not None:
         raise UsageError("use either job files or --jobs")
-    wanted = SimulationRequest(files=files, made_up=made_up, seed=seed, slots=slots, **past.request(real_now()))
-    found = run(settings, wanted)
+    request = SimulationRequest(files=files, made_up=made_up, seed=seed, slots=slots, **past.request(real_now()))
+    simulation = run(settings, request)
     if as_json:
-        json_out(simulation_json(found))
-        return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL
-    if not found.jobs:
-        click.echo(f"nothing to replay: no price in {found.source} matches these jobs")
+        json_out(simulation_json(simulation))
+        return Exit.DONE if simulation.left_out < simulation.jobs else Exit.CANNOT_TELL
+    if not simulation.jobs:
+        click.echo(f"nothing to replay: no price in {simulation.source} matches these jobs")
         return Exit.CANNOT_TELL
-    many = "unlimited in parallel" if slots is None else f"{slots} in parallel"
-    span = f"{local(found.since, settings.timezone)} to {local(found.until, settings.timezone)}"
-    click.echo(f"{found.jobs:,} jobs, {many}, {span} ({found.source})")
-    click.echo(f"compared: {found.compared:,} that every policy ran; excluded: {found.left_out:,} without known prices")
-    table(_COLUMNS, [_row(one) for one in found.policies])
+    parallel = "unlimited in parallel" if slots is None else f"{slots} in parallel"
+    span = f"{local(simulation.since, settings.timezone)} to {local(simulation.until, settings.timezone)}"
+    click.echo(f"{simulation.jobs:,} jobs, {parallel}, {span} ({simulation.source})")
+    excluded = f"excluded: {simulation.left_out:,} without known prices"
+    click.echo(f"compared: {simulation.compared:,} that every policy ran; {excluded}")
+    table(_COLUMNS, [_row(policy) for policy in simulation.policies])
     note("assumed: " + "; ".join(ASSUMED))
-    return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL
+    return Exit.DONE if simulation.left_out < simulation.jobs else Exit.CANNOT_TELL
 
 
-def _row(one: PolicyResult) -> tuple[str, ...]:
-    saved = "–" if one.saved is None else f"{100 * one.saved:.1f} %"
+def _row(result: PolicyResult) -> tuple[str, ...]:
+    saved = "–" if result.saved is None else f"{100 * result.saved:.1f} %"
     between = "–"
-    if one.saved_low is not None and one.saved_high is not None:
-        between = f"{100 * one.saved_low:.1f} to {100 * one.saved_high:.1f}"
+    if result.saved_low is not None and result.saved_high is not None:
+        between = f"{100 * result.saved_low:.1f} to {100 * result.saved_high:.1f}"
     return (
-        _TITLES[one.policy],
-        f"{one.usd:,.2f}",
-        f"{one.usd_gpu_hour:.4f}",
+        _TITLES[result.policy],
+        f"{result.usd:,.2f}",
+        f"{result.usd_gpu_hour:.4f}",
         saved,
         between,
-        f"{one.late:,}",
-        f"{one.over_limit:,}",
-        f"{one.median_wait_h:.0f}",
+        f"{result.late:,}",
+        f"{result.over_limit:,}",
+        f"{result.median_wait_h:.0f}",
     )

@@ -51,11 +51,11 @@ _EVENT_COLUMNS = (
     cls=Group,
     examples=("gpuwatch launches", "gpuwatch launches show k3f7q2mzt5ab"),
 )
-@click.option("--all", "everything", is_flag=True, help="Include launches that ended more than a week ago.")
+@click.option("--all", "show_all", is_flag=True, help="Include launches that ended more than a week ago.")
 @json_option
 @config_option
 @click.pass_context
-def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | None) -> None:
+def launches(ctx: click.Context, show_all: bool, as_json: bool, config: str | None) -> None:
     """List launches with their state and cost."""
     if ctx.invoked_subcommand is not None:
         return
@@ -70,13 +70,13 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     if as_json:
         json_out(launches_json(settings, now))
         return
-    found = all_launches(settings)
-    for launch_id, finding in relocation_findings(settings, found).items():
+    launches = all_launches(settings)
+    for launch_id, finding in relocation_findings(settings, launches).items():
         note(f"{launch_id}: {finding.headline}, as of {local(finding.created_at, settings.timezone)}; gpuwatch alerts")
-    shown = [launch for launch in found if everything or _is_recent(launch, now)]
-    _print(shown, now, settings.timezone)
-    if len(shown) < len(found):
-        note(f"{len(found) - len(shown)} older launches hidden; show them with --all")
+    selected = [launch for launch in launches if show_all or _is_recent(launch, now)]
+    _print(selected, now, settings.timezone)
+    if len(selected) < len(launches):
+        note(f"{len(launches) - len(selected)} older launches hidden; show them with --all")
 
 
 @launches.command(examples=("gpuwatch launches show k3f7q2mzt5ab",))
@@ -97,8 +97,8 @@ def show(launch_id: str, as_json: bool, settings: Settings) -> None:
 def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
 
     prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
-    shown = ["–" if price is None else f"{price:.3f}" for price in prices]
-    return local(event.at, timezone), event.to_state.value, *shown, event.cause, event.provider_words or "–"
+    price_texts = ["–" if price is None else f"{price:.3f}" for price in prices]
+    return local(event.at, timezone), event.to_state.value, *price_texts, event.cause, event.provider_words or "–"
 
 
 @launches.command(
@@ -123,10 +123,10 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings)
 
 @click.command(cls=Command, examples=("gpuwatch stop k3f7q2mzt5ab", "gpuwatch stop --all"))
 @click.argument("launch_id", required=False, shell_complete=completes("launches"))
-@click.option("--all", "everything", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
+@click.option("--all", "stop_all", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 @stopping_settings_option
-def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings) -> int:
+def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -> int:
     """End a launch and confirm that its instance is gone.
 
     Exit codes: 0 gone, 1 you did not confirm, 2 usage, 3 the end could not be confirmed; the daemon keeps trying.
@@ -136,13 +136,13 @@ def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings)
     from gpuwatch.app.stop import stop as end
     from gpuwatch.daemon.repeated_lines import RepeatedLines
 
-    if everything == (launch_id is not None):
+    if stop_all == (launch_id is not None):
         raise UsageError("expected a launch ID, or --all; list launches with: gpuwatch launches")
-    ids = _all_of_ours(settings) if everything else [str(launch_id)]
+    ids = _active_launch_ids(settings) if stop_all else [str(launch_id)]
     if not ids:
         click.echo("no launch is active")
         return Exit.DONE
-    if everything and not yes and not _is_wanted(len(ids)):
+    if stop_all and not yes and not _confirm_all(len(ids)):
         note("nothing was stopped")
         return Exit.FAILED
     if logging.lastResort is not None:
@@ -153,36 +153,36 @@ def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings)
     return Exit.CANNOT_TELL
 
 
-def _all_of_ours(settings: Settings) -> list[str]:
+def _active_launch_ids(settings: Settings) -> list[str]:
     """The active launches, printed with price and cost, and the labelled instances that belong to no launch."""
     from gpuwatch.app.pauses import pauses
     from gpuwatch.app.stop import plan_stop_all
 
     now = real_now()
-    found = plan_stop_all(settings)
-    if found.launches:
-        _print(found.launches, now, settings.timezone)
-    for provider, instance in found.unknown:
+    stop_plan = plan_stop_all(settings)
+    if stop_plan.launches:
+        _print(stop_plan.launches, now, settings.timezone)
+    for provider, instance in stop_plan.unknown:
         label = displayable(instance.label or "")
         at = f"instance {instance.instance_id} at {provider}, label {label}"
         note(f"not touched: {at} belongs to no active launch; see: gpuwatch adopt --help")
-    for provider in found.unlisted:
+    for provider in stop_plan.unlisted:
         note(f"{provider} does not list its instances now: other instances may exist there")
     is_paused = any(pause.watch is None for pause in pauses(settings).in_force(now))
-    if found.launches and (not settings.dry_run or settings.left_out) and not is_paused:
+    if stop_plan.launches and (not settings.dry_run or settings.left_out) and not is_paused:
         note("a running daemon may rent again; to prevent that, run: gpuwatch pause")
-    return [launch.launch_id for launch in found.launches]
+    return [launch.launch_id for launch in stop_plan.launches]
 
 
-def _is_wanted(count: int) -> bool:
+def _confirm_all(count: int) -> bool:
     """Ask on a terminal only: a script that passes --all means it, and instances cost money in the meantime."""
-    which = "this launch" if count == 1 else f"these {count} launches"
-    return not sys.stdin.isatty() or click.confirm(f"End {which}?", err=True)
+    subject = "this launch" if count == 1 else f"these {count} launches"
+    return not sys.stdin.isatty() or click.confirm(f"End {subject}?", err=True)
 
 
-def _print(found: Sequence[Launch], now: datetime, timezone: str) -> None:
+def _print(launches: Sequence[Launch], now: datetime, timezone: str) -> None:
 
-    if not found:
+    if not launches:
         click.echo("no launches yet")
         return
     table(
@@ -199,15 +199,15 @@ def _print(found: Sequence[Launch], now: datetime, timezone: str) -> None:
                 local(launch.running_at or launch.intended_at, timezone),
                 launch.end_reason or "–",
             )
-            for launch in found
+            for launch in launches
         ],
     )
 
 
 def _state(launch: Launch) -> str:
     """The state with its condition: "running (outbid)"."""
-    beside = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
-    return launch.state.value + (f" ({beside})" if beside else "")
+    note = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
+    return launch.state.value + (f" ({note})" if note else "")
 
 
 def _is_recent(launch: Launch, now: datetime) -> bool:

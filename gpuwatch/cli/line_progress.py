@@ -17,11 +17,11 @@ class LineProgress:
         self._clock = clock
         self._last = clock()
 
-    def report(self, what: str, done: int, total: int) -> None:
+    def report(self, label: str, done: int, total: int) -> None:
         """Print the progress if a line is due."""
         now = self._clock()
         if now - self._last >= _LINE_EVERY_S:
             self._last = now
             click.echo(
-                f"{self._title}{what}: {done / total:.0%}" if total else f"{self._title}{what}: {done:,}", err=True
+                f"{self._title}{label}: {done / total:.0%}" if total else f"{self._title}{label}: {done:,}", err=True
             )

@@ -54,19 +54,25 @@ def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, 
     if scopes:
         _list_scopes(as_json, config)
         return
-    from gpuwatch.app.machines import avoided_machine_json, machines_avoided
+    from gpuwatch.app.machines import avoided_machine_json, avoided_machines
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     settings = load_settings(config)
-    found = machines_avoided(settings)
+    avoided = avoided_machines(settings)
     if as_json:
-        json_out([avoided_machine_json(one) for one in found])
-    elif found:
-        shown = [
-            (one.provider, one.machine_id, one.why, one.launch_id or "–", local(one.until, settings.timezone))
-            for one in found
+        json_out([avoided_machine_json(avoided_machine) for avoided_machine in avoided])
+    elif avoided:
+        rows = [
+            (
+                avoided_machine.provider,
+                avoided_machine.machine_id,
+                avoided_machine.why,
+                avoided_machine.launch_id or "–",
+                local(avoided_machine.until, settings.timezone),
+            )
+            for avoided_machine in avoided
         ]
-        table(_COLUMNS, shown)
+        table(_COLUMNS, rows)
     else:
         click.echo("no machine is blocked")
 
@@ -75,39 +81,44 @@ def _list_records(as_json: bool, config: str | None) -> None:
     from gpuwatch.app.machines import machine_record_json, machine_records
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    shown = [machine_record_json(machine, record) for machine, record in machine_records(load_settings(config)).items()]
-    shown.sort(key=lambda one: (one["reputation"], one["provider"], one["machine_id"]))
+    records = [
+        machine_record_json(machine, record) for machine, record in machine_records(load_settings(config)).items()
+    ]
+    records.sort(key=lambda record: (record["reputation"], record["provider"], record["machine_id"]))
     if as_json:
-        json_out(shown)
-    elif shown:
+        json_out(records)
+    elif records:
         keys = ("provider", "machine_id", "good", "failed")
-        table(_RECORD_COLUMNS, [(*(str(one[key]) for key in keys), f"{one['reputation']:.3f}") for one in shown])
+        table(
+            _RECORD_COLUMNS,
+            [(*(str(record[key]) for key in keys), f"{record['reputation']:.3f}") for record in records],
+        )
         note("reputation assumes a reliability of 0.9; min_reputation uses the reliability of the current poll")
     else:
         click.echo("no launches of the last 90 days to rate a machine by")
 
 
 def _list_scopes(as_json: bool, config: str | None) -> None:
-    from gpuwatch.app.machines import scopes_skipped, skipped_scope_json
+    from gpuwatch.app.machines import skipped_scope_json, skipped_scopes
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     settings = load_settings(config)
-    found = scopes_skipped(settings)
+    scopes = skipped_scopes(settings)
     if as_json:
-        json_out([skipped_scope_json(one) for one in found])
-    elif found:
-        shown = [
+        json_out([skipped_scope_json(scope) for scope in scopes])
+    elif scopes:
+        rows = [
             (
-                one.provider,
-                one.scope.value,
-                one.name,
-                one.why,
-                one.launch_id or "–",
-                local(one.until, settings.timezone),
+                scope.provider,
+                scope.scope.value,
+                scope.name,
+                scope.why,
+                scope.launch_id or "–",
+                local(scope.until, settings.timezone),
             )
-            for one in found
+            for scope in scopes
         ]
-        table(_SCOPE_COLUMNS, shown)
+        table(_SCOPE_COLUMNS, rows)
     else:
         click.echo("nothing is skipped")
 
@@ -146,8 +157,8 @@ def block(machine: str, for_s: float | None, why: str, provider: str | None, set
 
 
 def _allow(machine: str, provider: str | None, settings: Settings, forgive_only: bool) -> None:
-    from gpuwatch.app.machines import allow_machine as let_in
+    from gpuwatch.app.machines import allow_machine
 
-    stood = let_in(settings, provider, machine, forgive_only)
-    said = "was not blocked" if stood is None else f"may be rented again (was blocked: {stood.why})"
-    click.echo(f"machine {machine} {said}")
+    former_block = allow_machine(settings, provider, machine, forgive_only)
+    effect = "was not blocked" if former_block is None else f"may be rented again (was blocked: {former_block.why})"
+    click.echo(f"machine {machine} {effect}")

@@ -79,14 +79,14 @@ def market(
     from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
 
-    wanted = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
-    page = market_overview(settings, wanted)
+    request = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
+    page = market_overview(settings, request)
     if as_json:
-        json_out(market_json(page, wanted))
+        json_out(market_json(page, request))
     else:
-        _print_overview(page, wanted.until, settings.timezone)
+        _print_overview(page, request.until, settings.timezone)
     if not page.rows:
-        past.hint_at_older(settings, None, wanted.since)
+        past.note_older_prices(settings, None, request.since)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 
@@ -97,11 +97,11 @@ def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
         return
     click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
     rows = [_cells(row, page.polled_at, now) for row in page.rows]
-    shown = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
-    table(_COLUMNS[:shown], [row[:shown] for row in rows])
+    column_count = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
+    table(_COLUMNS[:column_count], [row[:column_count] for row in rows])
     age = now - page.polled_at
     if age > _STALE:
-        note(f"the newest poll is {lasting(age.total_seconds())} old: its offers may be gone")
+        note(f"the newest poll is {duration_text(age.total_seconds())} old: its offers may be gone")
 
 
 def heading(as_of: str, source: str, width: int | None) -> str:
@@ -121,7 +121,7 @@ def _cells(row: GpuStatus, newest: datetime, now: datetime) -> tuple[str, ...]:
         str(row.offers),
         _price(row.under),
         _life(row),
-        f"{lasting((now - looked_at).total_seconds())} old" if newest - looked_at > _STALE else "",
+        f"{duration_text((now - looked_at).total_seconds())} old" if newest - looked_at > _STALE else "",
     )
 
 
@@ -135,10 +135,10 @@ def _life(row: GpuStatus) -> str:
     if not row.is_lifetime_known:
         return _UNKNOWN
     median_s = row.lifetime.median_s
-    return f"> {lasting(row.lifetime.longest_s)}" if median_s is None else lasting(median_s)
+    return f"> {duration_text(row.lifetime.longest_s)}" if median_s is None else duration_text(median_s)
 
 
-def lasting(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A length of time in one unit."""
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"

@@ -37,11 +37,13 @@ def new_provider(name: str, into: Path | None, as_json: bool) -> int:
     from gpuwatch.app.new_provider import new_package_json, write_package
     from gpuwatch.installation import package_hint
 
-    made = write_package(name, into)
+    package = write_package(name, into)
     if as_json:
-        json_out(new_package_json(made))
+        json_out(new_package_json(package))
         return Exit.DONE
-    click.echo(f"{made.folder}: {', '.join(made.files)}")
-    click.echo(f"{made.to_write} places to fill in; each is marked and has a failing test. Next:")
-    click.echo(f"  cd {made.folder} && {package_hint('.[test]', '-e')} && {shlex.quote(sys.executable)} -m pytest -q")
+    click.echo(f"{package.folder}: {', '.join(package.files)}")
+    click.echo(f"{package.to_write} places to fill in; each is marked and has a failing test. Next:")
+    click.echo(
+        f"  cd {package.folder} && {package_hint('.[test]', '-e')} && {shlex.quote(sys.executable)} -m pytest -q"
+    )
     return Exit.DONE

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-def _known() -> dict[str, tuple[str, ...]]:
+def _names_by_kind() -> dict[str, tuple[str, ...]]:
     from gpuwatch import notifiers
 
     return {"Channels": notifiers.names()}
 
 
-@click.command(cls=Command, examples=("gpuwatch notify",), lists=_known)
+@click.command(cls=Command, examples=("gpuwatch notify",), lists=_names_by_kind)
 @json_option
 @settings_option
 def notify(as_json: bool, settings: Settings) -> int:

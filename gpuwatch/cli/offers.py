@@ -156,79 +156,83 @@ def offers(
     needs_all = layout.group_by is not None or layout.sort == "reliability"  # providers cut their lists by price
     arriving = markets_now(settings, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)
     if as_json:
-        found = list(arriving)
+        answers = list(arriving)
         by = layout.group_by
-        json_out(offers_json(found, layout.sort, layout.limit) if by is None else groups_json(found, by))
+        json_out(offers_json(answers, layout.sort, layout.limit) if by is None else groups_json(answers, by))
     else:
-        found = _shown_while_arriving(arriving, names, layout)
-        _print(found, layout)
+        answers = _collect_live(arriving, names, layout)
+        _print(answers, layout)
     sys.stdout.flush()
-    for one in found:
-        if one.error:
-            note(f"{one.provider}: {one.error}")
-    return Exit.CANNOT_TELL if any(one.error for one in found) else Exit.DONE
+    for answer in answers:
+        if answer.error:
+            note(f"{answer.provider}: {answer.error}")
+    return Exit.CANNOT_TELL if any(answer.error for answer in answers) else Exit.DONE
 
 
-def _print(found: Sequence[ProviderOffers], layout: ListLayout) -> None:
+def _print(answers: Sequence[ProviderOffers], layout: ListLayout) -> None:
     """A table; "no offers" and "no data" are different results."""
-    columns, rows = _table(found, layout)
+    columns, rows = _table(answers, layout)
     if rows:
         table(columns, rows)
     else:
-        click.echo("cannot tell" if any(one.error for one in found) else "no offers (every provider answered)")
+        click.echo("cannot tell" if any(answer.error for answer in answers) else "no offers (every provider answered)")
 
 
-def _shown_while_arriving(
-    arriving: Iterator[ProviderOffers], names: Sequence[str], layout: ListLayout
-) -> list[ProviderOffers]:
+def _collect_live(arriving: Iterator[ProviderOffers], names: Sequence[str], layout: ListLayout) -> list[ProviderOffers]:
     """All answers; a terminal shows the progress."""
     if not sys.stdout.isatty():
         return list(arriving)
     from rich.live import Live
 
-    found: list[ProviderOffers] = []
-    with Live(so_far(found, names, layout), transient=True, auto_refresh=False) as live:
-        for one in arriving:
-            found.append(one)
-            live.update(so_far(found, names, layout), refresh=True)
-    return found
+    answers: list[ProviderOffers] = []
+    with Live(live_table(answers, names, layout), transient=True, auto_refresh=False) as live:
+        for answer in arriving:
+            answers.append(answer)
+            live.update(live_table(answers, names, layout), refresh=True)
+    return answers
 
 
-def so_far(found: Sequence[ProviderOffers], names: Sequence[str], layout: ListLayout) -> RenderableType:
+def live_table(answers: Sequence[ProviderOffers], names: Sequence[str], layout: ListLayout) -> RenderableType:
     """The offers that have arrived, and the providers that have not answered yet."""
     from rich.console import Group as Stack
     from rich.text import Text
 
-    waiting = [name for name in names if name not in {one.provider for one in found}]
-    columns, rows = _table(found, layout)
+    waiting = [name for name in names if name not in {answer.provider for answer in answers}]
+    columns, rows = _table(answers, layout)
     line = Text(f"polling {', '.join(waiting)} …" if waiting else "", style="dim")
     return Stack(Text("\n".join(table_lines(columns, rows, terminal_width())), no_wrap=True), line) if rows else line
 
 
-def _table(found: Sequence[ProviderOffers], layout: ListLayout) -> Table:
+def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> Table:
     from gpuwatch.app.offers import all_matches
     from gpuwatch.engine.offer_groups import group_offers, sorted_offers
 
-    matches = all_matches(found)
+    matches = all_matches(answers)
     if layout.group_by is not None:
         return _GROUPED, [_group_cells(group) for group in group_offers(matches, layout.group_by)[: layout.limit]]
     folded = sorted_offers(matches, layout.sort)[: layout.limit]
-    return offers_table([one.primary for one in folded], real_now(), [one.also_text for one in folded])
+    return offers_table(
+        [folded_offer.primary for folded_offer in folded],
+        real_now(),
+        [folded_offer.also_text for folded_offer in folded],
+    )
 
 
-def offers_table(found: Sequence[Match], now: datetime, also: Sequence[str] = ()) -> Table:
+def offers_table(matches: Sequence[Match], now: datetime, also: Sequence[str] = ()) -> Table:
     """Columns and rows of offers.
 
     Args:
         also: for each offer, where else it is on sale; empty if unknown.
     """
-    rows = [_cells(match, now, elsewhere) for match, elsewhere in zip(found, also or [""] * len(found), strict=True)]
-    kept = [
-        i
-        for i, one in enumerate(_COLUMNS)
-        if one.heading not in _OPTIONAL or any(row[i] not in {"", "–"} for row in rows)
+    rows = [
+        _cells(match, now, elsewhere) for match, elsewhere in zip(matches, also or [""] * len(matches), strict=True)
     ]
-    return [_COLUMNS[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    visible = [
+        i
+        for i, column in enumerate(_COLUMNS)
+        if column.heading not in _OPTIONAL or any(row[i] not in {"", "–"} for row in rows)
+    ]
+    return [_COLUMNS[i] for i in visible], [[row[i] for i in visible] for row in rows]
 
 
 def _cells(match: Match, now: datetime, elsewhere: str) -> Sequence[str]:

@@ -32,10 +32,10 @@ class Between(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Raises click.BadParameter."""
-        found = float(super().convert(value, param, ctx))
-        if not isfinite(found):
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
             self.fail(f"{value!r} is not a number", param, ctx)
-        return found
+        return number
 
 
 POSITIVE = Between(min=0, min_open=True)
@@ -44,17 +44,17 @@ POSITIVE = Between(min=0, min_open=True)
 def as_struct(name: str, kind: type[Any], *options: Function) -> Callable[[Function], Function]:
     """Add several options that arrive as one `kind` under `name`."""
 
-    def added(command: Function) -> Function:
+    def decorate(command: Function) -> Function:
         @functools.wraps(command)
-        def call(*args: Any, **given: Any) -> Any:
-            fields = {key: given.pop(key) for key in kind.__annotations__}
-            return command(*args, **given, **{name: kind(**fields)})
+        def call(*args: Any, **kwargs: Any) -> Any:
+            fields = {key: kwargs.pop(key) for key in kind.__annotations__}
+            return command(*args, **kwargs, **{name: kind(**fields)})
 
         for option in reversed(options):
             call = option(call)
         return call
 
-    return added
+    return decorate
 
 
 def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -64,7 +64,7 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
         kind: a function of `gpuwatch.app.completion`.
     """
 
-    def found(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    def complete_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
             with redirect_stderr(io.StringIO()):
                 from gpuwatch.app import completion
@@ -75,7 +75,7 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
             return []
         return [name for name in names if name.lower().startswith(incomplete.lower())]
 
-    return found
+    return complete_names
 
 
 def config_option(command: Function) -> Function:
@@ -88,18 +88,18 @@ def config_option(command: Function) -> Function:
 def _config(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     root = ctx.find_root()
     root.obj = value or root.obj  # a group's --config applies to its subcommands
-    found: str | None = root.obj
-    return found
+    path: str | None = root.obj
+    return path
 
 
 def settings_option(command: Function, *, for_stopping: bool = False) -> Function:
     """`--config FILE`; arrives loaded as `settings: Settings`, after all options are valid."""
 
     @functools.wraps(command)
-    def call(*args: Any, config: str | None, **given: Any) -> Any:
+    def call(*args: Any, config: str | None, **kwargs: Any) -> Any:
         from gpuwatch.bootstrap.settings_loading import load_settings
 
-        return command(*args, settings=load_settings(config, for_stopping=for_stopping), **given)
+        return command(*args, settings=load_settings(config, for_stopping=for_stopping), **kwargs)
 
     return config_option(call)
 
@@ -120,16 +120,16 @@ def _of_group_too(ctx: click.Context, _param: click.Parameter, value: bool) -> b
 def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
     """`--csv`, mutually exclusive with `--json`; arrives as `as_csv: bool`."""
 
-    def added(command: Function) -> Function:
+    def decorate(command: Function) -> Function:
         @functools.wraps(command)
-        def call(*args: Any, as_csv: bool, as_json: bool, **given: Any) -> Any:
+        def call(*args: Any, as_csv: bool, as_json: bool, **kwargs: Any) -> Any:
             if as_csv and as_json:
                 raise click.UsageError("use either --csv or --json.")
-            return command(*args, as_csv=as_csv, as_json=as_json, **given)
+            return command(*args, as_csv=as_csv, as_json=as_json, **kwargs)
 
         return click.option("--csv", "as_csv", is_flag=True, help=text)(call)
 
-    return added
+    return decorate
 
 
 def provider_option(
@@ -148,8 +148,8 @@ def value_option(
         name: parameter name; None: derived from the flag.
     """
     names = (flag, name) if name else (flag,)
-    shown = default is not None
-    return click.option(*names, type=kind, default=default, show_default=shown, help=text, **more)
+    has_default = default is not None
+    return click.option(*names, type=kind, default=default, show_default=has_default, help=text, **more)
 
 
 def gpu_option(flag: str, text: str, **more: Any) -> Callable[[Function], Function]:
@@ -238,7 +238,7 @@ class PastOptions(msgspec.Struct, frozen=True):
         count = f" × {self.count}" if self.count else ""
         return gpu + count + {"no": "", "only": ", spot", "any": ", spot or on demand"}[self.spot]
 
-    def hint_at_older(self, settings: Settings, gpus: tuple[str, ...] | None, since: datetime) -> None:
+    def note_older_prices(self, settings: Settings, gpus: tuple[str, ...] | None, since: datetime) -> None:
         """Note on standard error how old the store's newest price is, if it precedes the requested period.
 
         Imported prices are usually older than any default of `--since`.
@@ -320,8 +320,8 @@ def moment(text: str, now: datetime) -> datetime:
     if text == "all":
         return datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC)
     try:
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        parsed = datetime.fromisoformat(text)
+        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except ValueError:
         pass
     try:
@@ -359,13 +359,13 @@ class Usd(click.ParamType[Decimal]):
         if isinstance(value, Decimal):
             return value
         try:
-            found = Decimal(value.strip().removeprefix("$"))
+            amount = Decimal(value.strip().removeprefix("$"))
         except InvalidOperation:
-            found = Decimal("NaN")
-        if not found.is_finite() or not (0 <= found <= _USD_MAX) or (not found and not self._zero):
+            amount = Decimal("NaN")
+        if not amount.is_finite() or not (0 <= amount <= _USD_MAX) or (not amount and not self._zero):
             expected = "from 0 on" if self._zero else "above 0"
             raise UsageError(f"{_flag(param)} {value!r}: expected USD {expected}, such as 3.50")
-        return found
+        return amount
 
 
 class Percents(click.ParamType[tuple[Decimal, ...]]):
@@ -373,8 +373,8 @@ class Percents(click.ParamType[tuple[Decimal, ...]]):
 
     name = "text"
 
-    def __init__(self, most: int = 100) -> None:
-        self._most = most
+    def __init__(self, limit: int = 100) -> None:
+        self._most = limit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Decimal, ...]:
         """Raises UsageError."""
@@ -383,13 +383,15 @@ class Percents(click.ParamType[tuple[Decimal, ...]]):
         if value.strip().lower() in {"", "none", "0"}:
             return ()
         try:
-            found = tuple(Decimal(part.strip().removesuffix("%")) for part in value.split("-"))
+            percents = tuple(Decimal(part.strip().removesuffix("%")) for part in value.split("-"))
         except InvalidOperation:
-            found = ()
-        if not 1 <= len(found) <= 2 or not all(one.is_finite() and 0 <= one < self._most for one in found):
+            percents = ()
+        if not 1 <= len(percents) <= 2 or not all(
+            percent.is_finite() and 0 <= percent < self._most for percent in percents
+        ):
             expected = f"percent under {self._most}, such as 40 or 40-60, or none"
             raise UsageError(f"{_flag(param)} {value!r}: expected {expected}")
-        return tuple(sorted(set(found)))
+        return tuple(sorted(set(percents)))
 
 
 def _flag(param: click.Parameter | None) -> str:

@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 import click
 
-from gpuwatch.cli.recording import keep_note
+from gpuwatch.cli.recording import record_note
 
 _HANDLER = "gpuwatch.fallback"
 _ASCII = "gpuwatch_ascii"
@@ -46,7 +46,7 @@ def make_output_safe() -> None:
 def displayable(text: str) -> str:
     """Text as standard output can show it, so that its width is known; without control characters."""
     if not text.isprintable():
-        text = "".join(letter for letter in text if letter.isprintable())
+        text = "".join(character for character in text if character.isprintable())
     if text.isascii() or _is_unicode():
         return text
     codecs.register_error(_HANDLER, _replace)
@@ -57,17 +57,17 @@ def json_out(value: Any) -> None:
     """One JSON document on standard output."""
     import msgspec
 
-    found = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    if not _is_unicode() and not found.isascii():
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    if not _is_unicode() and not text.isascii():
         import json
 
-        found = json.dumps(json.loads(found), indent=2)  # escapes characters that the encoding may lack
-    sys.stdout.write(found + "\n")
+        text = json.dumps(json.loads(text), indent=2)  # escapes characters that the encoding may lack
+    sys.stdout.write(text + "\n")
 
 
 def note(line: str) -> None:
     """Print a line on standard error, separate from the result."""
-    keep_note(line)
+    record_note(line)
     click.echo(line, err=True)
 
 
@@ -89,10 +89,10 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, Any] = {}
 
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(f"{title}{what}", total=total or None)
-            bars.update(tasks[what], completed=done, total=total or None)
+        def report(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bars.add_task(f"{title}{label}", total=total or None)
+            bars.update(tasks[label], completed=done, total=total or None)
 
         yield report
 
@@ -108,8 +108,8 @@ def _ascii_by_another_name(name: str) -> codecs.CodecInfo | None:
     """ASCII under a name that click accepts: it replaces plain ASCII by UTF-8."""
     if name != _ASCII:
         return None
-    found = codecs.lookup("ascii")
-    return codecs.CodecInfo(*found, found.incrementalencoder, found.incrementaldecoder, name=_ASCII)
+    codec = codecs.lookup("ascii")
+    return codecs.CodecInfo(*codec, codec.incrementalencoder, codec.incrementaldecoder, name=_ASCII)
 
 
 def _is_unicode() -> bool:
@@ -119,13 +119,13 @@ def _is_unicode() -> bool:
 def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(_plain(letter) for letter in error.object[error.start : error.end]), error.end
+    return "".join(_plain(character) for character in error.object[error.start : error.end]), error.end
 
 
-def _plain(letter: str) -> str:
-    if letter in _PLAIN:
-        return _PLAIN[letter]
-    if ord(letter) in _BRAILLE:
-        return "*" if ord(letter) > _BRAILLE.start else " "
-    base = normalize("NFKD", letter).encode("ascii", "ignore").decode()
-    return base if len(base) == 1 and base.isalpha() else letter.encode("ascii", "backslashreplace").decode()
+def _plain(character: str) -> str:
+    if character in _PLAIN:
+        return _PLAIN[character]
+    if ord(character) in _BRAILLE:
+        return "*" if ord(character) > _BRAILLE.start else " "
+    base = normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return base if len(base) == 1 and base.isalpha() else character.encode("ascii", "backslashreplace").decode()

@@ -37,18 +37,18 @@ def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
     """Resume renting. With WATCH: end its pause and reset its failure count."""
     from gpuwatch.app.pauses import resume as switch_on
 
-    lifted, left = switch_on(settings, watch)
+    resumed, left = switch_on(settings, watch)
     if not as_json:
-        what = "renting" if watch is None else f"watch {watch!r}"
-        click.echo(f"{what} resumed" if lifted else f"{what} was not paused")
+        subject = "renting" if watch is None else f"watch {watch!r}"
+        click.echo(f"{subject} resumed" if resumed else f"{subject} was not paused")
     _show(settings, left, as_json)
 
 
-def _show(settings: Settings, found: PauseTable, as_json: bool) -> None:
+def _show(settings: Settings, pauses: PauseTable, as_json: bool) -> None:
     from gpuwatch.app.pauses import pause_lines, pauses_json
 
     if as_json:
-        json_out(pauses_json(found))
+        json_out(pauses_json(pauses))
         return
-    for line in pause_lines(found, real_now(), settings.timezone):
+    for line in pause_lines(pauses, real_now(), settings.timezone):
         click.echo(line)

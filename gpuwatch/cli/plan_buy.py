@@ -84,7 +84,7 @@ _VERDICTS = {
 @click.option("--seed", is_flag=True, help="Show the sources' original calculation, to the cent.")
 @json_option
 @config_option
-def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None, **given: Any) -> int:
+def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None, **options: Any) -> int:
     """Compare owning cards with renting: what each costs, and when buying pays off.
 
     Without options: the source's example, 140 GB on RTX 4090 cards compared with a machine with 8 H100.
@@ -96,11 +96,11 @@ def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if seed:
-        refuse_given("cannot be combined with --seed, the sources' original calculation", *given, "own_log", "since")
+        refuse_given("cannot be combined with --seed, the sources' original calculation", *options, "own_log", "since")
         return _show_sources(as_json)
     if not own_log:
         refuse_given("requires --launches", "since", "log_gpu")
-    request = BuyRequest(launches_since=moment(since, real_now()) if own_log else None, **given)
+    request = BuyRequest(launches_since=moment(since, real_now()) if own_log else None, **options)
     plan = plan_buy(request, lambda: load_settings(config))
     for line in plan.notes:
         note(line)
@@ -120,18 +120,21 @@ def _print(plan: BuyPlan, timezone: str) -> None:
         f"The job takes {_figure(job_hours / DAY_HOURS)} days on them and uses {dollars(own.usd_hour * job_hours)} of "
         "power and cooling."
     )
-    if plan.found:
-        best = plan.found[0]
+    if plan.comparisons:
+        best = plan.comparisons[0]
         click.echo()
-        table((left(""), *(right(one.tariff.name, drop=at) for at, one in enumerate(plan.found))), _rows(plan))
+        table(
+            (left(""), *(right(comparison.tariff.name, drop=at) for at, comparison in enumerate(plan.comparisons))),
+            _rows(plan),
+        )
         click.echo()
         click.echo(f"{best.tariff.name}: {_VERDICTS[best.verdict]}")
     if log is not None:
         note(_log_line(own, log, timezone))
-    if not plan.found:
+    if not plan.comparisons:
         return
     note(METHOD_TEXT)
-    if any(one.tariff.name.startswith("spot") for one in plan.found):
+    if any(comparison.tariff.name.startswith("spot") for comparison in plan.comparisons):
         note("spot: the cost of interruptions is not included; gpuwatch plan job computes it")
     if log is None and best.day_usd:
         times = "just" if own.slower == 1 else f"{_figure(own.slower)} times"
@@ -142,17 +145,17 @@ def _print(plan: BuyPlan, timezone: str) -> None:
 
 
 def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:
-    found, loss = plan.found, plan.loss_percent
-    span = "–".join(dict.fromkeys(f"{one.normalize():f}" for one in (min(loss), max(loss))))
+    comparisons, loss = plan.comparisons, plan.loss_percent
+    span = "–".join(dict.fromkeys(f"{percent.normalize():f}" for percent in (min(loss), max(loss))))
     return [
-        ("$ an hour", *(f"{one.tariff.usd_hour:,.2f}" for one in found)),
-        ("… with storage and traffic", *(f"{one.tariff.effective_usd_hour:,.2f}" for one in found)),
-        (f"the job, {_figure(plan.usage.job_hours)} h", *(f"{one.job_usd:,.2f}" for one in found)),
-        ("rent per day", *(f"{one.day_usd:,.2f}" for one in found)),
-        ("saved per day by owning", *(f"{round(one.saved_usd_day, 2) + 0:,.2f}" for one in found)),
-        ("pays back in days", *(_days(one.payback_days) for one in found)),
-        ("", *(one.verdict.value for one in found)),
-        (f"rented h in year 1, loss {span} %", *(_hours(one) for one in found)),
+        ("$ an hour", *(f"{comparison.tariff.usd_hour:,.2f}" for comparison in comparisons)),
+        ("… with storage and traffic", *(f"{comparison.tariff.effective_usd_hour:,.2f}" for comparison in comparisons)),
+        (f"the job, {_figure(plan.usage.job_hours)} h", *(f"{comparison.job_usd:,.2f}" for comparison in comparisons)),
+        ("rent per day", *(f"{comparison.day_usd:,.2f}" for comparison in comparisons)),
+        ("saved per day by owning", *(f"{round(comparison.saved_usd_day, 2) + 0:,.2f}" for comparison in comparisons)),
+        ("pays back in days", *(_days(comparison.payback_days) for comparison in comparisons)),
+        ("", *(comparison.verdict.value for comparison in comparisons)),
+        (f"rented h in year 1, loss {span} %", *(_hours(comparison) for comparison in comparisons)),
     ]
 
 
@@ -163,10 +166,10 @@ def _log_line(own: OwnedMachine, log: RentedPeriod, timezone: str) -> str:
         return "not enough data: your first launch is less than a day old"
     share = log.gpu_hours / own.cards / log.days * own.slower / 24 * 100
     beyond = " (exceeds their capacity: the rest stays rented)" if share > 100 else ""
-    short = f"; only {_figure(log.days)} days: a rough estimate" if log.days < _FEW_DAYS else ""
+    warning = f"; only {_figure(log.days)} days: a rough estimate" if log.days < _FEW_DAYS else ""
     return (
         f"your own usage: {log.launches} launches since {local(log.since, timezone)[:10]}, {log.gpu_hours:,.1f} "
-        f"GPU-hours for {dollars(log.usd)}; your own cards would be busy {share:.0f} % of the time{beyond}{short}"
+        f"GPU-hours for {dollars(log.usd)}; your own cards would be busy {share:.0f} % of the time{beyond}{warning}"
     )
 
 
@@ -174,8 +177,8 @@ def _days(days: Decimal | None) -> str:
     return "never" if days is None else f"{days:,.1f}" if days >= 10 else f"{days:.2f}"
 
 
-def _hours(one: RentComparison) -> str:
-    return "–".join(dict.fromkeys("never" if hours is None else f"{hours:,.0f}" for hours in one.hours_a_year))
+def _hours(comparison: RentComparison) -> str:
+    return "–".join(dict.fromkeys("never" if hours is None else f"{hours:,.0f}" for hours in comparison.hours_a_year))
 
 
 def _figure(value: Decimal) -> str:
@@ -196,11 +199,11 @@ def _show_sources(as_json: bool) -> int:
     table((left("6× RTX 4090 against p5.48xlarge, 7 days"), right("")), _seed_rows(seed))
     click.echo()
     click.echo(f"simple: $7,000 ÷ $10 an hour = {plain.hours:.0f} h = {plain.days:.2f} days")
-    running, slower, both = source_payback_corrected()
+    running, slower, combined = source_payback_corrected()
     note(
         f"corrected: {running:.2f} days after deducting the running cost, {slower:.2f} if your cards take "
-        f"{SOURCE_SLOWER} times as long, {both:.2f} with both; the source's number of cards (140 // 24 + 1) is one too "
-        "high when the division has no remainder"
+        f"{SOURCE_SLOWER} times as long, {combined:.2f} with both; the source's number of cards (140 // 24 + 1) is one "
+        "too high when the division has no remainder"
     )
     note("for your own figures: gpuwatch plan buy")
     return Exit.DONE

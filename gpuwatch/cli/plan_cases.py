@@ -49,13 +49,13 @@ def cases(provider: tuple[str, ...], poll: bool, data: Path | None, as_json: boo
 
     settings = load_settings(config)
     market = market_of(settings, providers=provider, spot=False, poll=poll, data=data)
-    found = plan_cases(market)
+    case_offers = plan_cases(market)
     if as_json:
-        json_out(plan_cases_json(market, found))
+        json_out(plan_cases_json(market, case_offers))
     elif market.offers:
-        rows = [(one.case.name, *_case_cells(one.best)) for one in found]
+        rows = [(case_row.case.name, *_case_cells(case_row.best)) for case_row in case_offers]
         table(_CASES, rows, title=_title(market, settings))
-    return _exit(market, any(one.best for one in found))
+    return _exit(market, any(case_row.best for case_row in case_offers))
 
 
 def _case_cells(best: tuple[JobOffer, ...]) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def _case_cells(best: tuple[JobOffer, ...]) -> tuple[str, ...]:
 )
 @_market_options
 def hybrid(
-    config: str | None, as_json: bool, provider: tuple[str, ...], poll: bool, data: Path | None, **given: Any
+    config: str | None, as_json: bool, provider: tuple[str, ...], poll: bool, data: Path | None, **options: Any
 ) -> int:
     """Train on one machine and infer on another, each the cheapest, compared with one machine for both.
 
@@ -92,40 +92,43 @@ def hybrid(
     from gpuwatch.errors import UsageError
 
     try:
-        model = model_of(given["size_of"])
+        model = model_of(options["size_of"])
     except ValueError as fault:
-        raise UsageError(f"--size-of {given['size_of']!r}: {fault}") from fault
+        raise UsageError(f"--size-of {options['size_of']!r}: {fault}") from fault
     settings = load_settings(config)
     market = market_of(settings, providers=provider, spot=False, poll=poll, data=data)
-    train = Workload(model=model, method=TrainingMethod(given["method"]))
-    infer = Workload(model=model, method=TrainingMethod.INFERENCE, batch=given["infer_batch"])
+    train = Workload(model=model, method=TrainingMethod(options["method"]))
+    infer = Workload(model=model, method=TrainingMethod.INFERENCE, batch=options["infer_batch"])
     plan = plan_hybrid(
-        market, WorkCase("train", train, given["tokens"]), WorkCase("infer", infer, given["infer_tokens"])
+        market, WorkCase("train", train, options["tokens"]), WorkCase("infer", infer, options["infer_tokens"])
     )
     if as_json:
         json_out(plan_hybrid_json(market, plan))
     elif market.offers:
         parts = [("train", plan.train), ("infer", plan.infer)]
-        parts += [(f"{name}, both on one", one) for name, one in zip(("train", "infer"), plan.both or (), strict=False)]
-        table(_HYBRID, [(name, *_part_cells(one)) for name, one in parts], title=_title(market, settings))
-        if plan.separate_usd is not None and plan.together_usd is not None:
-            better = "use two machines" if plan.separate_usd < plan.together_usd else "use one machine"
-            note(f"{better}: {plan.separate_usd:,.2f} $ on two, {plan.together_usd:,.2f} $ on one, both worst case")
+        parts += [
+            (f"{name}, both on one", job_offer)
+            for name, job_offer in zip(("train", "infer"), plan.both or (), strict=False)
+        ]
+        table(_HYBRID, [(name, *_part_cells(job_offer)) for name, job_offer in parts], title=_title(market, settings))
+        if plan.separate_usd is not None and plan.combined_usd is not None:
+            better = "use two machines" if plan.separate_usd < plan.combined_usd else "use one machine"
+            note(f"{better}: {plan.separate_usd:,.2f} $ on two, {plan.combined_usd:,.2f} $ on one, both worst case")
     return _exit(market, plan.separate_usd is not None)
 
 
-def _part_cells(one: JobOffer | None) -> tuple[str, ...]:
-    if one is None:
+def _part_cells(job_offer: JobOffer | None) -> tuple[str, ...]:
+    if job_offer is None:
         return "nothing fits", "–", "–", "–", "–"
-    return _gpus(one), one.offer.provider, _span(one), _hours(one), one.offer.offer_id
+    return _gpus(job_offer), job_offer.offer.provider, _span(job_offer), _hours(job_offer), job_offer.offer.offer_id
 
 
 def _exit(market: CurrentOffers, fits: bool) -> int:
-    for line in market.troubles:
+    for line in market.errors:
         note(line)
     if not market.offers:
         note("no prices known: fetch current ones with --poll")
-    if market.troubles or not market.offers:
+    if market.errors or not market.offers:
         return Exit.CANNOT_TELL
     return Exit.DONE if fits else Exit.FAILED
 
@@ -134,13 +137,13 @@ def _title(market: CurrentOffers, settings: Settings) -> str:
     return f"{len(market.offers)} offers of {market.source}, {local(market.as_of, settings.timezone)}"
 
 
-def _gpus(one: JobOffer) -> str:
-    return f"{one.offer.gpu_count}× {one.offer.gpu}"
+def _gpus(job_offer: JobOffer) -> str:
+    return f"{job_offer.offer.gpu_count}× {job_offer.offer.gpu}"
 
 
-def _span(one: JobOffer) -> str:
-    return f"{one.cost.low.microusd / 1e6:,.2f}–{one.cost.microusd / 1e6:,.2f}"
+def _span(job_offer: JobOffer) -> str:
+    return f"{job_offer.cost.low.microusd / 1e6:,.2f}–{job_offer.cost.microusd / 1e6:,.2f}"
 
 
-def _hours(one: JobOffer) -> str:
-    return f"{one.cost.low.hours:,.1f}–{one.cost.high.hours:,.1f}"
+def _hours(job_offer: JobOffer) -> str:
+    return f"{job_offer.cost.low.hours:,.1f}–{job_offer.cost.high.hours:,.1f}"

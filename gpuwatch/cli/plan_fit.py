@@ -28,7 +28,7 @@ from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan_options import ANY_PRICE, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
-from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import Column, left, right, table, text
 from gpuwatch.domain.planning.fit import (
@@ -58,17 +58,17 @@ _CHEAPEST_BY = {
 _SEED_COLUMNS = (left("class"), left("for"), right("GB"), right("$/GPU-h"), left("source's"))
 
 
-def _prices(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[PricedClass, ...]:
-    return tuple(_price(one, param) for one in given)
+def _prices(_ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[PricedClass, ...]:
+    return tuple(_price(text, param) for text in texts)
 
 
-def _price(given: str, param: click.Parameter) -> PricedClass:
-    name, _, price = given.rpartition("=")
+def _price(text: str, param: click.Parameter) -> PricedClass:
+    name, _, price = text.rpartition("=")
     if not name.strip() or not price.strip():
-        raise UsageError(f"--price {given!r}: expected GPU=USD per GPU-hour, such as B200=9.50 or B200=9.50-12.00")
-    low, *high = [Usd().convert(one, param, None) for one in price.split("-", maxsplit=1)]
+        raise UsageError(f"--price {text!r}: expected GPU=USD per GPU-hour, such as B200=9.50 or B200=9.50-12.00")
+    low, *high = [Usd().convert(bound, param, None) for bound in price.split("-", maxsplit=1)]
     if high and high[0] < low:
-        raise UsageError(f"--price {given!r}: expected the lower price first")
+        raise UsageError(f"--price {text!r}: expected the lower price first")
     return PricedClass(
         gpu=name.strip(), cards=1, usd_hour=low, high_usd_hour=high[0] if high else None, any_number=True
     )
@@ -182,14 +182,14 @@ def fit(
     elif as_json:
         json_out(plan_fit_json(plan))
     else:
-        with recorded() as recording:
+        with record_output() as recording:
             _print_classes(plan, limit)
             _print_source(plan, "UTC" if request.prices else load_settings(config).timezone)
         if html:
             save_page(html, _page(plan, limit, recording))
-    for trouble in plan.troubles:
-        note(trouble)
-    if plan.troubles or not plan.prices:
+    for error in plan.errors:
+        note(error)
+    if plan.errors or not plan.prices:
         return Exit.CANNOT_TELL
     return Exit.DONE if plan.ranked.choices else Exit.FAILED
 
@@ -197,24 +197,24 @@ def fit(
 def _print_watch(name: str, request: FitRequest, plan: FitPlan, config: str | None, *, write: bool) -> None:
     from gpuwatch.app.plan_gpu_watch import fit_watch
 
-    found = fit_watch(name, request, plan)
-    if found is None:
+    watch_text = fit_watch(name, request, plan)
+    if watch_text is None:
         note("no watch: no offer fits at a plausible price")
         return
-    put_watch(name, found, config, write=write)
+    put_watch(name, watch_text, config, write=write)
 
 
 def _page(plan: FitPlan, limit: int, recording: Recording) -> str:
     """The cheapest offer of each class, and everything that was printed."""
     bars = [
         (
-            f"{one.priced.cards}× {one.gpu.name}",
-            float(one.priced.usd_hour),
-            float(one.priced.high_usd_hour or one.usd_hour),
+            f"{choice.priced.cards}× {choice.gpu.name}",
+            float(choice.priced.usd_hour),
+            float(choice.priced.high_usd_hour or choice.usd_hour),
         )
-        for one in plan.ranked.choices[:limit]
+        for choice in plan.ranked.choices[:limit]
     ]
-    verdict = [_bests(plan.ranked)] if bars else ["No offer fits."]
+    verdict = [_best_lines(plan.ranked)] if bars else ["No offer fits."]
     return page_of(_title(plan.needs), verdict, [range_chart("USD per hour of the whole offer", bars)], recording)
 
 
@@ -223,26 +223,26 @@ def _print_classes(plan: FitPlan, limit: int) -> None:
     choices = plan.ranked.choices
     if choices:
         shows_tokens = plan.needs.task is GpuTask.INFERENCE and plan.needs.vram_gb > 0
-        cells = [_cells(plan, one, shows_tokens) for one in choices[:limit]]
+        cells = [_cells(plan, choice, shows_tokens) for choice in choices[:limit]]
         table(_columns(plan, shows_tokens), cells, title=_title(plan.needs))
         if len(choices) > limit:
-            say(f"… and {len(choices) - limit} more (--limit)")
-        say("")
-        say(_bests(plan.ranked))
-        if any(one.too_cheap for one in choices[:limit]):
+            echo(f"… and {len(choices) - limit} more (--limit)")
+        echo("")
+        echo(_best_lines(plan.ranked))
+        if any(choice.too_cheap for choice in choices[:limit]):
             note(TOO_CHEAP_TEXT)
     elif plan.prices:
-        say("No offer fits.")
-    for why, gpus in plan.ranked.left_out.items():
+        echo("No offer fits.")
+    for reason, gpus in plan.ranked.left_out.items():
         more = f" and {len(gpus) - 8} more" if len(gpus) > 8 else ""
-        say(f"left out, {why}: {', '.join(gpus[:8])}{more}")
+        echo(f"left out, {reason}: {', '.join(gpus[:8])}{more}")
 
 
 def _title(needs: TaskNeeds) -> str:
-    what = "any task" if needs.task is GpuTask.ANY else needs.task.value
+    task_name = "any task" if needs.task is GpuTask.ANY else needs.task.value
     size = f", {needs.vram_gb:,.1f} GB" if needs.vram_gb else ""
-    quick = f", a token within {needs.token_s * 1000:.0f} ms" if needs.token_s else ""
-    return f"{what}{size}{quick}: cheapest first"
+    token_text = f", a token within {needs.token_s * 1000:.0f} ms" if needs.token_s else ""
+    return f"{task_name}{size}{token_text}: cheapest first"
 
 
 def _columns(plan: FitPlan, shows_tokens: bool) -> tuple[Column, ...]:
@@ -262,39 +262,41 @@ def _columns(plan: FitPlan, shows_tokens: bool) -> tuple[Column, ...]:
     )
 
 
-def _token_ms(one: ClassChoice) -> str:
-    if one.token_s is None:
+def _token_ms(choice: ClassChoice) -> str:
+    if choice.token_s is None:
         return "–"
-    low, high = (f"{seconds * 1000:.1f}" for seconds in one.token_s)
+    low, high = (f"{seconds * 1000:.1f}" for seconds in choice.token_s)
     return low if low == high else f"{low}–{high}"
 
 
-def _cells(plan: FitPlan, one: ClassChoice, shows_tokens: bool) -> tuple[str, ...]:
-    token = (_token_ms(one),) if shows_tokens else ()
+def _cells(plan: FitPlan, choice: ClassChoice, shows_tokens: bool) -> tuple[str, ...]:
+    token = (_token_ms(choice),) if shows_tokens else ()
     against: tuple[str, ...] = ()
     if plan.against is not None:
-        low, high = (f"{ratio:.2f}" for ratio in price_ratio(one.priced, plan.against))
+        low, high = (f"{ratio:.2f}" for ratio in price_ratio(choice.priced, plan.against))
         against = (low if low == high else f"{low}–{high}",)
     return (
-        f"{one.priced.cards}× {one.gpu.name}{' spot' if one.priced.spot else ''}",
-        one.priced.provider or "–",
-        f"{one.usd_hour:,.3f}",
-        f"{one.usd_hour / one.priced.cards:,.3f}",
-        *(_measure(one, by) for by in (CostMeasure.MEMORY, CostMeasure.COMPUTE, CostMeasure.BANDWIDTH)),
+        f"{choice.priced.cards}× {choice.gpu.name}{' spot' if choice.priced.spot else ''}",
+        choice.priced.provider or "–",
+        f"{choice.usd_hour:,.3f}",
+        f"{choice.usd_hour / choice.priced.cards:,.3f}",
+        *(_measure(choice, by) for by in (CostMeasure.MEMORY, CostMeasure.COMPUTE, CostMeasure.BANDWIDTH)),
         *token,
         *against,
-        ", ".join((["too cheap"] if one.too_cheap else []) + remarks(plan.needs, one.gpu)),
+        ", ".join((["too cheap"] if choice.too_cheap else []) + remarks(plan.needs, choice.gpu)),
     )
 
 
-def _measure(one: ClassChoice, by: CostMeasure) -> str:
-    value = one.per(by)
+def _measure(choice: ClassChoice, by: CostMeasure) -> str:
+    value = choice.per(by)
     return "–" if value is None else f"{value:.{3 if by is CostMeasure.BANDWIDTH else 5}f}"
 
 
-def _bests(ranked: RankedClasses) -> str:
-    named = [f"{said} {best.gpu.name}" for by, said in _CHEAPEST_BY.items() if (best := ranked.best(by)) is not None]
-    return f"cheapest {', '.join(named)}"
+def _best_lines(ranked: RankedClasses) -> str:
+    best_texts = [
+        f"{label} {best.gpu.name}" for by, label in _CHEAPEST_BY.items() if (best := ranked.best(by)) is not None
+    ]
+    return f"cheapest {', '.join(best_texts)}"
 
 
 def _print_source(plan: FitPlan, timezone: str) -> None:
@@ -314,12 +316,12 @@ def _print_sources(needs: TaskNeeds, as_json: bool) -> int:
     """The sources' table, with its inconsistencies."""
     from gpuwatch.app.plan_fit import plan_fit_sources_json
 
-    found = source_classes(needs.task, needs.vram_gb)
+    classes = source_classes(needs.task, needs.vram_gb)
     if as_json:
-        json_out(plan_fit_sources_json(found))
+        json_out(plan_fit_sources_json(classes))
         return Exit.DONE
     b200, a100 = source_ratio("B200", "H100"), source_ratio("A100", "T4")
-    table(_SEED_COLUMNS, [_seed_cells(one) for one in found])
+    table(_SEED_COLUMNS, [_seed_cells(price_class) for price_class in classes])
     click.echo()
     click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for 2.4 times the memory")
     click.echo(f"A100 : T4 = {a100[0]:.1f} times the price")
@@ -327,7 +329,13 @@ def _print_sources(needs: TaskNeeds, as_json: bool) -> int:
     return Exit.DONE
 
 
-def _seed_cells(one: SourceClass) -> tuple[str, ...]:
-    task = "both" if one.task is GpuTask.ANY else one.task.value
-    high = "" if one.high is None else f"–{one.high:.3f}"
-    return one.gpu, task, str(one.memory_gb), "–" if one.low is None else f"{one.low:.3f}{high}", one.source
+def _seed_cells(source_class: SourceClass) -> tuple[str, ...]:
+    task = "both" if source_class.task is GpuTask.ANY else source_class.task.value
+    high = "" if source_class.high is None else f"–{source_class.high:.3f}"
+    return (
+        source_class.gpu,
+        task,
+        str(source_class.memory_gb),
+        "–" if source_class.low is None else f"{source_class.low:.3f}{high}",
+        source_class.source,
+    )

@@ -26,7 +26,7 @@ from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, sho
 from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import refuse_watch_with, watch_options
-from gpuwatch.cli.recording import recorded
+from gpuwatch.cli.recording import record_output
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,24 +73,24 @@ def _refuse_watch_with(request: JobRequest, watch: str | None, write: bool, as_j
         raise UsageError("--watch requires real offers: omit the candidates")
 
 
-def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
+def _refuse_ignored(workload: WorkloadRequest, options: dict[str, Any]) -> None:
     """Reject options that would have no effect. Raises UsageError."""
-    if given["candidates"]:
+    if options["candidates"]:
         refuse_given("requires real offers: omit the candidates", "listed", "timeout_s", "limit", "data", "any_price")
     else:
         refuse_given("applies to candidates only: real offers state it", *_OF_CANDIDATES)
-    if not given["poll"]:
+    if not options["poll"]:
         refuse_given("requires --poll", "timeout_s")
-    if given["data"] is not None:
+    if options["data"] is not None:
         refuse_given("cannot be combined with --data", "poll")
-    if given["hours"] is None and not given["candidates"]:
+    if options["hours"] is None and not options["candidates"]:
         refuse_given("requires --hours", "on", "speedup")
     refuse_ignored_workload(workload, "--size-of or --shape")
-    if given["labour_hours"] and not given["labour_usd_hour"]:
+    if options["labour_hours"] and not options["labour_usd_hour"]:
         raise UsageError("--engineer-hours requires --engineer-usd-hour")
-    if not given["labour_hours"]:
+    if not options["labour_hours"]:
         refuse_given("requires --engineer-hours", "labour_usd_hour")
-    if not given["prepare_hours"]:
+    if not options["prepare_hours"]:
         refuse_given("requires --prepare-hours", "prepare_usd_hour")
 
 
@@ -189,7 +189,7 @@ def job(
     html: Path | None,
     as_json: bool,
     config: str | None,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Compute a job's total cost: work, setup, restarts, minimum billing, traffic.
 
@@ -201,30 +201,33 @@ def job(
     from gpuwatch.app.plan_job import JobRequest, plan_on_hardware, plan_on_offers
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    _refuse_ignored(workload, given)
-    table = {key: value for key in _JOB_OPTIONS if (value := given.pop(key)) is not None}
-    request = JobRequest(job=table, workload=workload, **given)
+    _refuse_ignored(workload, options)
+    table = {key: value for key in _JOB_OPTIONS if (value := options.pop(key)) is not None}
+    request = JobRequest(job=table, workload=workload, **options)
     _refuse_watch_with(request, watch, write, as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
     if request.candidates:
         on_hardware = plan_on_hardware(request)
-        with recorded() as recording:
+        with record_output() as recording:
             verdict = show_hardware(request, on_hardware, as_json)
         if html:
-            bars = [(one.candidate.on.text, one.cost) for one in on_hardware.found]
+            bars = [(hardware.candidate.on.text, hardware.cost) for hardware in on_hardware.compared]
             save_page(html, job_page(request, bars, recording))
         return Exit.FAILED if verdict == NOT_FEASIBLE else Exit.DONE
     settings = load_settings(config)
     plan = plan_on_offers(settings, request)
     if watch is None:
-        with recorded() as recording:
+        with record_output() as recording:
             verdict = show_offers(request, plan, limit, None if as_json else settings.timezone)
         if html:
             placed = plan.ranking.placed[: min(limit, 20)]
-            bars = [(f"{one.offer.gpu_count}× {one.offer.gpu}, {one.offer.provider}", one.cost) for one in placed]
+            bars = [
+                (f"{job_offer.offer.gpu_count}× {job_offer.offer.gpu}, {job_offer.offer.provider}", job_offer.cost)
+                for job_offer in placed
+            ]
             save_page(html, job_page(request, bars, recording))
     else:
         verdict = show_watch(request, plan, watch, config if write else None, write=write)
-    if not plan.ranking.seen or plan.market.troubles:
+    if not plan.ranking.seen or plan.market.errors:
         return Exit.CANNOT_TELL
     return Exit.DONE if plan.ranking.placed and verdict != NOT_FEASIBLE else Exit.FAILED

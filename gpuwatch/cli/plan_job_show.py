@@ -39,10 +39,10 @@ def job_page(request: JobRequest, costs: Sequence[tuple[str, JobCost]], recordin
 
     bars = [(name, cost.low.microusd / MICRO, cost.microusd / MICRO) for name, cost in costs]
     heading = "job cost" + (f": {request.workload.params}" if request.workload.params else "")
-    verdict = [one for one in recording.notes if one.startswith(tuple(Feasibility))]
+    verdict = [note for note in recording.notes if note.startswith(tuple(Feasibility))]
     if not verdict:
-        least = min((cost.microusd for _, cost in costs), default=None)
-        cost = "no offer can run it" if least is None else f"{least / MICRO:,.2f} $ in the worst case"
+        cheapest = min((cost.microusd for _, cost in costs), default=None)
+        cost = "no offer can run it" if cheapest is None else f"{cheapest / MICRO:,.2f} $ in the worst case"
         verdict = [f"cheapest: {cost} ({len(costs)} shown; add --max-cost and --within for a verdict)"]
     chart = range_chart("USD for the whole job, best to worst case", bars, request.max_cost_usd)
     return page_of(heading, verdict, [chart], recording)
@@ -67,7 +67,9 @@ def _note_needs(request: JobRequest, needs: JobNeeds) -> None:
         "load_s": f"{low if low == high else f'{low}–{high}'} min to load the model (--load)",
     }
     if needs.derived:
-        note(f"derived from {request.workload.params or 'the model'}: {', '.join(texts[one] for one in needs.derived)}")
+        note(
+            f"derived from {request.workload.params or 'the model'}: {', '.join(texts[need] for need in needs.derived)}"
+        )
 
 
 def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
@@ -78,8 +80,8 @@ def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Se
     verdict, within_s = verdict_of(request, plan.spec, costs), plan.spec.within_s
     if verdict is None:
         return None
-    most = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
-    first = [cost for cost in costs if feasibility(cost, most, within_s) is verdict]
+    max_cost_usd = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
+    first = [cost for cost in costs if feasibility(cost, max_cost_usd, within_s) is verdict]
     best = min(first, key=lambda cost: cost.microusd, default=None)
     if best is None and isinstance(plan, OfferPlan):
         best = cheapest_at_any_length(request, plan)
@@ -102,29 +104,35 @@ def show_hardware(request: JobRequest, plan: HardwarePlan, as_json: bool) -> Fea
     """A table and the verdict; the others are compared with the first line."""
     from gpuwatch.app.plan_job_json import hardware_plan_json
 
-    costs = [one.cost for one in plan.found]
+    costs = [hardware.cost for hardware in plan.compared]
     _note_estimate(plan)
     if as_json:
         json_out(hardware_plan_json(request, plan))
         return _note_verdict(request, plan, costs)
-    found = plan.found
-    parts = _parts_of([one.cost for one in found])
+    compared = plan.compared
+    parts = _parts_of([hardware.cost for hardware in compared])
     columns = [left("cards"), right("$ job"), right("against 1st", drop=1), right("hours", drop=2), right("$/h")]
     columns += [right("speed", drop=3), right("even at", drop=4), *(right(name, drop=5) for name, _ in parts)]
     if request.credit:
         columns.insert(2, right("- credit", drop=1))
-    table(columns, [_hardware_cells(request, one, found[0], parts) for one in found])
+    table(columns, [_hardware_cells(request, hardware, compared[0], parts) for hardware in compared])
     for line in _hardware_notes(request, plan):
         note(line)
     _note_needs(request, plan.needs)
     return _note_verdict(request, plan, costs)
 
 
-def _hardware_cells(request: JobRequest, one: ComparedHardware, first: ComparedHardware, parts: _Parts) -> list[str]:
-    cost = one.cost
-    against = "–" if one is first else f"{(cost.microusd - first.cost.microusd) / MICRO:+,.2f}"
-    cells = [one.candidate.on.text, *_costs(request, cost), against, _range(cost.low.hours, cost.high.hours)]
-    cells += [f"{one.priced_gpus.microusd_hour / MICRO:,.2f}", f"{_range(*one.speed, 2)}×", f"{one.break_even:.4f}×"]
+def _hardware_cells(
+    request: JobRequest, hardware: ComparedHardware, first: ComparedHardware, parts: _Parts
+) -> list[str]:
+    cost = hardware.cost
+    against = "–" if hardware is first else f"{(cost.microusd - first.cost.microusd) / MICRO:+,.2f}"
+    cells = [hardware.candidate.on.text, *_costs(request, cost), against, _range(cost.low.hours, cost.high.hours)]
+    cells += [
+        f"{hardware.priced_gpus.microusd_hour / MICRO:,.2f}",
+        f"{_range(*hardware.speed, 2)}×",
+        f"{hardware.break_even:.4f}×",
+    ]
     return [*cells, *(f"{part(cost.high):,.2f}" for _, part in parts)]
 
 
@@ -132,27 +140,27 @@ def _hardware_notes(request: JobRequest, plan: HardwarePlan) -> list[str]:
     """The cost of an interruption and of a load; where and why the result differs from the sources; what is unknown."""
     from gpuwatch.app.plan_job import load_range
 
-    found, notes = plan.found, []
-    if any(one.cost.high.interruptions for one in found):
+    compared, notes = plan.compared, []
+    if any(hardware.cost.high.interruptions for hardware in compared):
         notes.append(_loss(plan))
     if (load := request.job.get("load")) is not None:
-        for one in found:
-            usd = load_range(one, plan.spec, load)
-            notes.append(f"{one.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
+        for hardware in compared:
+            usd = load_range(hardware, plan.spec, load)
+            notes.append(f"{hardware.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
         if request.seed:
-            was = f"{SOURCE_LOAD_USD_GPU_HOUR:.2f}"
+            price = f"{SOURCE_LOAD_USD_GPU_HOUR:.2f}"
             notes.append(
-                f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {was}, not 4.00, for 7 minutes"
+                f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {price}, not 4.00, for 7 minutes"
             )
-    plain = [one.cost.high.usd_for(one.cost.high.work_h) for one in found]
+    plain = [hardware.cost.high.usd_for(hardware.cost.high.work_h) for hardware in compared]
     if request.seed:
         left_out = "excludes loading, restarts, minimum billing and traffic"
         notes.append(f"price × hours only, as the sources calculate; {left_out}")
-    elif any(abs(usd - one.cost.microusd / MICRO) >= 0.005 for usd, one in zip(plain, found, strict=True)):
+    elif any(abs(usd - hardware.cost.microusd / MICRO) >= 0.005 for usd, hardware in zip(plain, compared, strict=True)):
         notes.append(
             f"price × hours only, as the sources calculate (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}"
         )
-    unknown = dict.fromkeys(text for one in found for text in one.cost.unknown)
+    unknown = dict.fromkeys(text for hardware in compared for text in hardware.cost.unknown)
     return notes + [f"excludes {text}, which is unknown" for text in unknown]
 
 
@@ -160,8 +168,8 @@ def _loss(plan: HardwarePlan) -> str:
     interval_h = (plan.spec.checkpoint_s or 0.0) / 3600
     if not interval_h:
         return "without checkpoints, an interruption loses all work: set --checkpoint-every"
-    most = max(one.priced_gpus.microusd_hour for one in plan.found) / MICRO * interval_h
-    return f"an interruption loses at most the work between two checkpoints: {most:,.2f} $"
+    highest_usd = max(hardware.priced_gpus.microusd_hour for hardware in plan.compared) / MICRO * interval_h
+    return f"an interruption loses at most the work between two checkpoints: {highest_usd:,.2f} $"
 
 
 # --- on offers --------------------------------------------------------------------------------------------------------
@@ -182,8 +190,8 @@ def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str 
     _note_needs(request, plan.needs)
     verdict = _note_verdict(request, plan, plan.costs)
     if ranking.refused:
-        note(f"excluded, of {ranking.seen} offers: {_refused(ranking)}")
-    for line in market.troubles:
+        note(f"excluded, of {ranking.seen} offers: {_refused_text(ranking)}")
+    for line in market.errors:
         note(line)
     if request.data is None and is_old(market.as_of, real_now()):
         note("these prices are outdated: fetch current ones with --poll")
@@ -200,19 +208,19 @@ def show_watch(
     from gpuwatch.app.plan_watch import implied_watch
     from gpuwatch.domain.planning.job_comparison import Feasibility
 
-    found = implied_watch(name, request, plan)
+    watch_text = implied_watch(name, request, plan)
     _note_needs(request, plan.needs)
     verdict = _note_verdict(request, plan, plan.costs)
     if plan.ranking.refused:
-        note(f"excluded, of {plan.ranking.seen} offers: {_refused(plan.ranking)}")
-    for line in plan.market.troubles:
+        note(f"excluded, of {plan.ranking.seen} offers: {_refused_text(plan.ranking)}")
+    for line in plan.market.errors:
         note(line)
-    if found is None:
+    if watch_text is None:
         note(f"no watch: the job is not feasible on any of {plan.ranking.seen} offers")
         return verdict or Feasibility.NOT_FEASIBLE
     if verdict is Feasibility.UNCERTAIN:
         note("the watch waits for an offer on which the job is feasible even in the worst case")
-    put_watch(name, found, config, write=write)
+    put_watch(name, watch_text, config, write=write)
     return verdict
 
 
@@ -220,37 +228,39 @@ def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: st
     from gpuwatch.domain.planning.price_floors import TOO_CHEAP_TEXT
 
     placed = plan.ranking.placed
-    shown = placed[:limit]
-    parts = _parts_of([one.cost for one in shown])
+    shown_offers = placed[:limit]
+    parts = _parts_of([job_offer.cost for job_offer in shown_offers])
     columns = [left("GPU"), right("$ job"), right("hours", drop=2), right("$/GPU-h"), right("$/h", drop=3)]
     columns += [*(right(name, drop=5) for name, _ in parts), left("provider"), left("place", drop=6)]
     columns += [right("reliab.", drop=7), left("verified", drop=8), left("until", drop=9), left("link", drop=10)]
     columns.append(left("offer"))
-    doubts = any(one.is_doubtful for one in shown)
+    doubts = any(job_offer.is_doubtful for job_offer in shown_offers)
     if doubts:
         columns.append(text("but", drop=1))
     if request.credit:
         columns.insert(2, right("- credit", drop=1))
     title = f"{len(placed)} offers by total job cost; {plan.market.source}, {local(plan.market.as_of, timezone)}"
-    table(columns, [_offer_cells(request, one, parts, timezone, doubts) for one in shown], title=title)
+    table(
+        columns, [_offer_cells(request, job_offer, parts, timezone, doubts) for job_offer in shown_offers], title=title
+    )
     if len(placed) > limit:
         note(f"… and {len(placed) - limit} more (--limit)")
-    note("hours: " + "; ".join(list(dict.fromkeys(one.cost.how for one in shown))[:_REASONS_SHOWN]))
-    for what in dict.fromkeys(what for one in shown for what in one.cost.unknown):
-        note(f"excluded if an offer does not state it: {what}")
-    if any(one.too_cheap for one in shown):
+    note("hours: " + "; ".join(list(dict.fromkeys(job_offer.cost.how for job_offer in shown_offers))[:_REASONS_SHOWN]))
+    for unknown in dict.fromkeys(unknown for job_offer in shown_offers for unknown in job_offer.cost.unknown):
+        note(f"excluded if an offer does not state it: {unknown}")
+    if any(job_offer.too_cheap for job_offer in shown_offers):
         note(TOO_CHEAP_TEXT)
-    if any(one.is_unlikely for one in shown):
+    if any(job_offer.is_unlikely for job_offer in shown_offers):
         note("unlikely to finish: reliability is read as the chance to run for a day; --checkpoint-every helps")
-    by_price = min(placed, key=lambda one: one.price.price_microusd_hour / one.offer.gpu_count)
+    by_price = min(placed, key=lambda job_offer: job_offer.price.price_microusd_hour / job_offer.offer.gpu_count)
     if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
-        named = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
-        note(f"the lowest GPU price ({named}) would cost {more / MICRO:,.2f} $ more for this job")
+        offer_text = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
+        note(f"the lowest GPU price ({offer_text}) would cost {more / MICRO:,.2f} $ more for this job")
     note(METHOD_TEXT)
 
 
-def _offer_cells(request: JobRequest, one: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:
-    offer, price, cost = one.offer, one.price.price_microusd_hour / MICRO, one.cost
+def _offer_cells(request: JobRequest, job_offer: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:
+    offer, price, cost = job_offer.offer, job_offer.price.price_microusd_hour / MICRO, job_offer.cost
     cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", *_costs(request, cost)]
     cells += [_range(cost.low.hours, cost.high.hours), f"{price / offer.gpu_count:.3f}", f"{price:.3f}"]
     cells += [f"{part(cost.high):,.2f}" for _, part in parts]
@@ -259,7 +269,7 @@ def _offer_cells(request: JobRequest, one: JobOffer, parts: _Parts, timezone: st
     cells += ["–" if offer.reliability is None else f"{offer.reliability:.1%}"]
     cells += ["–" if offer.verification is None else offer.verification.value]
     cells += ["–" if offer.available_until is None else local(offer.available_until, timezone)[:16], _link(offer)]
-    return [*cells, offer.offer_id, *([", ".join(_doubts(one)) or "–"] if doubts else [])]
+    return [*cells, offer.offer_id, *([", ".join(_doubt_texts(job_offer)) or "–"] if doubts else [])]
 
 
 def _link(offer: Offer) -> str:
@@ -273,15 +283,15 @@ def _link(offer: Offer) -> str:
     return "NVLink" if has_fast_link(specs, offer.nvlink) else "PCIe"
 
 
-def _doubts(one: JobOffer) -> list[str]:
+def _doubt_texts(job_offer: JobOffer) -> list[str]:
     """Why an offer is ranked after the others."""
-    doubts = ["too cheap"] if one.too_cheap else []
-    if one.is_unlikely:
-        doubts.append(f"unlikely to finish: {one.chance or 0:.0%}")
+    doubts = ["too cheap"] if job_offer.too_cheap else []
+    if job_offer.is_unlikely:
+        doubts.append(f"unlikely to finish: {job_offer.chance or 0:.0%}")
     return doubts
 
 
-def _refused(ranking: JobRanking) -> str:
+def _refused_text(ranking: JobRanking) -> str:
     """Why the job cannot be computed or run on the other offers."""
     reasons = [f"{count}: {reason}" for reason, count in ranking.refused[:_REASONS_SHOWN]]
     more = sum(count for _, count in ranking.refused[_REASONS_SHOWN:])
@@ -293,18 +303,18 @@ def _refused(ranking: JobRanking) -> str:
 
 def _parts_of(costs: Sequence[JobCost]) -> _Parts:
     """The columns that hold values; work needs no column of its own if it is the only part."""
-    found = [one for one in _PARTS if any(one[1](cost.high) >= 0.005 for cost in costs)]
-    return [] if [name for name, _ in found] == ["work"] else found
+    parts = [part for part in _PARTS if any(part[1](cost.high) >= 0.005 for cost in costs)]
+    return [] if [name for name, _ in parts] == ["work"] else parts
 
 
 def _costs(request: JobRequest, cost: JobCost) -> list[str]:
     """The cost of the job, and the rest after credit if there is any."""
     from gpuwatch.app.plan_job import after_credit
 
-    whole = _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)
-    return [whole, f"{after_credit(cost, request):,.2f}"] if request.credit else [whole]
+    cost_text = _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)
+    return [cost_text, f"{after_credit(cost, request):,.2f}"] if request.credit else [cost_text]
 
 
 def _range(low: float, high: float, digits: int = 1) -> str:
-    shown = f"{low:,.{digits}f}", f"{high:,.{digits}f}"
-    return shown[1] if shown[0] == shown[1] else "–".join(shown)
+    bounds = f"{low:,.{digits}f}", f"{high:,.{digits}f}"
+    return bounds[1] if bounds[0] == bounds[1] else "–".join(bounds)

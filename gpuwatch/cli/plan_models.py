@@ -29,19 +29,23 @@ def models(named: str | None, as_json: bool) -> int:
     """List the models that `--model` knows by name, optionally filtered by a text."""
     from gpuwatch.app.plan_models import listed_models, listed_models_json
 
-    found = listed_models(named)
+    models = listed_models(named)
     if as_json:
-        json_out(listed_models_json(found))
+        json_out(listed_models_json(models))
         return Exit.DONE
     index = model_index()
-    table(_COLUMNS, [_cells(one) for one in found], title=f"{len(found)} of {len(index.models)} models, {index.date}")
+    table(
+        _COLUMNS,
+        [_cells(model) for model in models],
+        title=f"{len(models)} of {len(index.models)} models, {index.date}",
+    )
     note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
     return Exit.DONE
 
 
-def _cells(one: ListedModel) -> tuple[str, ...]:
-    shape = one.shape
+def _cells(model: ListedModel) -> tuple[str, ...]:
+    shape = model.shape
     active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
     cache_kb = 2 * shape.layers * shape.cached_values / 1e3
     params = f"{shape.params / 1e9:.1f}B"
-    return one.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", one.source
+    return model.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", model.source

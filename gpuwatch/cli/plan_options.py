@@ -41,26 +41,26 @@ class Figures(click.ParamType[Any]):
 ANY_PRICE = click.option("--any-price", is_flag=True, help="Rank implausibly cheap offers with the others.")
 
 
-def number(_ctx: click.Context, param: click.Parameter, given: str | None) -> Decimal | None:
+def number(_ctx: click.Context, param: click.Parameter, text: str | None) -> Decimal | None:
     """A callback for a decimal number. Raises UsageError."""
     try:
-        return None if given is None else Decimal(given)
+        return None if text is None else Decimal(text)
     except InvalidOperation:
-        raise UsageError(f"{param.opts[0]} {given!r}: expected a number") from None
+        raise UsageError(f"{param.opts[0]} {text!r}: expected a number") from None
 
 
-def pairs(_ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str] | None:
+def pairs(_ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str] | None:
     """A callback for figures by GPUs: "4x H100=2.5". Raises UsageError."""
-    found = {}
-    for text in given:
+    values = {}
+    for text in texts:
         gpus, _, figure = text.rpartition("=")
         if not gpus.strip():
             raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a number, such as "4x H100=2.5"')
-        found[gpus.strip()] = figure.strip()
-    return found or None
+        values[gpus.strip()] = figure.strip()
+    return values or None
 
 
-def refuse_given(why: str, *names: str) -> None:
+def refuse_given(reason: str, *names: str) -> None:
     """Reject options that would be ignored. Raises UsageError: names the first one on the command line, and why.
 
     Args:
@@ -69,4 +69,4 @@ def refuse_given(why: str, *names: str) -> None:
     ctx = click.get_current_context()
     for param in ctx.command.params:
         if param.name in names and ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"{param.opts[0]} {why}")
+            raise UsageError(f"{param.opts[0]} {reason}")

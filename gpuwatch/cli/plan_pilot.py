@@ -33,18 +33,18 @@ class Speed(click.ParamType[Any]):
             self.fail(f'{value!r}: expected tokens per second, such as "412tok/s" or "380-430tok/s"', param, ctx)
 
 
-def _losses(_ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[float, ...]:
-    if given is None:
+def _losses(_ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...]:
+    if text is None:
         return ()
     try:
-        found = tuple(float(one) for one in given.replace(" ", ",").split(",") if one)
+        losses = tuple(float(part) for part in text.replace(" ", ",").split(",") if part)
     except ValueError:
-        found = ()
-    if len(found) < 2 or not all(0 <= one < 1e6 for one in found):
+        losses = ()
+    if len(losses) < 2 or not all(0 <= loss < 1e6 for loss in losses):
         raise UsageError(
-            f'{param.opts[0]} {given!r}: expected at least two values, first to last, such as "2.31,2.12,2.05"'
+            f'{param.opts[0]} {text!r}: expected at least two values, first to last, such as "2.31,2.12,2.05"'
         )
-    return found
+    return losses
 
 
 @click.command(

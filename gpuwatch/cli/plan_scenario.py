@@ -53,26 +53,26 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
         click.echo(built_in_scenarios(), nl=False)
         return Exit.DONE
     plan = plan_scenarios(file, lambda: load_settings(config))
-    shown = plan.scenarios[: _SEED_WAYS if seed else None]
+    scenarios = plan.scenarios[: _SEED_WAYS if seed else None]
     if as_json:
-        json_out(scenarios_json(plan, shown, file))
+        json_out(scenarios_json(plan, scenarios, file))
     else:
-        _print(clean(plan.title, 200), shown)
+        _print(clean(plan.title, 200), scenarios)
     return Exit.DONE
 
 
-def _print(title: str, shown: Sequence[ScenarioCost]) -> None:
+def _print(title: str, scenarios: Sequence[ScenarioCost]) -> None:
     if title:
         click.echo(f"{title}\n")
-    for one in shown:
-        rows = [(clean(cost.name, 100), clean(cost.how, 200), amount_text(cost.usd)) for cost in one.costs]
-        table(_COLUMNS, [*rows, ("in all", "", amount_text(one.total_usd))], title=clean(one.name, 100))
-        if one.note:
-            click.echo(f"({clean(one.note, 300)})")
+    for scenario in scenarios:
+        rows = [(clean(cost.name, 100), clean(cost.how, 200), amount_text(cost.usd)) for cost in scenario.costs]
+        table(_COLUMNS, [*rows, ("in all", "", amount_text(scenario.total_usd))], title=clean(scenario.name, 100))
+        if scenario.note:
+            click.echo(f"({clean(scenario.note, 300)})")
         click.echo()
-    for one in shown[1:]:
-        percent = "" if one.saving_percent is None else f" ({abs(one.saving_percent):.2f} %)"
-        verb = "saves" if one.saving_usd >= 0 else "costs more by"
-        amount = f"{dollars(abs(one.saving_usd))}{percent}"
-        click.echo(f"{clean(one.name, 100)!r} {verb} {amount} against {clean(shown[0].name, 100)!r}")
+    for scenario in scenarios[1:]:
+        percent = "" if scenario.saving_percent is None else f" ({abs(scenario.saving_percent):.2f} %)"
+        verb = "saves" if scenario.saving_usd >= 0 else "costs more by"
+        amount = f"{dollars(abs(scenario.saving_usd))}{percent}"
+        click.echo(f"{clean(scenario.name, 100)!r} {verb} {amount} against {clean(scenarios[0].name, 100)!r}")
     note(METHOD_TEXT)

@@ -25,7 +25,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
-from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.planning.memory_need import (
@@ -172,7 +172,7 @@ def size(
     workload: WorkloadRequest,
 ) -> int:
     """Compute the GPU memory that a model needs, and the cards that hold it."""
-    from gpuwatch.app.plan_size import cards_that_hold, memory_needed, plan_size_json
+    from gpuwatch.app.plan_size import fitting_cards_of, memory_needed, plan_size_json
 
     refuse_ignored_workload(workload, "--params or --shape")
     _refuse_ignored_watch(watch, write, max_price, as_json=as_json)
@@ -182,18 +182,18 @@ def size(
     if input_gb:
         raise UsageError("--input-gb requires --seed: without it, activations are computed from --context")
     needed = memory_needed(workload)
-    found = cards_that_hold(needed, gpu, max_cards)
+    card_fits = fitting_cards_of(needed, gpu, max_cards)
     if watch is not None:
         from gpuwatch.app.plan_gpu_watch import size_watch
 
-        put_watch(watch, size_watch(watch, needed, found, max_price or 0.0), config, write=write)
+        put_watch(watch, size_watch(watch, needed, card_fits, max_price or 0.0), config, write=write)
     elif as_json:
-        json_out(plan_size_json(needed, found))
+        json_out(plan_size_json(needed, card_fits))
     else:
-        with recorded() as recording:
-            _print(needed, found, len(found) if show_all else _SHOWN, max_cards)
+        with record_output() as recording:
+            _print(needed, card_fits, len(card_fits) if show_all else _SHOWN, max_cards)
         if html:
-            save_page(html, _page(needed, found, recording))
+            save_page(html, _page(needed, card_fits, recording))
     return Exit.DONE
 
 
@@ -223,25 +223,27 @@ def _refuse_ignored_watch(watch: str | None, write: bool, max_price: float | Non
         refuse_given("requires --write", "config")
 
 
-def _page(needed: MemoryNeed, found: Sequence[CardFit], recording: Recording) -> str:
+def _page(needed: MemoryNeed, card_fits: Sequence[CardFit], recording: Recording) -> str:
     """The memory by part, the first cards that hold it, and everything that was printed."""
     bars = [(part.name, part.gb, part.gb) for part in needed.parts]
-    first = f"; fewest cards: {found[0].cards}× {found[0].gpu.name}" if found else "; no card holds it"
+    first = f"; fewest cards: {card_fits[0].cards}× {card_fits[0].gpu.name}" if card_fits else "; no card holds it"
     verdict = [f"{needed.gb:,.2f} GB in total{first}"]
     return page_of(_title(needed.workload), verdict, [range_chart("GB by part", bars)], recording)
 
 
-def _print(needed: MemoryNeed, found: Sequence[CardFit], limit: int, max_cards: int) -> None:
+def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_cards: int) -> None:
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
     rows.append(("total", f"{needed.gb:,.2f}", "plus 1 GB of overhead on each card"))
     table(_PARTS, rows, title=_title(work))
-    say("")
-    if found:
-        table(_CARDS, [_cells(fit) for fit in found[:limit]], title="Cards that hold it, each filled to at most 90 %")
+    echo("")
+    if card_fits:
+        table(
+            _CARDS, [_cells(fit) for fit in card_fits[:limit]], title="Cards that hold it, each filled to at most 90 %"
+        )
     else:
-        say(f"{max_cards} or fewer cards of any model do not hold it.")
-    if len(found) > limit:
-        say(f"… and {len(found) - limit} more (--all)")
+        echo(f"{max_cards} or fewer cards of any model do not hold it.")
+    if len(card_fits) > limit:
+        echo(f"… and {len(card_fits) - limit} more (--all)")
     if work.model.like:
         note(f"model shape taken from {work.model.like}; use --shape FILE for your model's config.json")
     note(METHOD_TEXT)
@@ -251,9 +253,9 @@ def _print(needed: MemoryNeed, found: Sequence[CardFit], limit: int, max_cards: 
 
 
 def _title(work: Workload) -> str:
-    what = f"{work.model.name}, {work.method.value}, {work.precision.value}"
+    workload = f"{work.model.name}, {work.method.value}, {work.precision.value}"
     rest = f", {work.optimizer}" if work.trains else ""
-    return f"{what}{rest}, batch {work.batch} × {work.context:,} tokens"
+    return f"{workload}{rest}, batch {work.batch} × {work.context:,} tokens"
 
 
 def _cells(fit: CardFit) -> tuple[str, ...]:
@@ -267,15 +269,15 @@ def _cells(fit: CardFit) -> tuple[str, ...]:
     )
 
 
-def _print_sources(found: SourceSize, input_gb: float) -> None:
-    work = found.workload
+def _print_sources(source_size: SourceSize, input_gb: float) -> None:
+    work = source_size.workload
     rows = [
-        ("weights", f"{found.weights_gb:,.2f}", f"{work.model.params / GB:g}B × {work.precision.value}"),
-        ("input", f"{found.total_gb - found.weights_gb:,.2f}", f"{work.batch} × {input_gb:g} GB"),
-        ("total", f"{found.total_gb:,.2f}", "as the sources calculate"),
+        ("weights", f"{source_size.weights_gb:,.2f}", f"{work.model.params / GB:g}B × {work.precision.value}"),
+        ("input", f"{source_size.total_gb - source_size.weights_gb:,.2f}", f"{work.batch} × {input_gb:g} GB"),
+        ("total", f"{source_size.total_gb:,.2f}", "as the sources calculate"),
     ]
     table(_PARTS, rows)
     click.echo()
-    shown = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in found.fits[:_SHOWN]]
-    table((left("cards"), right("GB each, as printed")), shown)
+    card_rows = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in source_size.fits[:_SHOWN]]
+    table((left("cards"), right("GB each, as printed")), card_rows)
     note("not counted with --seed: gradients, optimizer, activations, KV cache, the card's own overhead")

@@ -83,55 +83,70 @@ def use(
     if own:
         now = real_now()
         start = moment(since, now)
-        mine = own_uses(load_settings(config), start, low, good)
+        utilisations = own_uses(load_settings(config), start, low, good)
         if as_json:
-            json_out(own_use_json(start, now, mine))
+            json_out(own_use_json(start, now, utilisations))
         else:
-            _print_own(mine, low, good)
-        return Exit.DONE if any(one.price for one in mine) else Exit.CANNOT_TELL
+            _print_own(utilisations, low, good)
+        return Exit.DONE if any(utilisation.price for utilisation in utilisations) else Exit.CANNOT_TELL
     if price is None:
         raise UsageError("expected --price USD per GPU-hour, or --launches")
-    found = [price_at_utilisation(price, percent, low, good) for percent in uses or _EXAMPLE]
+    prices = [price_at_utilisation(price, percent, low, good) for percent in uses or _EXAMPLE]
     if as_json:
-        json_out(plan_use_json(price, found))
+        json_out(plan_use_json(price, prices))
     else:
-        _print(price, found, low, good)
+        _print(price, prices, low, good)
     return Exit.DONE
 
 
-def _print(price: Decimal, found: Sequence[UtilisedPrice], low: float, good: float) -> None:
+def _print(price: Decimal, prices: Sequence[UtilisedPrice], low: float, good: float) -> None:
     rows = [
-        (f"{one.percent:g} %", _useful(one), amount_text(one.idle_usd_hour), _advice(one, low, good)) for one in found
+        (f"{price.percent:g} %", _useful_text(price), amount_text(price.idle_usd_hour), _advice(price, low, good))
+        for price in prices
     ]
     table(_COLUMNS, rows, title=f"${price} per GPU-hour")
     note(METHOD_TEXT)
 
 
-def _print_own(mine: Sequence[LaunchUtilisation], low: float, good: float) -> None:
-    if mine:
-        table(_OWN_COLUMNS, [_own_cells(one, low, good) for one in mine])
-    if any(one.price for one in mine):
-        wasted = sum(one.wasted_usd for one in mine if one.price)
+def _print_own(utilisations: Sequence[LaunchUtilisation], low: float, good: float) -> None:
+    if utilisations:
+        table(_OWN_COLUMNS, [_own_cells(utilisation, low, good) for utilisation in utilisations])
+    if any(utilisation.price for utilisation in utilisations):
+        wasted = sum(utilisation.wasted_usd for utilisation in utilisations if utilisation.price)
         note(f"{METHOD_TEXT}, mean of each launch's samples; {dollars(wasted)} in total paid for idle time")
     else:
-        note("not enough data: " + ("no provider reported GPU utilisation" if mine else "no launches in that time"))
+        note(
+            "not enough data: "
+            + ("no provider reported GPU utilisation" if utilisations else "no launches in that time")
+        )
 
 
-def _own_cells(one: LaunchUtilisation, low: float, good: float) -> tuple[str, ...]:
-    launch, price = one.launch, one.price
-    cells = launch.launch_id, f"{launch.gpu_count}× {launch.gpu}", f"{one.usd_gpu_hour:.3f}", f"{one.cost_usd:.2f}"
+def _own_cells(utilisation: LaunchUtilisation, low: float, good: float) -> tuple[str, ...]:
+    launch, price = utilisation.launch, utilisation.price
+    cells = (
+        launch.launch_id,
+        f"{launch.gpu_count}× {launch.gpu}",
+        f"{utilisation.usd_gpu_hour:.3f}",
+        f"{utilisation.cost_usd:.2f}",
+    )
     if price is None:
         return (*cells, "–", "–", "–", "not measured")
-    return (*cells, f"{price.percent:.0f} %", _useful(price), f"{one.wasted_usd:.2f}", _advice(price, low, good))
+    return (
+        *cells,
+        f"{price.percent:.0f} %",
+        _useful_text(price),
+        f"{utilisation.wasted_usd:.2f}",
+        _advice(price, low, good),
+    )
 
 
-def _useful(one: UtilisedPrice) -> str:
-    return "–" if one.useful_usd_hour is None else amount_text(one.useful_usd_hour)
+def _useful_text(price: UtilisedPrice) -> str:
+    return "–" if price.useful_usd_hour is None else amount_text(price.useful_usd_hour)
 
 
-def _advice(one: UtilisedPrice, low: float, good: float) -> str:
+def _advice(price: UtilisedPrice, low: float, good: float) -> str:
     return {
         UtilisationVerdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
         UtilisationVerdict.WASTEFUL: f"under {good:g} %: use a larger batch, or a smaller GPU",
         UtilisationVerdict.GOOD: "well used",
-    }[one.verdict]
+    }[price.verdict]

@@ -16,11 +16,11 @@ Command = Callable[..., Any]
 def watch_options(help_text: str) -> Callable[[Command], Command]:
     """Both options; they arrive as `watch: str | None` and `write: bool`."""
 
-    def added(command: Command) -> Command:
+    def decorate(command: Command) -> Command:
         command = click.option("--write", is_flag=True, help="With --watch: add it to the settings file.")(command)
         return click.option("--watch", metavar="NAME", help=help_text)(command)
 
-    return added
+    return decorate
 
 
 def refuse_watch_with(watch: str | None, *, write: bool, as_json: bool) -> None:
@@ -38,6 +38,6 @@ def put_watch(name: str, watch: str, config: str | None, *, write: bool) -> None
     if not write:
         click.echo(watch, nl=False)
         return
-    where = add_watch(config, name, watch)
-    click.echo(f"watch {name} added to {where}")
+    path = add_watch(config, name, watch)
+    click.echo(f"watch {name} added to {path}")
     note(f"test it with: gpuwatch check {name}; on past prices: gpuwatch backtest {name}")

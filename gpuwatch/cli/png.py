@@ -51,9 +51,9 @@ def save_png(path: Path, draw: Callable[[Any], None]) -> None:
         raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
 
 
-def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
+def draw_backtest(axes: Any, results: Sequence[tuple[Watch, BacktestResult]]) -> None:
     """The cheapest matching offer of each watch, and its events."""
-    for watch, result in known:
+    for watch, result in results:
         times, prices = result.track()
         (line,) = axes.step(times, prices, where="post", label=f"{watch.name}: cheapest matching offer")
         axes.axhline(float(watch.max_price_usd_gpu_hour), color=line.get_color(), linestyle=":", linewidth=1)
@@ -66,11 +66,11 @@ def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> N
     axes.figure.autofmt_xdate()
 
 
-def draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
+def draw_sweep(axes: Any, results: Sequence[tuple[Watch, BacktestResult]]) -> None:
     """Price paid and share of starts in time against the median wait; one point per threshold."""
     points = [
         (watch, result.waiting, result.waiting.median_s / 3600, result.waiting.paid_usd_gpu_hour)
-        for watch, result in known
+        for watch, result in results
         if result.waiting.median_s is not None and result.waiting.paid_usd_gpu_hour is not None
     ]
     waits = [wait_h for _, _, wait_h, _ in points]
@@ -81,15 +81,17 @@ def draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None
     axes.set_ylabel("mean price paid, USD per GPU-hour", color="tab:blue")
     if any(waiting.within_deadline is not None for _, waiting, _, _ in points):
         right = axes.twinx()
-        shares = [float("nan") if one.within_deadline is None else 100 * one.within_deadline for _, one, _, _ in points]
+        shares = [
+            float("nan") if point.within_deadline is None else 100 * point.within_deadline for _, point, _, _ in points
+        ]
         right.plot(waits, shares, "s--", color="tab:orange")
         right.set_ylabel("found an offer in time, %", color="tab:orange")
         right.set_ylim(-3, 103)
-    axes.set_title(f"{known[0][0].name}: price paid against wait, by max_price")
+    axes.set_title(f"{results[0][0].name}: price paid against wait, by max_price")
 
 
-def wait_curve(known: Sequence[tuple[Watch, BacktestResult]]) -> tuple[list[float], list[float | None]]:
+def wait_curve(results: Sequence[tuple[Watch, BacktestResult]]) -> tuple[list[float], list[float | None]]:
     """Thresholds, and the median wait in hours at each."""
-    xs = [float(watch.max_price_usd_gpu_hour) for watch, _ in known]
-    waits = [result.waiting.median_s for _, result in known]
+    xs = [float(watch.max_price_usd_gpu_hour) for watch, _ in results]
+    waits = [result.waiting.median_s for _, result in results]
     return xs, [None if wait is None else wait / 3600 for wait in waits]

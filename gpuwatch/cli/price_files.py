@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
 _SOURCE_KINDS = {"market": "live", "rate-card": "listed"}
 _JUMPS_SHOWN = 5
-_JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the following seconds
+_CLOCK_SLACK = timedelta(minutes=1)  # polls within one second are spread over the following seconds
 
 
 @click.command("import", cls=Command, examples=("gpuwatch import prices.csv.gz", "gpuwatch import --dry-run *.parquet"))
@@ -64,16 +64,16 @@ def import_(
     if source is not None and kind not in (None, _SOURCE_KINDS[source]):
         raise click.UsageError(f"--source {source} means --kind {_SOURCE_KINDS[source]}: use only one of them.")
     kind = kind or (None if source is None else _SOURCE_KINDS[source])
-    wanted = None if kind is None else OfferKind(kind)
-    made = []
-    for done in import_files(settings, files, wanted, dry_run=dry_run, progress=progress):
-        made.append(done)
+    offer_kind = None if kind is None else OfferKind(kind)
+    imports = []
+    for file_import in import_files(settings, files, offer_kind, dry_run=dry_run, progress=progress):
+        imports.append(file_import)
         if not as_json:
-            _print_import(done, settings.timezone)
-        _print_notes(done, settings.timezone)
+            _print_import(file_import, settings.timezone)
+        _print_notes(file_import, settings.timezone)
     if as_json:
-        json_out(import_json(made))
-    return Exit.DONE if all(done.is_understood for done in made) else Exit.FAILED
+        json_out(import_json(imports))
+    return Exit.DONE if all(file_import.is_understood for file_import in imports) else Exit.FAILED
 
 
 @click.command(
@@ -107,70 +107,71 @@ def export(
     if to_screen and as_json:
         raise click.UsageError("--json describes a file: pass a file name.")
     now = real_now()
-    wanted = ExportRequest(
+    request = ExportRequest(
         scope=past.scope(known_names_of_all(settings, gpu, past.data)),
         since=moment(past.since, now),
-        until=now + _JUST_NOW if past.until is None else moment(past.until, now),
+        until=now + _CLOCK_SLACK if past.until is None else moment(past.until, now),
         data=past.data,
         imported_too=imported_too,
     )
-    done = export_prices(settings, wanted, sys.stdout if to_screen else target, force=force)
-    for reason, number in done.skipped.items():
+    result = export_prices(settings, request, sys.stdout if to_screen else target, force=force)
+    for reason, number in result.skipped.items():
         note(f"{past.data}: {number:,} rows were skipped: {reason}")
-    if done.why_none is not None:
-        note(f"nothing was written: {done.why_none}")
+    if result.why_none is not None:
+        note(f"nothing was written: {result.why_none}")
         return Exit.CANNOT_TELL
     if past.count is not None:
         note("the file holds some offer sizes only; an import treats it as the whole market")
     if as_json:
-        json_out(export_json(target, done))
+        json_out(export_json(target, result))
     elif not to_screen:
-        click.echo(f"{target}: {done.rows:,} rows, {done.bytes:,} bytes")
+        click.echo(f"{target}: {result.rows:,} rows, {result.bytes:,} bytes")
     return Exit.DONE
 
 
-def _print_import(done: FileImport, timezone: str) -> None:
+def _print_import(file_import: FileImport, timezone: str) -> None:
     from gpuwatch.domain.analysis.market_history import moment_of
 
-    found, new = done.found, "would be new" if done.dry_run else "new"
+    imported, new = file_import.report, "would be new" if file_import.dry_run else "new"
     click.echo(
-        f"{done.path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
-        + (f", {found.duplicates:,} twice" if found.duplicates else "")
-        + (f", {sum(found.skipped.values()):,} skipped" if found.skipped else "")
+        f"{file_import.path}: {imported.rows:,} rows: {imported.new:,} {new}, {imported.known:,} known"
+        + (f", {imported.duplicates:,} twice" if imported.duplicates else "")
+        + (f", {sum(imported.skipped.values()):,} skipped" if imported.skipped else "")
     )
-    for (provider, kind), rows in found.sources.items():
-        apart = (
+    for (provider, kind), rows in imported.sources.items():
+        source_note = (
             "" if kind is not OfferKind.LISTED else f", stored separately: show them with --provider {provider}:listed"
         )
-        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows{apart}")
-    first, last = moment_of(found.first_s), moment_of(found.last_s)
+        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows{source_note}")
+    first, last = moment_of(imported.first_s), moment_of(imported.last_s)
     if first and last:
-        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {found.polls:,} polls {new}")
-    for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
-        lines = found.skipped_lines[reason]
+        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {imported.polls:,} polls {new}")
+    for reason, rows in sorted(imported.skipped.items(), key=lambda entry: -entry[1]):
+        lines = imported.skipped_lines[reason]
         more = ", …" if rows > len(lines) else ""
-        named = f"line{'s' if rows > 1 else ''} {', '.join(map(str, lines))}{more}"
-        click.echo(f"  skipped: {rows:,}: {reason} ({named})")
+        line_text = f"line{'s' if rows > 1 else ''} {', '.join(map(str, lines))}{more}"
+        click.echo(f"  skipped: {rows:,}: {reason} ({line_text})")
 
 
-def _print_notes(done: FileImport, timezone: str) -> None:
-    for provider in done.unknown:
-        note(f"{done.path}: unknown provider {provider!r}; its prices are stored under that name")
-    for provider in done.found.rate_cards:
+def _print_notes(file_import: FileImport, timezone: str) -> None:
+    for provider in file_import.unknown:
+        note(f"{file_import.path}: unknown provider {provider!r}; its prices are stored under that name")
+    for provider in file_import.report.rate_cards:
         note(
-            f"{done.path}: the prices of {provider} never change, as in a price list;"
+            f"{file_import.path}: the prices of {provider} never change, as in a price list;"
             " use --source rate-card to keep them separate from offers for rent"
         )
-    for jump in done.found.jumps[:_JUMPS_SHOWN]:
+    for jump in file_import.report.jumps[:_JUMPS_SHOWN]:
         at = local(datetime.fromtimestamp(jump.at_s, UTC), timezone)
+        prices = f"{jump.gpu_family}{' spot' if jump.spot else ''} prices of {jump.provider}"
         note(
-            f"{done.path}: all {jump.gpu_family}{' spot' if jump.spot else ''} prices of {jump.provider} jump at {at}:"
+            f"{file_import.path}: all {prices} jump at {at}:"
             f" median {jump.before / 1e6:.4g} to {jump.after / 1e6:.4g} $/GPU-h; check the unit"
         )
-    if len(done.found.jumps) > _JUMPS_SHOWN:
-        note(f"{done.path}: {len(done.found.jumps) - _JUMPS_SHOWN:,} more jumps; list them with --json")
-    for one in done.overlaps:
+    if len(file_import.report.jumps) > _JUMPS_SHOWN:
+        note(f"{file_import.path}: {len(file_import.report.jumps) - _JUMPS_SHOWN:,} more jumps; list them with --json")
+    for overlap in file_import.overlaps:
         note(
-            f"{done.path}: the store polled {one.provider} itself from {local(one.since, timezone)} to"
-            f" {local(one.until, timezone)}: offers in both are counted twice"
+            f"{file_import.path}: the store polled {overlap.provider} itself from {local(overlap.since, timezone)} to"
+            f" {local(overlap.until, timezone)}: offers in both are counted twice"
         )

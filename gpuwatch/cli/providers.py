@@ -32,13 +32,13 @@ _OFF_COLUMNS = (
 )
 
 
-def _known() -> dict[str, tuple[str, ...]]:
+def _names_by_kind() -> dict[str, tuple[str, ...]]:
     from gpuwatch import providers
 
     return {"Providers": providers.names()}
 
 
-@click.command(cls=Command, examples=("gpuwatch providers",), lists=_known)
+@click.command(cls=Command, examples=("gpuwatch providers",), lists=_names_by_kind)
 @json_option
 @settings_option
 def providers(as_json: bool, settings: Settings) -> None:
@@ -50,7 +50,7 @@ def providers(as_json: bool, settings: Settings) -> None:
     from gpuwatch.bootstrap.polling_plans import polling_warnings
 
     try:
-        found = provider_statuses(settings)
+        statuses = provider_statuses(settings)
     except StoreNotReady as error:
         if not as_json:
             _print(configured_providers(settings), settings.timezone)
@@ -60,64 +60,67 @@ def providers(as_json: bool, settings: Settings) -> None:
             note("no provider has been polled yet")
         raise
     if as_json:
-        json_out([provider_status_json(one) for one in found])
+        json_out([provider_status_json(status) for status in statuses])
     else:
-        _print(found, settings.timezone)
+        _print(statuses, settings.timezone)
 
 
-def _print(found: Sequence[ConfiguredProvider], timezone: str) -> None:
+def _print(statuses: Sequence[ConfiguredProvider], timezone: str) -> None:
     from gpuwatch.app.provider_status import ProviderStatus
     from gpuwatch.providers import broken
 
-    for one in found:
-        if one.is_on:
-            for line in _configured_lines(one):
+    for status in statuses:
+        if status.is_on:
+            for line in _configured_lines(status):
                 click.echo(line)
-            for line in _recorded_lines(one, timezone) if isinstance(one, ProviderStatus) else _planned_lines(one):
+            for line in (
+                _recorded_lines(status, timezone) if isinstance(status, ProviderStatus) else _planned_lines(status)
+            ):
                 click.echo(line)
-    if off := [one for one in found if not one.is_on]:
-        table(_OFF_COLUMNS, [_off_cells(one) for one in off])
-    for name, why in broken().items():
-        click.echo(f"{name}  not loaded: {why}")
+    if off := [status for status in statuses if not status.is_on]:
+        table(_OFF_COLUMNS, [_off_cells(status) for status in off])
+    for name, reason in broken().items():
+        click.echo(f"{name}  not loaded: {reason}")
 
 
-def _configured_lines(one: ConfiguredProvider) -> Iterator[str]:
+def _configured_lines(configured: ConfiguredProvider) -> Iterator[str]:
     from gpuwatch.app.provider_status import credentials_text
     from gpuwatch.installation import install_hint
 
-    yield f"{one.provider}  {one.status}; {_what(one)}; {credentials_text(one)}; {_rents(one)}"
-    yield f"  at      {one.settings.base_url}, at least {one.settings.search_interval_s:g} s between searches"
-    if one.missing_extra is not None:
-        yield f"  needs   {install_hint(one.missing_extra)}"
+    options, facts = configured.settings, (_kind_text(configured), credentials_text(configured), _rents(configured))
+    yield f"{configured.provider}  {configured.status}; {'; '.join(facts)}"
+    yield f"  at      {options.base_url}, at least {options.search_interval_s:g} s between searches"
+    if configured.missing_extra is not None:
+        yield f"  needs   {install_hint(configured.missing_extra)}"
 
 
-def _planned_lines(one: ConfiguredProvider) -> Iterator[str]:
+def _planned_lines(configured: ConfiguredProvider) -> Iterator[str]:
     """The plan according to the settings, before anything was polled."""
-    per_day = one.settings.rows_per_day
+    per_day = configured.settings.rows_per_day
     yield f"  rows    {f'at most {per_day} a day' if per_day else 'no quota'}"
-    yield f"  hunt    every {one.settings.poll_every_s:g} s per watch"
+    yield f"  hunt    every {configured.settings.poll_every_s:g} s per watch"
 
 
-def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
-    plan, newest = one.plan, one.last_poll
+def _recorded_lines(status: ProviderStatus, timezone: str) -> Iterator[str]:
+    plan, newest = status.plan, status.last_poll
     used = (
         f"{plan.rows_used} of {plan.rows_per_day} used, {plan.rows_left} left until {local(plan.resets_at, timezone)}"
     )
     yield f"  rows    {f'{plan.rows_used} today, no quota' if plan.rows_left is None else used}"
     matched = f"a matched watch every {plan.matched_every_s:.0f} s"
-    yield f"  hunt    every {one.settings.poll_every_s:g} s per watch; {matched}"
+    yield f"  hunt    every {status.settings.poll_every_s:g} s per watch; {matched}"
     if plan.sweep_every_s is None:
         yield "  sweep   none before the reset: not enough rows left in the quota"
     else:
-        due = "when the daemon starts" if one.next_sweep_at is None else local(one.next_sweep_at, timezone)
+        due = "when the daemon starts" if status.next_sweep_at is None else local(status.next_sweep_at, timezone)
         yield f"  sweep   every {_rounded_duration(plan.sweep_every_s)}; next {due}"
-    if one.polling is not None:
-        yield from _polling_lines(one.polling, timezone)
-    yield from _blind_lines(one, timezone)
+    if status.polling is not None:
+        yield from _polling_lines(status.polling, timezone)
+    yield from _blind_lines(status, timezone)
     yield f"  seen    {'never' if newest is None else _seen(newest, timezone)}"
-    if one.drift:
-        last = one.drift[-1]
-        yield f"  format  changed {len(one.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
+    if status.drift:
+        last = status.drift[-1]
+        yield f"  format  changed {len(status.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
 
 
 def _rounded_duration(seconds: float) -> str:
@@ -127,31 +130,31 @@ def _rounded_duration(seconds: float) -> str:
     return format_duration(round(seconds) if seconds < 2 * _MINUTE_S else round(seconds / _MINUTE_S) * _MINUTE_S)
 
 
-def _blind_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
+def _blind_lines(status: ProviderStatus, timezone: str) -> Iterator[str]:
     """The blind lanes, and the state of the other lane."""
     from gpuwatch.app.provider_status import blind_lanes
 
-    blind = blind_lanes(one)
+    blind = blind_lanes(status)
     for lanes, health in blind:
         since = local(health.blind_since, timezone)
         yield f"  BLIND   {lanes} since {since}: {health.last_error or 'no complete answer'}"
-    for lane, health in one.lanes.items() if blind else ():
+    for lane, health in status.lanes.items() if blind else ():
         if health.blind_since is None and health.complete_at is not None:
             yield f"  answers {lane}: last complete answer {local(health.complete_at, timezone)}"
 
 
 def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
     plan, hold = polling.plan, polling.hold
-    most = "" if plan.available_a_minute is None else f" of {plan.available_a_minute:g} possible"
+    capacity = "" if plan.available_a_minute is None else f" of {plan.available_a_minute:g} possible"
     needed = plan.hunts_a_minute + plan.sweeps_a_minute
     by_lane = f"hunt {plan.hunts_a_minute:.3g}, sweep {plan.sweeps_a_minute:.3g}"
-    yield f"  plan    {needed:.3g} searches a minute{most} ({by_lane})"
+    yield f"  plan    {needed:.3g} searches a minute{capacity} ({by_lane})"
     yield f"  last h  {', '.join(f'{lane} {count}' for lane, count in polling.last_hour.items())} searches"
     if plan.watches:
         watches = "1 watch" if len(plan.watches) == 1 else f"{len(plan.watches)} watches"
         yield f"  react   an offer for one of {watches} is seen within {plan.round_s:.0f} s"
     if plan.is_joined:
-        yield from map(_shared_query_line, sorted(plan.shared_queries, key=lambda one: one.every_s))
+        yield from map(_shared_query_line, sorted(plan.shared_queries, key=lambda query: query.every_s))
     if plan.warning is not None:
         yield f"  SLOW    {plan.warning.removeprefix(f'{plan.provider}: ')}"
     if hold is not None:
@@ -162,13 +165,13 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
 def _shared_query_line(shared: SharedQuery) -> str:
     """ "  polls   every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
     query = shared.query
-    most = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"
+    limit = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"
     rows = "no rows" if not shared.rows else f"some {shared.rows:.0f} rows"
-    gpus = f"{_some(query.gpus)}{' spot' if query.spot else ''}"
-    return f"  polls   every {shared.every_s:.0f} s: {gpus}{most}, {rows}, for {_some(shared.watches)}"
+    gpus = f"{_names_text(query.gpus)}{' spot' if query.spot else ''}"
+    return f"  polls   every {shared.every_s:.0f} s: {gpus}{limit}, {rows}, for {_names_text(shared.watches)}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return f"{', '.join(names[:_NAMES_SHOWN])}{more}"
 
@@ -179,20 +182,27 @@ def _seen(newest: LastPoll, timezone: str) -> str:
     return f"{local(newest.at, timezone)}, {counted(newest.offers, 'offer')}{of} at that poll ({newest.lane}){skipped}"
 
 
-def _off_cells(one: ConfiguredProvider) -> tuple[str, ...]:
+def _off_cells(configured: ConfiguredProvider) -> tuple[str, ...]:
     from gpuwatch.app.provider_status import credentials_text
 
-    rents = "can rent" if one.info.launches else "alerts only"
-    switch = f"[providers.{one.provider}] enabled = true"
-    return one.provider, one.info.title, _what(one), credentials_text(one), rents, switch
+    renting = "can rent" if configured.info.launches else "alerts only"
+    switch = f"[providers.{configured.provider}] enabled = true"
+    return (
+        configured.provider,
+        configured.info.title,
+        _kind_text(configured),
+        credentials_text(configured),
+        renting,
+        switch,
+    )
 
 
-def _what(one: ConfiguredProvider) -> str:
-    spot = ", spot too" if True in one.info.spots else ""
-    return " and ".join(kind.value for kind in one.info.kinds) + f" prices{spot}"
+def _kind_text(configured: ConfiguredProvider) -> str:
+    spot = ", spot too" if True in configured.info.spots else ""
+    return " and ".join(kind.value for kind in configured.info.kinds) + f" prices{spot}"
 
 
-def _rents(one: ConfiguredProvider) -> str:
-    if one.can_launch:
+def _rents(configured: ConfiguredProvider) -> str:
+    if configured.can_launch:
         return "can rent"
-    return "cannot rent without a key" if one.info.launches else "alerts only: gpuwatch cannot rent there"
+    return "cannot rent without a key" if configured.info.launches else "alerts only: gpuwatch cannot rent there"

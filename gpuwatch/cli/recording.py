@@ -30,29 +30,29 @@ _RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 @contextmanager
-def recorded() -> Iterator[Recording]:
-    """Record what `say`, `table` and `note` print in this block."""
-    found = Recording([], [])
-    token = _RECORDING.set(found)
+def record_output() -> Iterator[Recording]:
+    """Record what `echo`, `table` and `note` print in this block."""
+    recording = Recording([], [])
+    token = _RECORDING.set(recording)
     try:
-        yield found
+        yield recording
     finally:
         _RECORDING.reset(token)
 
 
-def say(line: str) -> None:
+def echo(line: str) -> None:
     """Print and record a line of the result."""
-    keep(line)
+    record(line)
     click.echo(line)
 
 
-def keep(answer: str | RecordedTable) -> None:
+def record(answer: str | RecordedTable) -> None:
     """Record a part of the result without printing it."""
     if (recording := _RECORDING.get()) is not None:
         recording.answers.append(answer)
 
 
-def keep_note(line: str) -> None:
+def record_note(line: str) -> None:
     """Record a note without printing it."""
     if (recording := _RECORDING.get()) is not None:
         recording.notes.append(line)

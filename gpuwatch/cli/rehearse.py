@@ -30,16 +30,16 @@ def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
     Exit codes: 0 ready, 1 something is missing (one line each), 2 usage or settings are wrong, 3 cannot tell.
     """
     from gpuwatch.app.rehearse import rehearsal_json
-    from gpuwatch.app.rehearse import rehearse as rehearsed
+    from gpuwatch.app.rehearse import rehearse as run_rehearsal
 
-    found = rehearsed(settings, watch)
+    rehearsal = run_rehearsal(settings, watch)
     if as_json:
-        json_out(rehearsal_json(found))
+        json_out(rehearsal_json(rehearsal))
     else:
-        for line in found.lines:
+        for line in rehearsal.lines:
             _print(line)
-        click.echo(_RESULT[found.ready].format(watch))
-    return {True: Exit.DONE, False: Exit.FAILED, None: Exit.CANNOT_TELL}[found.ready]
+        click.echo(_RESULT[rehearsal.ready].format(watch))
+    return {True: Exit.DONE, False: Exit.FAILED, None: Exit.CANNOT_TELL}[rehearsal.ready]
 
 
 _RESULT = {
@@ -50,9 +50,9 @@ _RESULT = {
 
 
 def _print(line: RehearsalLine) -> None:
-    where = " ".join(filter(None, (line.provider, line.name)))
+    heading = " ".join(filter(None, (line.provider, line.name)))
     place = f" ({line.place})" if line.place else ""
-    click.echo(f"{_SIGNS[line.state]} {where}{place}: {line.text}")
+    click.echo(f"{_SIGNS[line.state]} {heading}{place}: {line.text}")
     if line.mend and line.state != "met":
         click.echo(f"        → {line.mend}")
     if line.docs and line.state == "missing":

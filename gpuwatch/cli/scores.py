@@ -32,25 +32,25 @@ def scores(as_json: bool, settings: Settings) -> None:
     """
     from gpuwatch.app.scores import forecast_scores, scores_json
 
-    found = forecast_scores(settings)
+    scores = forecast_scores(settings)
     if as_json:
-        json_out(scores_json(found))
+        json_out(scores_json(scores))
         return
-    if not found.records:
+    if not scores.records:
         click.echo('No forecasts yet: gpuwatch advise GPU --record, or a watch with max_price = "auto".')
         return
-    _print(found, settings.timezone)
+    _print(scores, settings.timezone)
 
 
-def _print(found: ForecastScores, zone: str) -> None:
+def _print(scores: ForecastScores, zone: str) -> None:
     from gpuwatch.app.scores import ASSUMED
 
-    for source, record in found.records.items():
+    for source, record in scores.records.items():
         click.echo(f"{_NAMES[source.value]}: {_counts(record)}")
         for line in _lines(record):
             click.echo(f"  {line}")
         click.echo()
-    click.echo(f"Forecasts since {local(found.since, zone)}. Assumed: {'; '.join(ASSUMED)}.")
+    click.echo(f"Forecasts since {local(scores.since, zone)}. Assumed: {'; '.join(ASSUMED)}.")
 
 
 def _counts(record: ForecastRecord) -> str:
@@ -65,8 +65,8 @@ def _lines(record: ForecastRecord) -> Iterator[str]:
     if not record.bought + record.missed:
         return
     yield f"{record.independent} of the scored forecasts do not overlap; the others repeat their evidence"
-    for one in record.calibration:
-        yield f"forecast {one.stated:.0%}: observed {one.reached / one.counted:.0%} (n = {one.counted})"
+    for bin_ in record.calibration:
+        yield f"forecast {bin_.stated:.0%}: observed {bin_.reached / bin_.counted:.0%} (n = {bin_.counted})"
     if record.promised is not None and record.realised is not None:
         yield (
             f"forecast saving {record.promised:.1%}; realised {record.realised:.1%} (n = {record.savings}); "
@@ -74,14 +74,14 @@ def _lines(record: ForecastRecord) -> Iterator[str]:
         )
     if record.shrink < 1:
         yield f"savings are scaled to {record.shrink:.0%} of the history's estimate, based on this record"
-    yield _compared("buying immediately", record.at_once)
-    yield _compared("a fixed limit at the median", record.median)
+    yield _comparison_row("buying immediately", record.at_once)
+    yield _comparison_row("a fixed limit at the median", record.median)
     if not record.trusts_optimal_stopping:
         yield "optimal stopping cost more than the fixed median: gpuwatch uses the simple rules instead"
 
 
-def _compared(rule: str, one: PriceComparison) -> str:
-    if one.saved is None:
+def _comparison_row(rule: str, comparison: PriceComparison) -> str:
+    if comparison.saved is None:
         return f"compared with {rule}: nothing to compare"
-    word = "less" if one.saved >= 0 else "more"
-    return f"paid {abs(one.saved):.1%} {word} than by {rule} (n = {one.counted})"
+    direction = "less" if comparison.saved >= 0 else "more"
+    return f"paid {abs(comparison.saved):.1%} {direction} than by {rule} (n = {comparison.counted})"

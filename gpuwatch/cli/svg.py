@@ -13,7 +13,7 @@ _HEIGHT: Final = 320
 _LEFT: Final = 64
 _BOTTOM: Final = 36
 _TICKS: Final = 5
-_MOST_COLOUR: Final = 0.55  # opacity limit of a cell: its number must stay legible
+_MAX_OPACITY: Final = 0.55  # opacity limit of a cell: its number must stay legible
 Label = Callable[[float], str]
 
 
@@ -30,8 +30,8 @@ class _Plane:
     def __init__(self, xs: Iterable[float], ys: Iterable[float]) -> None:
         x, y = list(xs), list(ys)
         self.x0, self.x1 = min(x), max(x) if max(x) > min(x) else min(x) + 1
-        room = (max(y) - min(y)) * 0.06 or abs(max(y)) * 0.1 or 1.0
-        self.y0, self.y1 = min(y) - room, max(y) + room
+        padding = (max(y) - min(y)) * 0.06 or abs(max(y)) * 0.1 or 1.0
+        self.y0, self.y1 = min(y) - padding, max(y) + padding
 
     def x(self, value: float) -> float:
         return _LEFT + (value - self.x0) / (self.x1 - self.x0) * (_WIDTH - _LEFT - 12)
@@ -64,11 +64,11 @@ def step_chart(
         unknown: for each time, whether the price is unknown until the next.
         points: events to mark.
     """
-    known = [y for line in lines for y in line.ys if y is not None and isfinite(y)]
-    if len(times) < 2 or not known:
+    all_ys = [y for line in lines for y in line.ys if y is not None and isfinite(y)]
+    if len(times) < 2 or not all_ys:
         return ""
     xs = [at.timestamp() for at in times]
-    plane, zone = _Plane(xs, [*known, *(price for _, price in points)]), times[0].tzinfo
+    plane, zone = _Plane(xs, [*all_ys, *(price for _, price in points)]), times[0].tzinfo
     parts = [_shade(plane, xs, unknown)]
     parts += plane.axes(lambda x: f"{datetime.fromtimestamp(x, zone):%Y-%m-%d %H:%M}", "{:.3f}".format)
     for number, line in enumerate(lines):
@@ -100,18 +100,18 @@ def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: flo
     """One bar per row, from the lowest to the highest figure, on an axis from 0; empty if there are no rows."""
     if not rows:
         return ""
-    height, most, left = 22 * len(rows) + 30, max([high for _, _, high in rows] + [limit or 0.0]) or 1.0, 210
+    height, max_value, left = 22 * len(rows) + 30, max([high for _, _, high in rows] + [limit or 0.0]) or 1.0, 210
 
     def at(value: float) -> float:
-        return left + value / most * (_WIDTH - left - 90)
+        return left + value / max_value * (_WIDTH - left - 90)
 
     parts = []
     for number, (label, low, high) in enumerate(rows):
         y, wide = 22 * number + 6, max(2.0, at(high) - at(low))
         parts.append(_text(left - 8, y + 11, label, "end"))
         parts.append(f'<rect class="bar" x="{at(low):.1f}" y="{y}" width="{wide:.1f}" height="14"/>')
-        shown = f"{high:,.2f}" if low == high else f"{low:,.2f}–{high:,.2f}"
-        parts.append(_text(at(high) + 6, y + 11, shown))
+        value_text = f"{high:,.2f}" if low == high else f"{low:,.2f}–{high:,.2f}"
+        parts.append(_text(at(high) + 6, y + 11, value_text))
     if limit is not None:
         x = at(limit)
         parts.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
@@ -119,15 +119,15 @@ def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: flo
     return _svg(title, parts, height)
 
 
-def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], most: float) -> str:
-    """168 hours of the week: blue is cheaper, orange is more expensive, empty is unknown; `most` has full colour."""
+def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], max_percent: float) -> str:
+    """168 hours of the week: blue is cheaper, orange more expensive, empty unknown; `max_percent` has full colour."""
     parts = []
     for number, percent in enumerate(percents):
         day, hour = divmod(number, 24)
         x, y = 50 + hour * 34, 6 + day * 30
         text = f"{days[day]} {hour:02}:00: " + ("no price" if percent is None else f"{percent:+.1f} %")
         kind = "none" if percent is None else "low" if percent < 0 else "high"
-        strength = 0.0 if percent is None else min(1.0, abs(percent) / most) * _MOST_COLOUR
+        strength = 0.0 if percent is None else min(1.0, abs(percent) / max_percent) * _MAX_OPACITY
         parts.append(
             f'<rect class="{kind}" x="{x}" y="{y}" width="33" height="29" fill-opacity="{strength:.2f}">'
             f"<title>{escape(text)}</title></rect>"
@@ -162,15 +162,15 @@ def _key(number: int, label: str) -> str:
 
 def _steps(plane: _Plane, xs: Sequence[float], ys: Sequence[float | None]) -> str:
     """Horizontal, then vertical: a price holds until the next; a gap starts a new line."""
-    path, drawn = [], False
+    path, has_point = [], False
     for number, y in enumerate(ys):
         if y is None or not isfinite(y):
-            drawn = False
+            has_point = False
             continue
         height, until = plane.y(y), xs[min(number + 1, len(xs) - 1)]
-        path.append(f"V{height:.1f}" if drawn else f"M{plane.x(xs[number]):.1f},{height:.1f}")
+        path.append(f"V{height:.1f}" if has_point else f"M{plane.x(xs[number]):.1f},{height:.1f}")
         path.append(f"H{plane.x(until):.1f}")
-        drawn = True
+        has_point = True
     return "".join(path)
 
 

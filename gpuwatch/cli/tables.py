@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 from gpuwatch.cli.output import displayable
-from gpuwatch.cli.recording import RecordedTable, keep
+from gpuwatch.cli.recording import RecordedTable, record
 from gpuwatch.domain.market.text import escape_formula
 
 _GAP = "  "
@@ -50,7 +50,9 @@ def text(heading: str, drop: int = 0) -> Column:
 def table(columns: Sequence[Column], rows: Iterable[Cells], title: str | None = None) -> None:
     """Print a table on standard output. Cells are plain text, never markup."""
     width, rows = terminal_width(), list(rows)
-    keep(RecordedTable(title or "", [one.heading for one in columns], [one.right for one in columns], rows))
+    record(
+        RecordedTable(title or "", [column.heading for column in columns], [column.right for column in columns], rows)
+    )
     if title:
         sys.stdout.write(f"{displayable(title)}\n")
     for line in table_lines(columns, rows, width, bold=_bold if width and uses_colour() else str):
@@ -67,40 +69,42 @@ def table_lines(
         bold: styles the headings.
     """
     cells = [[displayable(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_width, column)) for column in zip([one.heading for one in columns], *cells, strict=True)]
-    kept, fitted = _fit(columns, widths, width)
-    if not kept:
-        return _stacked(columns, cells, bold)
-    lines = [bold(_line([columns[i] for i in kept], [columns[i].heading for i in kept], fitted))]
-    lines += [_line([columns[i] for i in kept], [row[i] for i in kept], fitted) for row in cells]
-    hidden = [one.heading for i, one in enumerate(columns) if i not in kept and one.heading]
+    widths = [
+        max(map(cell_width, column)) for column in zip([column.heading for column in columns], *cells, strict=True)
+    ]
+    visible, fitted = _fit(columns, widths, width)
+    if not visible:
+        return _stacked_lines(columns, cells, bold)
+    lines = [bold(_line([columns[i] for i in visible], [columns[i].heading for i in visible], fitted))]
+    lines += [_line([columns[i] for i in visible], [row[i] for i in visible], fitted) for row in cells]
+    hidden = [column.heading for i, column in enumerate(columns) if i not in visible and column.heading]
     return [*lines, f"({displayable('…')} hidden at this width: {', '.join(hidden)})"] if hidden else lines
 
 
 def _fit(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> tuple[list[int], list[int]]:
     """The columns to show and their widths; none if even the required columns do not fit."""
-    kept = list(range(len(columns)))
+    visible = list(range(len(columns)))
     if width is None:
-        return kept, list(widths)
-    least = [min(wide, max(_TEXT_MIN, len(one.heading))) if one.text else wide
-             for one, wide in zip(columns, widths, strict=True)]  # fmt: skip
-    while sum(least[i] for i in kept) + len(_GAP) * (len(kept) - 1) > width:
-        first_out = max(kept, key=lambda i: (columns[i].drop, i))
+        return visible, list(widths)
+    min_widths = [min(wide, max(_TEXT_MIN, len(column.heading))) if column.text else wide
+             for column, wide in zip(columns, widths, strict=True)]  # fmt: skip
+    while sum(min_widths[i] for i in visible) + len(_GAP) * (len(visible) - 1) > width:
+        first_out = max(visible, key=lambda i: (columns[i].drop, i))
         if not columns[first_out].drop:
             return [], []
-        kept.remove(first_out)
-    spare = width - sum(least[i] for i in kept) - len(_GAP) * (len(kept) - 1)
+        visible.remove(first_out)
+    spare = width - sum(min_widths[i] for i in visible) - len(_GAP) * (len(visible) - 1)
     fitted = []
-    for i in kept:
-        more = min(spare, widths[i] - least[i])
+    for i in visible:
+        more = min(spare, widths[i] - min_widths[i])
         spare -= more
-        fitted.append(least[i] + more)
-    return kept, fitted
+        fitted.append(min_widths[i] + more)
+    return visible, fitted
 
 
 def _line(columns: Sequence[Column], cells: Cells, widths: Sequence[int]) -> str:
-    shown = (_padded(one, cell, wide) for one, cell, wide in zip(columns, cells, widths, strict=True))
-    return _GAP.join(shown).rstrip()
+    padded_cells = (_padded(column, cell, wide) for column, cell, wide in zip(columns, cells, widths, strict=True))
+    return _GAP.join(padded_cells).rstrip()
 
 
 def _padded(column: Column, cell: str, width: int) -> str:
@@ -113,16 +117,16 @@ def _padded(column: Column, cell: str, width: int) -> str:
     return padding + cell if column.right else cell + padding
 
 
-def _stacked(columns: Sequence[Column], rows: Sequence[Cells], bold: Callable[[str], str]) -> list[str]:
+def _stacked_lines(columns: Sequence[Column], rows: Sequence[Cells], bold: Callable[[str], str]) -> list[str]:
     """Each row as a block of lines, without empty cells."""
-    wide = max(len(one.heading) for one in columns)
+    wide = max(len(column.heading) for column in columns)
     lines: list[str] = []
     for row in rows:
         if lines:
             lines.append("")
-        for one, cell in zip(columns, row, strict=True):
+        for column, cell in zip(columns, row, strict=True):
             if cell not in _EMPTY:
-                lines.append(f"{bold(one.heading.ljust(wide))}{_GAP}{cell}".rstrip())
+                lines.append(f"{bold(column.heading.ljust(wide))}{_GAP}{cell}".rstrip())
     return lines
 
 
@@ -130,7 +134,7 @@ def cell_width(cell: str) -> int:
     """Display width of a text."""
     if cell.isascii():
         return len(cell)
-    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in cell)
+    return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in cell)
 
 
 def terminal_width() -> int | None:

@@ -67,14 +67,14 @@ def _serve(settings: Settings, config: str | None) -> int:
 
     signals = SignalHandler()
     logs.configure(redact=redact)
-    with serving(settings, _say, config):
+    with serving(settings, _announce, config):
         while not signals.stop:
             signals.wait(3600.0)
     logging.shutdown()
     os._exit(0)  # do not wait for a thread that a hanging provider blocks
 
 
-def _say(line: str) -> None:
+def _announce(line: str) -> None:
     click.echo(line)
     sys.stdout.flush()
 

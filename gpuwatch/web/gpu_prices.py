@@ -33,11 +33,11 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
         "data": None,
     }
     zone = ZoneInfo(view.settings.timezone)
-    found = price_history(
+    history = price_history(
         view.settings,
         PriceHistoryRequest(gpu=gpu, zone=zone, every=None, is_for_programs=False, under_usd=(), **period),
     )
-    points = [period_json(one) for one in found.track.points]
+    points = [period_json(point) for point in history.track.points]
     while points and not points[0]["looked"]:
         points.pop(0)
     return {
@@ -57,9 +57,9 @@ def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
     """Return series for the chart: a gap is null, so that no line crosses it."""
     names = ("min", "q1", "median", "q3")
     return {
-        "x": [int(datetime.fromisoformat(one["starts_at"]).timestamp()) for one in points],
+        "x": [int(datetime.fromisoformat(point["starts_at"]).timestamp()) for point in points],
         "series": [
-            {"label": label, "values": [one[f"{name}_price_usd_gpu_hour"] for one in points]}
+            {"label": label, "values": [point[f"{name}_price_usd_gpu_hour"] for point in points]}
             for name, label in zip(names, ("lowest", "25 %", "median", "75 %"), strict=True)
         ],
         "unit": "USD per GPU-hour",
@@ -68,23 +68,23 @@ def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _status(view: View, gpu: str, period: Mapping[str, Any]) -> Any:
     """Return the current price, changes, rank and lifetimes of each model with that name."""
-    asked = MarketRequest(gpus=(gpu,), under_usd=None, **period)
-    return market_overview(view.settings, asked).rows
+    request = MarketRequest(gpus=(gpu,), under_usd=None, **period)
+    return market_overview(view.settings, request).rows
 
 
 def _calendar(view: View, gpu: str, period: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
-        shown = price_calendar(
+        result = price_calendar(
             view.settings, CalendarRequest(gpu=gpu, zone=view.settings.timezone, parts=default_parts(), **period)
         )
     except (UsageError, StoreNotReady):
         return None
-    found = shown.found
-    cells = {(cell.weekday, cell.hour): percent_of(cell, found) for cell in found.cells}
+    calendar = result.calendar
+    cells = {(cell.weekday, cell.hour): percent_of(cell, calendar) for cell in calendar.cells}
     return {
         "rows": [(DAYS[day], [_cell(cells.get((day, hour))) for hour in range(24)]) for day in range(7)],
-        "effects": [f"{one.name}: {effect_text(one)}" for one in found.effects] + [hours_text(found)],
-        "hours": found.hours,
+        "effects": [f"{effect.name}: {effect_text(effect)}" for effect in calendar.effects] + [hours_text(calendar)],
+        "hours": calendar.hours,
     }
 
 
@@ -97,10 +97,10 @@ def _cell(percent: float | None) -> tuple[str, str]:
 
 
 def _advice(view: View, gpu: str, period: Mapping[str, Any]) -> AdviceResult | None:
-    asked = AdviceRequest(
+    request = AdviceRequest(
         gpu=gpu, deadline_s=86_400.0, job_hours=24.0, under_usd=None, poll_every_s=None, is_until_now=True, **period
     )
     try:
-        return give_advice(view.settings, asked)
+        return give_advice(view.settings, request)
     except (UsageError, StoreNotReady):
         return None

@@ -61,10 +61,10 @@ class Guard:
             self._admit(request)
             await self._app(scope, _limited(receive), send_marked)
         except Exception as error:
-            found = _problem(error, scope)
+            response = _problem(error, scope)
             if is_begun:
-                raise found from None
-            await error_response(request, self._context, found)(scope, receive, send_marked)
+                raise response from None
+            await error_response(request, self._context, response)(scope, receive, send_marked)
 
     def _admit(self, request: Request) -> None:
         """Check a request. Raises HttpProblem."""
@@ -83,13 +83,13 @@ class Guard:
             access.require_own_page(request)
         if path.startswith("/static/") or webhook is not None:  # a webhook has its own secret
             return
-        request.state.access = found = access.access_of(
+        request.state.access = granted = access.access_of(
             request, self._context.credentials, self._context.sessions, origin
         )
         if request.method in _SAFE and path not in _OPEN:
-            access.require_scope(found, "read")
-        elif path not in _OPEN and found.name is None:
-            access.require_scope(found, "manage")  # 401 before any response reveals what exists
+            access.require_scope(granted, "read")
+        elif path not in _OPEN and granted.name is None:
+            access.require_scope(granted, "manage")  # 401 before any response reveals what exists
 
 
 def _problem(error: Exception, scope: Scope) -> HttpProblem:
@@ -105,8 +105,8 @@ def _problem(error: Exception, scope: Scope) -> HttpProblem:
 
 def access_in(connection: HTTPConnection) -> access.Access:
     """Return the access that the guard determined."""
-    found: access.Access = connection.state.access
-    return found
+    granted: access.Access = connection.state.access
+    return granted
 
 
 def _add_headers(headers: MutableHeaders, scope: Scope) -> None:

@@ -25,14 +25,14 @@ def job_routes(context: WebContext) -> list[Route]:
         run, begin = _number(request, "run"), _number(request, "begin")
         part = await run_in_threadpool(log_part, context.settings, request.path_params["id"], run, begin)
         more = part.job.run_number > part.run_number
-        found = {
+        body = {
             "run_number": part.run_number,
             "lines": part.lines,
             "end": part.end,
             "next_run": part.run_number + 1 if more else None,
             "is_over": part.job.is_over,
         }
-        return JSONResponse(found, headers={"Cache-Control": "no-store"})
+        return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
     async def log_file(request: Request) -> Response:
         run = request.path_params["run"]

@@ -47,8 +47,8 @@ def login_routes(context: WebContext) -> list[Route]:
         if request.headers.get("content-type", "").startswith("application/json"):
             return await open_session(request)
         form = await form_fields(request)
-        given = _secret_in(form)
-        cookie, _ = await _opened(request, context, given)
+        secret = _secret_in(form)
+        cookie, _ = await _open_session(request, context, secret)
         return _with_cookie(request, RedirectResponse(_next(form.get("next", "")), status_code=303), cookie)
 
     async def log_out(request: Request) -> Response:
@@ -58,7 +58,7 @@ def login_routes(context: WebContext) -> list[Route]:
         return _with_cookie(request, RedirectResponse("/", status_code=303), "")
 
     async def open_session(request: Request) -> Response:
-        cookie, session = await _opened(request, context, _secret_in_json(await request.body()))
+        cookie, session = await _open_session(request, context, _secret_in_json(await request.body()))
         return _with_cookie(request, JSONResponse(_session_json(session)), cookie)
 
     async def close_session(request: Request) -> Response:
@@ -79,10 +79,10 @@ def _secret_in(form: Mapping[str, str]) -> str:
     return next((form[name] for name in _FIELDS if form.get(name)), "")
 
 
-def _secret_in_json(given: bytes) -> str:
+def _secret_in_json(raw: bytes) -> str:
     """Decode the login. Raises HttpProblem: 400, 422."""
     try:
-        body = msgspec.json.decode(given, type=SessionRequest)
+        body = msgspec.json.decode(raw, type=SessionRequest)
     except msgspec.ValidationError as error:
         raise HttpProblem(422, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -90,7 +90,7 @@ def _secret_in_json(given: bytes) -> str:
     return body.code or body.password or body.token
 
 
-async def _opened(request: Request, context: WebContext, given: str) -> tuple[str, WebSession]:
+async def _open_session(request: Request, context: WebContext, secret: str) -> tuple[str, WebSession]:
     """Return the cookie and the session. Raises HttpProblem: 401, 429."""
     client = request.state.origin.client
     wait_s = context.login_limit.attempt(client)
@@ -98,14 +98,14 @@ async def _opened(request: Request, context: WebContext, given: str) -> tuple[st
         raise HttpProblem(
             429, f"too many wrong passwords; try again in {ceil(wait_s)} s", {"Retry-After": f"{ceil(wait_s)}"}
         )
-    found = await run_in_threadpool(context.credentials.login, given)
-    if found is None:
+    identity = await run_in_threadpool(context.credentials.login, secret)
+    if identity is None:
         await asyncio.sleep(context.login_limit.delay_s(client))
         log.warning("web: a wrong password or code from %s", client)
         raise HttpProblem(401, "wrong password, token or code")
     context.login_limit.succeeded(client)
-    log.info("web: login from %s by %s", client, found[0])
-    return context.sessions.open(*found)
+    log.info("web: login from %s by %s", client, identity[0])
+    return context.sessions.open(*identity)
 
 
 def _session_json(session: WebSession) -> dict[str, object]:

@@ -32,8 +32,8 @@ class _Scrape:
         """Return the text format. Raises UsageError: the extra is not installed."""
         with self._lock:
             if real_monotonic() - self._read_at_s >= _FRESH_S:
-                found = self._reader.read(self._context.settings, real_now(), self._context.task_health())
-                self._text, self._read_at_s = exposition(found), real_monotonic()
+                values = self._reader.read(self._context.settings, real_now(), self._context.task_health())
+                self._text, self._read_at_s = exposition(values), real_monotonic()
             return self._text
 
 

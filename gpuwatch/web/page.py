@@ -54,7 +54,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     owner: ServingProcess = ServingProcess()
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class Redirect(msgspec.Struct, frozen=True, kw_only=True):
     """A form succeeded: the browser is redirected to `to`, which shows `text` once."""
 
     text: str
@@ -76,13 +76,13 @@ class Confirm(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[tuple[str, str], ...] = ()
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class Rerender(msgspec.Struct, frozen=True, kw_only=True):
     """A form shows the page again with other values, such as a preview."""
 
     values: Mapping[str, Any]
 
 
-FormResult = Done | Confirm | Shown
+FormResult = Redirect | Confirm | Rerender
 
 
 class FormAction(msgspec.Struct, frozen=True, kw_only=True):

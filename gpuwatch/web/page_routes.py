@@ -14,7 +14,7 @@ from starlette.routing import Route
 from gpuwatch.bootstrap import real_monotonic, real_now, share_open_stores
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.web.guard import access_in
-from gpuwatch.web.page import Confirm, Done, FormAction, Page, Shown, View
+from gpuwatch.web.page import Confirm, FormAction, Page, Redirect, Rerender, View
 from gpuwatch.web.pages import pages
 from gpuwatch.web.rendering import render
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
@@ -31,15 +31,15 @@ class Flashes:
     """The messages of forms for the next page, by session; each is shown once."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Done] = {}
+        self._lines: dict[str, Redirect] = {}
 
-    def leave(self, request: Request, done: Done) -> None:
+    def store(self, request: Request, done: Redirect) -> None:
         """Store a message for the next page."""
         session = access_in(request).session
         if session is not None:
             self._lines = dict([*self._lines.items(), (session.csrf_token, done)][-100:])
 
-    def take(self, request: Request) -> Done | None:
+    def pop(self, request: Request) -> Redirect | None:
         """Return the message, once."""
         session = access_in(request).session
         return self._lines.pop(session.csrf_token, None) if session is not None else None
@@ -50,42 +50,45 @@ class ReadCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, Mapping[str, object]]] = {}
+        self._cached: dict[str, tuple[float, Mapping[str, object]]] = {}
 
     def values(self, page: Page, view: View) -> Mapping[str, object]:
         """Return the values of the page, at most `shared_s` old."""
         if not page.shared_s or view.query or view.form:
-            return _shown(page, view)
+            return _rendered_values(page, view)
         with self._lock:  # others wait for the reading thread
-            read_s, kept = self._kept.get(page.path, (0.0, {}))
-            if not kept or real_monotonic() - read_s > page.shared_s:
-                kept = _shown(page, view)
-                self._kept[page.path] = (real_monotonic(), kept)
-            return kept
+            read_s, cached = self._cached.get(page.path, (0.0, {}))
+            if not cached or real_monotonic() - read_s > page.shared_s:
+                cached = _rendered_values(page, view)
+                self._cached[page.path] = (real_monotonic(), cached)
+            return cached
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Discard all readings after a change."""
-        self._kept.clear()
+        self._cached.clear()
 
 
-def _shown(page: Page, view: View) -> Mapping[str, object]:
+def _rendered_values(page: Page, view: View) -> Mapping[str, object]:
     with share_open_stores():
         return page.show(view)
 
 
 def page_routes(context: WebContext) -> list[Route]:
     """Return the routes of every page and form."""
-    flashes, reads, found = Flashes(), ReadCache(), []
+    flashes, reads, routes = Flashes(), ReadCache(), []
     for page in pages():
-        found.append(Route(page.path, _shows(context, page, flashes, reads), methods=["GET"]))
-        found += [Route(one.path, _acts(context, page, one, flashes, reads), methods=["POST"]) for one in page.actions]
-    return found
+        routes.append(Route(page.path, _page_handler(context, page, flashes, reads), methods=["GET"]))
+        routes += [
+            Route(action.path, _action_handler(context, page, action, flashes, reads), methods=["POST"])
+            for action in page.actions
+        ]
+    return routes
 
 
-def _shows(context: WebContext, page: Page, flashes: Flashes, reads: ReadCache) -> Handler:
+def _page_handler(context: WebContext, page: Page, flashes: Flashes, reads: ReadCache) -> Handler:
     async def show(request: Request) -> Response:
         return await _page(
-            request, context, page, flashes.take(request), lambda: reads.values(page, _view(request, context))
+            request, context, page, flashes.pop(request), lambda: reads.values(page, _view(request, context))
         )
 
     return show
@@ -95,7 +98,7 @@ async def _page(
     request: Request,
     context: WebContext,
     page: Page,
-    flash: Done | None,
+    flash: Redirect | None,
     read: Callable[[], Mapping[str, object]],
     view: View | None = None,
 ) -> Response:
@@ -112,23 +115,23 @@ async def _page(
     return await run_in_threadpool(body)
 
 
-def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes, reads: ReadCache) -> Handler:
+def _action_handler(context: WebContext, page: Page, action: FormAction, flashes: Flashes, reads: ReadCache) -> Handler:
     async def act(request: Request) -> Response:
         form = await form_fields(request)
         access = access_in(request)
         require_scope(access, action.scope)
         require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
         view = _view(request, context, form, f"web page ({access.name})")
-        got = await run_in_threadpool(action.run, view)
-        reads.forget()
-        if isinstance(got, Done):
-            flashes.leave(request, got)
-            return RedirectResponse(got.to, status_code=303)
-        if isinstance(got, Confirm):
-            values = {"page": page, "flash": None, "confirm": got, "action": request.url.path, "fields": form}
+        result = await run_in_threadpool(action.run, view)
+        reads.clear()
+        if isinstance(result, Redirect):
+            flashes.store(request, result)
+            return RedirectResponse(result.to, status_code=303)
+        if isinstance(result, Confirm):
+            values = {"page": page, "flash": None, "confirm": result, "action": request.url.path, "fields": form}
             return await run_in_threadpool(render, request, context, "confirm.html", values)
-        assert isinstance(got, Shown)
-        return await _page(request, context, page, None, lambda: {**page.show(view), **got.values}, view)
+        assert isinstance(result, Rerender)
+        return await _page(request, context, page, None, lambda: {**page.show(view), **result.values}, view)
 
     return act
 

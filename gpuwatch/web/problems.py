@@ -63,11 +63,11 @@ def problem_of(error: GpuwatchError) -> HttpProblem:
 def validation_text(error: msgspec.ValidationError) -> str:
     """Describe what is wrong with a value, and where; without the pattern, which only the document shows."""
     text = str(error)
-    _, found, rest = text.partition(" matching regex ")
-    if not found:
+    _, separator, rest = text.partition(" matching regex ")
+    if not separator:
         return text
-    where = rest.rpartition("`$.")[2].rstrip("`")
-    return f"{where}: expected {_PATTERNS.get(where, 'another form')}"
+    field = rest.rpartition("`$.")[2].rstrip("`")
+    return f"{field}: expected {_PATTERNS.get(field, 'another form')}"
 
 
 def problem_json(problem: HttpProblem) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def login_field(context: WebContext) -> str:
 @cache
 def environment() -> jinja2.Environment:
     """Return the templates, all with autoescape."""
-    found = jinja2.Environment(
+    jinja_environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gpuwatch.web"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -79,9 +79,16 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters |= {"usd": usd, "percent": percent, "span": span, "clean": clean, "query": query, "setting": setting}
-    found.filters["reason"] = reason
-    return found
+    jinja_environment.filters |= {
+        "usd": usd,
+        "percent": percent,
+        "span": span,
+        "clean": clean,
+        "query": query,
+        "setting": setting,
+    }
+    jinja_environment.filters["reason"] = reason
+    return jinja_environment
 
 
 def reason(text: str) -> str:
@@ -110,14 +117,14 @@ def span(seconds: float | None) -> str:
     """Format a duration for a person: 45 s, 12 min, 3 h 05 min, 2 d 4 h."""
     if seconds is None:
         return "–"
-    whole = max(0, round(seconds))
-    if whole < 2 * _MINUTE:
-        return f"{whole} s"
-    if whole < 2 * _HOUR:
-        return f"{whole // _MINUTE} min"
-    if whole < 2 * _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    whole_s = max(0, round(seconds))
+    if whole_s < 2 * _MINUTE:
+        return f"{whole_s} s"
+    if whole_s < 2 * _HOUR:
+        return f"{whole_s // _MINUTE} min"
+    if whole_s < 2 * _DAY:
+        return f"{whole_s // _HOUR} h {whole_s % _HOUR // _MINUTE:02d} min"
+    return f"{whole_s // _DAY} d {whole_s % _DAY // _HOUR} h"
 
 
 def local(at: datetime | str | None, zone: ZoneInfo) -> str:

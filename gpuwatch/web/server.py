@@ -107,14 +107,14 @@ def _bound(listen: str) -> socket.socket:
     host, port = split_listen(listen)
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, proto)
+        listener = socket.socket(family, kind, proto)
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
-            found.listen(_BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
         except OSError:
-            found.close()
+            listener.close()
             raise
     except OSError as error:
         raise CannotListen(f"web: cannot listen at {listen}: {error.strerror or error}") from None
-    return found
+    return listener

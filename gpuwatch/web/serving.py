@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _code_log = logging.getLogger(f"{__name__}.code")  # a separate logger, so that the page Log can omit it
 
-_AGAIN_S = 10.0
+_RETRY_S = 10.0
 _STOP_WITHIN_S = 3.0
 _NEEDED = ("starlette", "uvicorn", "jinja2", "multipart")
 
@@ -47,7 +47,7 @@ def require_web_extra() -> None:
 
 
 @contextmanager
-def serving(settings: Settings, say: Callable[[str], None], config: str | None = None) -> Iterator[str]:
+def serving(settings: Settings, print_line: Callable[[str], None], config: str | None = None) -> Iterator[str]:
     """Serve the page and the API while the block runs; yields the address.
 
     Args:
@@ -67,9 +67,9 @@ def serving(settings: Settings, say: Callable[[str], None], config: str | None =
         context.use(msgspec.structs.replace(load_settings(config), web=settings.web))
 
     owner = ServingProcess(config=config, reload=reload)
-    context = WebContext(settings, lambda code: say(f"one-time code: {code}"), owner=owner)
+    context = WebContext(settings, lambda code: print_line(f"one-time code: {code}"), owner=owner)
     server = WebServer(context)
-    say(f"web page: {server.url}")
+    print_line(f"web page: {server.url}")
     context.credentials.print_code()
     server.start()
     try:
@@ -103,7 +103,9 @@ class WebInterface:
             return
         logging.getLogger().addHandler(self._recent_log)  # a second call has no effect
         ended = threading.Event()
-        thread = threading.Thread(target=self._keep, args=(service.settings, progress, ended), name="web", daemon=True)
+        thread = threading.Thread(
+            target=self._keep_serving, args=(service.settings, progress, ended), name="web", daemon=True
+        )
         thread.start()
         try:
             yield
@@ -111,15 +113,15 @@ class WebInterface:
             ended.set()
             thread.join(_STOP_WITHIN_S)
 
-    def _keep(self, settings: Settings, progress: TaskProgress, ended: threading.Event) -> None:
+    def _keep_serving(self, settings: Settings, progress: TaskProgress, ended: threading.Event) -> None:
         while not ended.is_set():
             try:
-                server = self._started(settings, progress)
+                server = self._start_server(settings, progress)
             except GpuwatchError as error:
                 if str(error) != self._reported:
                     log.critical("%s; gpuwatch continues without the web page, and retries", error)
                 self._reported = str(error)
-                ended.wait(_AGAIN_S)
+                ended.wait(_RETRY_S)
             except Exception:
                 log.exception("cannot start the web page; gpuwatch continues without it")
                 return
@@ -127,7 +129,7 @@ class WebInterface:
                 ended.wait()
                 server.stop()
 
-    def _started(self, settings: Settings, progress: TaskProgress) -> WebServer:
+    def _start_server(self, settings: Settings, progress: TaskProgress) -> WebServer:
         require_web_extra()
         from gpuwatch.web.context import WebContext  # noqa: PLC0415
         from gpuwatch.web.page import ServingProcess  # noqa: PLC0415

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def webhook_route(context: WebContext) -> Route:
     """Return the route; the guard lets requests for open paths pass."""
 
-    async def take(request: Request) -> Response:
+    async def receive(request: Request) -> Response:
         webhook = context.owner.webhooks.at(request.url.path)
         if webhook is None:
             raise HttpProblem(404, "no bot receives updates here")
@@ -30,9 +30,9 @@ def webhook_route(context: WebContext) -> Route:
             raise HttpProblem(401, "the secret of this webhook is missing or wrong")
         body = await request.body()
         try:
-            await run_in_threadpool(webhook.take, body)
+            await run_in_threadpool(webhook.receive, body)
         except ValueError as error:
             raise HttpProblem(400, str(error)) from None
         return Response(status_code=200)
 
-    return Route("/telegram/{bot}", take, methods=["POST"])
+    return Route("/telegram/{bot}", receive, methods=["POST"])

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.chat.replies import said
+from gpuwatch.chat.replies import simple_reply
 from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace, read_updates
@@ -127,7 +127,9 @@ def test_a_limit_is_waited_for_and_the_message_still_comes() -> None:
                 waits.append(seconds)
                 now[0] += seconds
 
-            MessageSender(BotApi(TOKEN, http, double.base_url), wait, lambda: now[0]).send(str(OWNER), said("hello"))
+            MessageSender(BotApi(TOKEN, http, double.base_url), wait, lambda: now[0]).send(
+                str(OWNER), simple_reply("hello")
+            )
     assert waits == [7.0]
     assert [one.text for one in double.shown] == ["hello"]
 
@@ -136,7 +138,7 @@ def test_what_cannot_be_edited_is_sent_anew() -> None:
     with telegram() as double, _client() as http:
         double.chats = {str(OWNER)}
         message = ChatMessage(message_id=77, chat=ChatPlace(OWNER), text="gone")
-        MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None).edit(message, said("done"), [])
+        MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None).edit(message, simple_reply("done"), [])
     assert [one.text for one in double.shown] == ["done"]
 
 
@@ -144,7 +146,7 @@ def test_hostile_text_and_secrets_stay_out_of_messages() -> None:
     with telegram() as double, _client() as http:
         double.chats = {str(OWNER)}
         sender = MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None)
-        sender.send(str(OWNER), said(f"<b>host</b> & @someone /stop {TOKEN} \u202eevil\n" + "x" * 5000))
+        sender.send(str(OWNER), simple_reply(f"<b>host</b> & @someone /stop {TOKEN} \u202eevil\n" + "x" * 5000))
     (shown,) = double.shown
     assert "<b>host</b> & @someone" in shown.text
     assert TOKEN not in shown.text
@@ -162,7 +164,7 @@ def test_a_press_is_answered_in_time_whatever_it_sets_off() -> None:
 
     press = PressAnswer("p", answer)
     assert came.wait(30.0)
-    press.say("rented")
+    press.send_once("rented")
     assert len(answers) == 1
     assert answers[0].startswith("Working on it")
 

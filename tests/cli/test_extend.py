@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.extend import _later_end
+from gpuwatch.app.extend import _extended_end
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.pricing import usd
@@ -142,7 +142,7 @@ def test_an_end_after_the_contracts_own_is_refused(market: Marketplace, tmp_path
 def test_a_run_of_dstack_keeps_its_end() -> None:
     """dstack's server has received its `max_duration`; a later end here would never be kept."""
     with pytest.raises(UsageError, match="max_duration"):
-        _later_end(a_running_launch(provider="dstack", max_runtime_s=3600.0), 600.0)
+        _extended_end(a_running_launch(provider="dstack", max_runtime_s=3600.0), 600.0)
 
 
 def test_what_is_over_cannot_be_extended(market: Marketplace, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.market import heading, lasting
+from gpuwatch.cli.market import duration_text, heading
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from tests.cli.conftest import Shell
@@ -163,4 +163,4 @@ def test_lives_are_about_the_price_that_is_asked(shell: Shell) -> None:
     ("seconds", "text"), [(0, "0 min"), (3600, "60 min"), (7200, "2.0 h"), (47 * 3600, "47.0 h"), (864_000, "10.0 d")]
 )
 def test_a_length_of_time_has_one_unit(seconds: float, text: str) -> None:
-    assert lasting(seconds) == text
+    assert duration_text(seconds) == text

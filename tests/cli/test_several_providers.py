@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuwatch.cli.offers import ListLayout, offers_table, so_far
+from gpuwatch.cli.offers import ListLayout, live_table, offers_table
 from gpuwatch.cli.tables import table_lines
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.engine.browse import ProviderOffers
@@ -177,7 +177,7 @@ def test_a_terminal_shows_what_has_arrived_and_who_is_being_waited_for() -> None
         ProviderOffers(provider="one_stall", matches=[a_match(an_offer(provider="one_stall", offer_id="77-here"))])
     ]
     screen = Console(file=io.StringIO(), force_terminal=True, width=160)
-    screen.print(so_far(found, ["one_stall", "two_stall"], ListLayout(sort="gpu-price", group_by=None, limit=20)))
+    screen.print(live_table(found, ["one_stall", "two_stall"], ListLayout(sort="gpu-price", group_by=None, limit=20)))
     text = screen.file.getvalue()  # type: ignore[attr-defined] it is the StringIO
     assert "77-here" in text
     assert "polling two_stall …" in text

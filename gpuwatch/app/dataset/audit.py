@@ -16,7 +16,7 @@ from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.app.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
 from gpuwatch.app.dataset.rows import FieldSelection
 from gpuwatch.app.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file
-from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers, alike_in_wording
+from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers, similar_wording
 from gpuwatch.app.dataset.work_folder import WorkFolder
 
 RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]
@@ -124,9 +124,9 @@ def audit_file(
         perplexities = measure_perplexity(path, reading.fields, scanned, folder, models.causal, progress)
     wording = np.full(len(exact), NO_ROW, np.int64)
     if rules.near is not None:
-        wording = alike_in_wording(scanned.sketches, np.where(near == NO_ROW, exact, near))
+        wording = similar_wording(scanned.sketches, np.where(near == NO_ROW, exact, near))
     hashes, labels = np.asarray(scanned.rows["hash"]), clusters.labels
-    found = RowFindings(
+    findings = RowFindings(
         hashes=hashes, labels=labels, exact=exact, near=near, wording=wording, perplexities=perplexities
     )
     return Audit(
@@ -140,7 +140,7 @@ def audit_file(
         near=near,
         cosines=cosines,
         perplexities=perplexities,
-        reasons=reasons_of(found, rules),
+        reasons=reasons_of(findings, rules),
         wording=wording,
     )
 
@@ -156,33 +156,37 @@ class RowFindings(msgspec.Struct, frozen=True, kw_only=True):
     perplexities: Perplexities | None
 
 
-def reasons_of(found: RowFindings, rules: RemovalRules) -> RemovalReasons:
+def reasons_of(findings: RowFindings, rules: RemovalRules) -> RemovalReasons:
     """The reason for each row."""
-    reasons = np.zeros(len(found.labels), np.uint8)
-    if found.perplexities is not None:
+    reasons = np.zeros(len(findings.labels), np.uint8)
+    if findings.perplexities is not None:
         if rules.least_perplexity is not None:
-            reasons[found.perplexities < rules.least_perplexity] = RemovalReason.PLAIN
+            reasons[findings.perplexities < rules.least_perplexity] = RemovalReason.PLAIN
         if rules.most_perplexity is not None:
-            reasons[found.perplexities > rules.most_perplexity] = RemovalReason.SURPRISING
+            reasons[findings.perplexities > rules.most_perplexity] = RemovalReason.SURPRISING
     if rules.near is not None:
-        reasons[found.wording != NO_ROW] = RemovalReason.WORDING
-        reasons[found.near != NO_ROW] = RemovalReason.NEAR
+        reasons[findings.wording != NO_ROW] = RemovalReason.WORDING
+        reasons[findings.near != NO_ROW] = RemovalReason.NEAR
     if rules.exact:
-        reasons[found.exact != NO_ROW] = RemovalReason.EXACT
+        reasons[findings.exact != NO_ROW] = RemovalReason.EXACT
     if rules.per_cluster is not None:
-        reasons[_beyond_limit(found, reasons, rules.per_cluster, rules.seed)] = RemovalReason.CROWDED
+        reasons[_beyond_limit(findings, reasons, rules.per_cluster, rules.seed)] = RemovalReason.CROWDED
     return reasons
 
 
-def _beyond_limit(found: RowFindings, reasons: RemovalReasons, limit: int, seed: int) -> RowNumbers:
+def _beyond_limit(findings: RowFindings, reasons: RemovalReasons, limit: int, seed: int) -> RowNumbers:
     """The rows of each cluster beyond the limit; the texts decide which rows stay, not their order in the file."""
     left = np.flatnonzero(reasons == RemovalReason.KEPT)
-    drawn = found.hashes[left] ^ np.random.RandomState(seed).randint(0, 1 << 63, dtype=np.int64).astype(np.uint64)
-    mixed = drawn * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth): spreads the seed over the leading bits
-    order = left[np.lexsort((mixed, found.labels[left]))]
-    labels = found.labels[order]
+    random_keys = findings.hashes[left] ^ np.random.RandomState(seed).randint(0, 1 << 63, dtype=np.int64).astype(
+        np.uint64
+    )
+    mixed = random_keys * np.uint64(
+        0x9E3779B97F4A7C15
+    )  # Fibonacci hashing (Knuth): spreads the seed over the leading bits
+    order = left[np.lexsort((mixed, findings.labels[left]))]
+    labels = findings.labels[order]
     starts = (
         np.flatnonzero(np.concatenate(([True], labels[1:] != labels[:-1]))) if len(order) else np.empty(0, np.int64)
     )
-    place = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    return order[place >= limit]
+    rank_in_cluster = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    return order[rank_in_cluster >= limit]

@@ -17,7 +17,7 @@ from gpuwatch.app.dataset.duplicates import exact_duplicates
 from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_line, read_lines, row_text
 from gpuwatch.app.dataset.scan import ROW_TYPE, AuditProgress, fingerprint
-from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, RowNumbers, alike_in_wording, minhashes
+from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, RowNumbers, minhashes, similar_wording
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import UsageError
 
@@ -76,13 +76,13 @@ def read_whole(
     )
 
 
-def wording_duplicates(whole: WholeFile) -> RowNumbers:
+def wording_duplicates(file: WholeFile) -> RowNumbers:
     """For each row of the file an earlier one that stays and has nearly the same wording; `NO_ROW`: there is none."""
-    firsts = np.flatnonzero(whole.exact == NO_ROW)
-    found = alike_in_wording(whole.sketches, np.full(len(firsts), NO_ROW, np.int64))
-    near = np.full(len(whole.exact), NO_ROW, np.int64)
-    alike = found != NO_ROW
-    near[firsts[alike]] = firsts[found[alike]]
+    firsts = np.flatnonzero(file.exact == NO_ROW)
+    duplicate_of = similar_wording(file.sketches, np.full(len(firsts), NO_ROW, np.int64))
+    near = np.full(len(file.exact), NO_ROW, np.int64)
+    is_duplicate = duplicate_of != NO_ROW
+    near[firsts[is_duplicate]] = firsts[duplicate_of[is_duplicate]]
     return near
 
 
@@ -98,9 +98,9 @@ def _exact_pass(
         return state
     total = 0 if path.suffix == ".gz" else path.stat().st_size
     skipped = Counter(state.skipped)
-    with folder.appended("exact", ROW_TYPE, 1, state.rows) as table:
+    with folder.open_table("exact", ROW_TYPE, 1, state.rows) as table:
         lines = read_lines(path, state.line, state.offset)
-        for block, (records, reasons) in _in_order(_blocks(lines), measured, fields, pool):
+        for block, (records, reasons) in _in_order(_blocks(lines), exact_records, fields, pool):
             skipped.update(reasons)
             records["line"] += block[0].number
             table.append(records)
@@ -111,10 +111,10 @@ def _exact_pass(
                 line=block[-1].number + 1,
                 offset=block[-1].after,
             )
-            folder.keep("exact", state)
+            folder.save_state("exact", state)
             progress("equal texts", state.offset, total)
         state = msgspec.structs.replace(state, finished=True)
-        folder.keep("exact", state)
+        folder.save_state("exact", state)
     return state
 
 
@@ -127,31 +127,31 @@ def _wording_pass(
     progress: AuditProgress,
 ) -> Array:
     """A sketch for each of the given lines."""
-    wanted = of[1]
+    line_numbers = of[1]
     state = folder.state("wording", of[0])
-    with folder.appended("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows) as table:
-        lines = _only(read_lines(path, state.line, state.offset), wanted[state.rows :])
-        for block, sketches in _in_order(_blocks(lines), sketched, fields, pool) if not state.finished else ():
+    with folder.open_table("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows) as table:
+        lines = _select_lines(read_lines(path, state.line, state.offset), line_numbers[state.rows :])
+        for block, sketches in _in_order(_blocks(lines), sketch_lines, fields, pool) if not state.finished else ():
             table.append(sketches)
             state = msgspec.structs.replace(
                 state, rows=state.rows + len(sketches), line=block[-1].number + 1, offset=block[-1].after
             )
-            folder.keep("wording", state)
-            progress("wording", state.rows, len(wanted))
-    folder.keep("wording", msgspec.structs.replace(state, finished=True))
+            folder.save_state("wording", state)
+            progress("wording", state.rows, len(line_numbers))
+    folder.save_state("wording", msgspec.structs.replace(state, finished=True))
     return folder.table("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows)
 
 
-def _only(lines: Iterable[FileLine], numbers: Array) -> Iterator[FileLine]:
+def _select_lines(lines: Iterable[FileLine], numbers: Array) -> Iterator[FileLine]:
     """The lines with these numbers, which must ascend."""
-    wanted = iter(numbers.tolist())
-    number = next(wanted, None)
+    remaining = iter(numbers.tolist())
+    number = next(remaining, None)
     for line in lines:
         if number is None:
             return
         if line.number == number:
             yield line
-            number = next(wanted, None)
+            number = next(remaining, None)
 
 
 def _blocks(lines: Iterable[FileLine]) -> Iterator[list[FileLine]]:
@@ -171,20 +171,20 @@ def _in_order(
     blocks: Iterator[list[FileLine]], stage: Stage, fields: tuple[str, ...], pool: tuple[Executor | None, int]
 ) -> Iterator[tuple[list[FileLine], Any]]:
     """Yield blocks with their results; as many run at a time as there are processes."""
-    workers, many = pool
+    workers, process_count = pool
     if workers is None:
         yield from ((block, stage([line.content for line in block], fields)) for block in blocks)
         return
     waiting: deque[tuple[list[FileLine], Future[Any]]] = deque()
     for block in blocks:
         contents = [line.content for line in block]
-        light = [line._replace(content=None) for line in (block[0], block[-1])]
-        waiting.append((light, workers.submit(stage, contents, fields)))
-        if len(waiting) > _AHEAD * many:
-            done, result = waiting.popleft()
-            yield done, result.result()
-    for done, result in waiting:
-        yield done, result.result()
+        ends = [line._replace(content=None) for line in (block[0], block[-1])]
+        waiting.append((ends, workers.submit(stage, contents, fields)))
+        if len(waiting) > _AHEAD * process_count:
+            first_block, result = waiting.popleft()
+            yield first_block, result.result()
+    for first_block, result in waiting:
+        yield first_block, result.result()
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def _processes(threads: int) -> Iterator[Executor | None]:
         yield stack.enter_context(ProcessPoolExecutor(threads, mp_context=get_context("forkserver")))
 
 
-def measured(contents: Contents, fields: tuple[str, ...]) -> Measured:
+def exact_records(contents: Contents, fields: tuple[str, ...]) -> Measured:
     """Records of the lines with text; line numbers start at 0."""
     skipped: Counter[str] = Counter()
     numbers, lengths, digests = [], [], []
@@ -216,6 +216,6 @@ def measured(contents: Contents, fields: tuple[str, ...]) -> Measured:
     return rows, skipped
 
 
-def sketched(contents: Contents, fields: tuple[str, ...]) -> Array:
+def sketch_lines(contents: Contents, fields: tuple[str, ...]) -> Array:
     """The sketch of each line; all lines must have text."""
     return minhashes([row_text(parse_line(content or b""), fields)[0] for content in contents])

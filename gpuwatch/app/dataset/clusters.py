@@ -24,7 +24,7 @@ _ROWS_PER_CLUSTER = 5  # with fewer rows, the share depends more on the sample s
 _MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
 _BATCH = 4_096
 _SAMPLE = 25  # rows per part that determine its centre
-_ASSIGNED_AT_ONCE = 65_536
+_BATCH_ROWS = 65_536
 
 Labels = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -75,8 +75,8 @@ def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: in
     """
     count = max(1, min(wanted_clusters, distinct))
     kind = "KMeans" if len(vectors) <= _MAX_KMEANS_ROWS else "MiniBatchKMeans"
-    plain = np.zeros(len(vectors), np.int32) if count == 1 else _grouped(vectors, count, seed, kind)
-    labels = _joined(vectors, plain)[plain]
+    plain = np.zeros(len(vectors), np.int32) if count == 1 else _cluster_labels(vectors, count, seed, kind)
+    labels = _merged_labels(vectors, plain)[plain]
     return RowClusters(
         labels=labels,
         sizes=_sizes(labels),
@@ -92,27 +92,27 @@ def _sizes(labels: Labels) -> tuple[int, ...]:
     return tuple(sorted(filter(None, np.bincount(labels).tolist()), reverse=True))
 
 
-def _joined(vectors: Vectors, plain: Labels) -> Labels:
+def _merged_labels(vectors: Vectors, plain: Labels) -> Labels:
     """For each cluster, the number of the cluster that it is merged into."""
     count = int(plain.max()) + 1 if len(plain) else 0
     centres = np.zeros((count, vectors.shape[1]), np.float64)
-    for start in range(0, len(plain), _ASSIGNED_AT_ONCE):
-        part = slice(start, start + _ASSIGNED_AT_ONCE)
+    for start in range(0, len(plain), _BATCH_ROWS):
+        part = slice(start, start + _BATCH_ROWS)
         np.add.at(centres, plain[part], np.asarray(vectors[part], np.float64))
     filled = np.flatnonzero(np.linalg.norm(centres, axis=1) > 0)
-    found = np.zeros(count, np.int32)
+    merged = np.zeros(count, np.int32)
     if len(filled) > 1:
         units = centres[filled] / np.linalg.norm(centres[filled], axis=1, keepdims=True)
-        found[filled] = (
+        merged[filled] = (
             import_extra("sklearn.cluster")
             .AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=1 - JOIN_COSINE)
             .fit(units)
             .labels_
         )
-    return found
+    return merged
 
 
-def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
+def _cluster_labels(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
     """The cluster number of each row."""
     cluster = import_extra("sklearn.cluster")
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
@@ -126,10 +126,10 @@ def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
         return nearest_centre(vectors, model.cluster_centers_)
 
 
-def split_cluster(vectors: Vectors, members: Array, most: int) -> Labels:
-    """Split rows into similar parts of `most` on average; for each row the numbers of its two nearest parts."""
-    count = -(-len(members) // most)
-    sample = np.asarray(vectors[members[:: max(1, len(members) // max(most, _SAMPLE * count))]])
+def split_cluster(vectors: Vectors, members: Array, max_rows: int) -> Labels:
+    """Split rows into similar parts of `max_rows` on average; for each row the numbers of its two nearest parts."""
+    count = -(-len(members) // max_rows)
+    sample = np.asarray(vectors[members[:: max(1, len(members) // max(max_rows, _SAMPLE * count))]])
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # similar texts result in fewer parts
         model = (
@@ -139,18 +139,18 @@ def split_cluster(vectors: Vectors, members: Array, most: int) -> Labels:
         )
     centres = model.cluster_centers_
     half = (centres * centres).sum(axis=1) / 2
-    found = np.empty((len(members), 2), np.int32)
-    for start in range(0, len(members), _ASSIGNED_AT_ONCE):
-        some = slice(start, start + _ASSIGNED_AT_ONCE)
-        found[some] = np.argsort(half - vectors[members[some]] @ centres.T, axis=1, kind="stable")[:, :2]
-    return found
+    pairs = np.empty((len(members), 2), np.int32)
+    for start in range(0, len(members), _BATCH_ROWS):
+        batch = slice(start, start + _BATCH_ROWS)
+        pairs[batch] = np.argsort(half - vectors[members[batch]] @ centres.T, axis=1, kind="stable")[:, :2]
+    return pairs
 
 
 def nearest_centre(vectors: Vectors, centres: Vectors) -> Labels:
     """The number of the centre nearest to each row."""
-    found = np.empty(len(vectors), np.int32)
+    nearest = np.empty(len(vectors), np.int32)
     half = (centres * centres).sum(axis=1) / 2
-    for start in range(0, len(vectors), _ASSIGNED_AT_ONCE):
-        part = np.asarray(vectors[start : start + _ASSIGNED_AT_ONCE])
-        found[start : start + len(part)] = (part @ centres.T - half).argmax(axis=1)
-    return found
+    for start in range(0, len(vectors), _BATCH_ROWS):
+        part = np.asarray(vectors[start : start + _BATCH_ROWS])
+        nearest[start : start + len(part)] = (part @ centres.T - half).argmax(axis=1)
+    return nearest

@@ -25,15 +25,15 @@ _NearMatches = tuple[float, RowNumbers, Array, Array]  # threshold; per row: the
 
 def exact_duplicates(rows: Array) -> RowNumbers:
     """For each row the first row with the same text; `NO_ROW` if it is the first one itself."""
-    found = np.full(len(rows), NO_ROW, np.int64)
+    duplicate_of = np.full(len(rows), NO_ROW, np.int64)
     if len(rows) < 2:
-        return found
+        return duplicate_of
     order = np.lexsort((np.arange(len(rows)), rows["hash_rest"], rows["hash"]))
     first, rest = rows["hash"][order], rows["hash_rest"][order]
     begins = np.concatenate(([True], (first[1:] != first[:-1]) | (rest[1:] != rest[:-1])))
     leaders = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
-    found[order[~begins]] = leaders[~begins]
-    return found
+    duplicate_of[order[~begins]] = leaders[~begins]
+    return duplicate_of
 
 
 def near_duplicates(
@@ -44,13 +44,13 @@ def near_duplicates(
     cosines = np.zeros(len(labels), np.float32)
     if threshold is None:
         return near, cosines
-    found = threshold, near, cosines, np.zeros(len(labels), bool)
+    near_matches = threshold, near, cosines, np.zeros(len(labels), bool)
     firsts = np.flatnonzero(exact == NO_ROW)
-    done = 0
+    compared = 0
     for members in _parts(scanned.vectors, firsts, labels):
-        _compare(scanned, members, found)
-        done += len(members)
-        progress("comparing", min(done, len(firsts)), len(firsts))
+        _compare(scanned, members, near_matches)
+        compared += len(members)
+        progress("comparing", min(compared, len(firsts)), len(firsts))
     return near, cosines
 
 
@@ -65,39 +65,39 @@ def _parts(vectors: Vectors, firsts: RowNumbers, labels: Labels) -> Iterator[Row
         yield from (members[(inner == number).any(axis=1)] for number in range(int(inner.max()) + 1))
 
 
-def _compare(scanned: ScannedFile, members: RowNumbers, found: _NearMatches) -> None:
+def _compare(scanned: ScannedFile, members: RowNumbers, near_matches: _NearMatches) -> None:
     """Compare each row with the earlier rows that stay."""
-    near = found[1]
+    near = near_matches[1]
     members = members[near[members] == NO_ROW]  # rows removed in an earlier part are done
-    kept: list[RowNumbers] = []
+    unique_members: list[RowNumbers] = []
     for start in range(0, len(members), _BLOCK):
         block = members[start : start + _BLOCK]
         vectors = np.asarray(scanned.vectors[block])
-        for earlier in kept:
-            alike = vectors @ np.asarray(scanned.vectors[earlier]).T
-            _mark_near(scanned, block, earlier, alike, found)
+        for earlier in unique_members:
+            similarity = vectors @ np.asarray(scanned.vectors[earlier]).T
+            _mark_near(scanned, block, earlier, similarity, near_matches)
         inside = np.tril(vectors @ vectors.T, -1)
-        _mark_near(scanned, block, block, inside, found)
-        kept.append(block[near[block] == NO_ROW])
+        _mark_near(scanned, block, block, inside, near_matches)
+        unique_members.append(block[near[block] == NO_ROW])
 
 
 def _mark_near(
-    scanned: ScannedFile, block: RowNumbers, earlier: RowNumbers, alike: Vectors, found: _NearMatches
+    scanned: ScannedFile, block: RowNumbers, earlier: RowNumbers, similarity: Vectors, near_matches: _NearMatches
 ) -> None:
     """Row by row, most similar first: a removed row removes no others, and a row that others were removed for stays."""
-    threshold, near, cosines, kept_for = found
-    for place in np.flatnonzero((alike >= threshold).any(axis=1)):
-        row = block[place]
+    threshold, near, cosines, kept_for = near_matches
+    for index in np.flatnonzero((similarity >= threshold).any(axis=1)):
+        row = block[index]
         if near[row] != NO_ROW or kept_for[row]:
             continue
-        hits = np.flatnonzero(alike[place] >= threshold)
-        for other in hits[np.argsort(-alike[place, hits], kind="stable")]:
-            if near[earlier[other]] == NO_ROW and _is_worded_alike(scanned, row, earlier[other]):
-                near[row], cosines[row], kept_for[earlier[other]] = earlier[other], alike[place, other], True
+        hits = np.flatnonzero(similarity[index] >= threshold)
+        for other in hits[np.argsort(-similarity[index, hits], kind="stable")]:
+            if near[earlier[other]] == NO_ROW and _has_similar_wording(scanned, row, earlier[other]):
+                near[row], cosines[row], kept_for[earlier[other]] = earlier[other], similarity[index, other], True
                 break
 
 
-def _is_worded_alike(scanned: ScannedFile, one: int, other: int) -> bool:
-    if not (scanned.rows["cut"][one] or scanned.rows["cut"][other]):
+def _has_similar_wording(scanned: ScannedFile, row: int, other: int) -> bool:
+    if not (scanned.rows["cut"][row] or scanned.rows["cut"][other]):
         return True
-    return wording_similarity(scanned.sketches[one], scanned.sketches[other]) >= MIN_WORDING_SIMILARITY
+    return wording_similarity(scanned.sketches[row], scanned.sketches[other]) >= MIN_WORDING_SIMILARITY

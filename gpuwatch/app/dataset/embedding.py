@@ -17,7 +17,7 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 _BATCH = 32  # texts at a time, for sentence-transformers
 _BATCH_TOKENS = 512  # per run, so that the working data stays in the processor's cache
 _HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens, so a long text need not be tokenized completely
-_TINY = 1e-12
+_EPSILON = 1e-12
 _INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 _OUTPUTS = ("vectors", "sentence_embedding", "last_hidden_state", "token_embeddings")  # in order of preference
 
@@ -41,9 +41,9 @@ class Embedder(Protocol):
         """One unit vector per text, and whether the text was longer than the model reads."""
 
 
-def open_embedder(named: Path | None, backend: str, threads: int) -> Embedder:
+def open_embedder(model_path: Path | None, backend: str, threads: int) -> Embedder:
     """Open the named model, or the one on this machine. Raises UsageError: there is none, or it cannot be run."""
-    folder = find_model(named)
+    folder = find_model(model_path)
     if backend == "sentence-transformers":
         return SentenceTransformersEmbedder(folder, threads)
     return OnnxEmbedder(folder, threads, int8=backend == "onnx-int8" and folder.weights.suffix == ".safetensors")
@@ -66,29 +66,32 @@ class OnnxEmbedder:
 
     def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
         encoded = self._tokenizer.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])
-        ids = [np.array(one.ids or [0], np.int64) for one in encoded]
-        found = np.empty((len(texts), self.dimensions), np.float32)
+        ids = [np.array(encoding.ids or [0], np.int64) for encoding in encoded]
+        vectors = np.empty((len(texts), self.dimensions), np.float32)
 
         def read(batch: Sequence[int]) -> None:
-            found[batch] = self._run(np.stack([ids[place] for place in batch]))
+            vectors[batch] = self._run(np.stack([ids[index] for index in batch]))
 
-        list(self._threads.map(read, _batches([len(one) for one in ids])))
-        cut = [bool(one.overflowing) or len(text) > _HEAD_CHARACTERS for one, text in zip(encoded, texts, strict=True)]
-        return found, cut
+        list(self._threads.map(read, _batches([len(ids_of_text) for ids_of_text in ids])))
+        cut = [
+            bool(encoding.overflowing) or len(text) > _HEAD_CHARACTERS
+            for encoding, text in zip(encoded, texts, strict=True)
+        ]
+        return vectors, cut
 
     def _run(self, ids: Array) -> Vectors:
         fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        found = self._model.run(self._output, {name: fed[name] for name in self._model.inputs})
-        if found.ndim == 3:
-            found = found[:, 0] if self._folder.pools_first else found.mean(axis=1)
-        return _of_length_one(found)
+        output = self._model.run(self._output, {name: fed[name] for name in self._model.inputs})
+        if output.ndim == 3:
+            output = output[:, 0] if self._folder.pools_first else output.mean(axis=1)
+        return _of_length_one(output)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Indices of texts of one length: without padding, no text's vector depends on its neighbours."""
     of_length: dict[int, list[int]] = {}
-    for place, length in enumerate(lengths):
-        of_length.setdefault(length, []).append(place)
+    for index, length in enumerate(lengths):
+        of_length.setdefault(length, []).append(index)
     for length, places in of_length.items():
         count = max(1, _BATCH_TOKENS // length)
         for start in range(0, len(places), count):
@@ -108,10 +111,10 @@ class SentenceTransformersEmbedder:
 
     def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
         heads = [text[:_HEAD_CHARACTERS] for text in texts]
-        found = self._model.encode(heads, batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True)
+        vectors = self._model.encode(heads, batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True)
         encoded = self._model.tokenizer(heads, verbose=False)["input_ids"]  # may be longer than the model reads
-        cut = [len(one) > self._model.max_seq_length for one in encoded]
-        return _of_length_one(np.asarray(found, np.float32)), cut
+        cut = [len(ids) > self._model.max_seq_length for ids in encoded]
+        return _of_length_one(np.asarray(vectors, np.float32)), cut
 
 
 def _output_of(model: OnnxModel, folder: ModelFolder) -> str:
@@ -119,11 +122,13 @@ def _output_of(model: OnnxModel, folder: ModelFolder) -> str:
     unknown = sorted(model.inputs.keys() - _INPUTS)
     best = next((name for name in _OUTPUTS if name in model.outputs), None)
     if unknown or best is None:
-        why = f"it requires {', '.join(unknown)}" if unknown else f"its outputs are {', '.join(model.outputs)}"
-        raise UsageError(f"{folder.weights}: not a text embedding model: {why}")
+        reason = f"it requires {', '.join(unknown)}" if unknown else f"its outputs are {', '.join(model.outputs)}"
+        raise UsageError(f"{folder.weights}: not a text embedding model: {reason}")
     return best
 
 
-def _of_length_one(found: Vectors) -> Vectors:
-    scaled: Vectors = (found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), _TINY)).astype(np.float32)
+def _of_length_one(vectors: Vectors) -> Vectors:
+    scaled: Vectors = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _EPSILON)).astype(
+        np.float32
+    )
     return scaled

@@ -54,24 +54,24 @@ def write_kept(
     """
     for path in (target, removed) if removed else (target,):
         check_target(audit.path, path, force=force)
-    if removed is not None and _same(removed, target):
+    if removed is not None and _is_same_file(removed, target):
         raise UsageError(f"{removed}: choose another file for the removed rows than for the kept rows")
-    with _new_file(target, audit.path, force) as kept, _new_file(removed, audit.path, force) as gone:
-        written = _copied(audit, kept, gone, drop_unread)
+    with _new_file(target, audit.path, force) as kept, _new_file(removed, audit.path, force) as removed_file:
+        written = _copy_rows(audit, kept, removed_file, drop_unread)
         if not audit.scanned.of.startswith(fingerprint(audit.path) + "|"):
             raise UsageError(f"{audit.path} has changed since it was read; run the command again")
     return written
 
 
-def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], drop_unread: bool) -> FilteredCopy:
+def _copy_rows(audit: Audit, kept: IO[bytes], removed: IO[bytes], drop_unread: bool) -> FilteredCopy:
     numbers, reasons = audit.scanned.rows["line"], audit.reasons
     row = rows = size = unread = 0
     for line in read_lines(audit.path):
         is_row = bool(row < len(numbers) and numbers[row] == line.number)
-        stays = reasons[row] == RemovalReason.KEPT if is_row else not drop_unread
+        is_kept = reasons[row] == RemovalReason.KEPT if is_row else not drop_unread
         row += is_row
-        copy_line(line, audit.path, kept if stays else gone)
-        if stays:
+        copy_line(line, audit.path, kept if is_kept else removed)
+        if is_kept:
             rows, unread, size = rows + is_row, unread + (not is_row), size + line.length
     return FilteredCopy(rows, size, unread)
 
@@ -98,7 +98,7 @@ def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[byt
         return
     try:
         with atomic_file(target, mode=0o600, is_durable=True, may_replace=force) as part:
-            with part.open("wb") as file, _packed(file, target) as written:
+            with part.open("wb") as file, _compressed(file, target) as written:
                 yield written
             part.chmod(source.stat().st_mode & 0o777)
     except FileExistsError:
@@ -108,7 +108,7 @@ def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[byt
 
 
 @contextmanager
-def _packed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
+def _compressed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
     if target.suffix != ".gz":
         yield file
         return
@@ -116,5 +116,5 @@ def _packed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
         yield packed  # type: ignore[misc]
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
+def _is_same_file(first: Path, other: Path) -> bool:
+    return first.absolute() == other.absolute() or (first.exists() and other.exists() and first.samefile(other))

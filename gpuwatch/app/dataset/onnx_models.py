@@ -25,9 +25,9 @@ _MINILM_GRAPH = Path(__file__).with_name("all-minilm-l6-v2.onnx")  # without wei
 _MINILM_INT8_GRAPH = Path(__file__).with_name("all-minilm-l6-v2-int8.onnx")
 _MINILM_LAYERS = 6
 _MINILM_PRODUCTS = ("attention.self.qkv", "attention.output.dense", "intermediate.dense", "output.dense")
-_INT8_MOST = 63  # of 127: processors without VNNI add two products in 16 bits, which must not overflow
+_INT8_MAX = 63  # of 127: processors without VNNI add two products in 16 bits, which must not overflow
 _MINILM_PARTS = ("embeddings.", "encoder.")  # of the weights; its pooler is not used
-_TINY = 1e-12
+_EPSILON = 1e-12
 _MAX_TOKENS = 256  # MiniLM's limit, if the folder does not state one
 _PIECE = 50_000  # characters tokenized at a time: the record of a token takes a hundred times its size
 _BATCH = 16  # pieces
@@ -74,15 +74,15 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def find_model(named: Path | None) -> ModelFolder:
+def find_model(model_path: Path | None) -> ModelFolder:
     """Find the model in this folder, or the first MiniLM on this machine.
 
     Raises:
         UsageError: there is none, or the folder contains no model; the message states what to do.
     """
-    if named is not None:
-        return read_folder(named)
-    for folder in _places():
+    if model_path is not None:
+        return read_folder(model_path)
+    for folder in _candidate_folders():
         if (folder / "tokenizer.json").is_file():
             return read_folder(folder)
     import_extra("tokenizers")  # without the extra, a model would not help
@@ -113,10 +113,10 @@ def read_folder(folder: Path) -> ModelFolder:
     )
 
 
-def _places() -> Iterator[Path]:
+def _candidate_folders() -> Iterator[Path]:
     spec = importlib.util.find_spec(_PACKAGE)
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        yield Path(place) / "model"
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(folder) / "model"
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
     hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
     yield from sorted((hub / _CACHED / "snapshots").glob("*"))
@@ -124,12 +124,12 @@ def _places() -> Iterator[Path]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 # --- onnxruntime ------------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ class OnnxModel:
             self._session = runtime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own types have no common base
             raise UsageError(f"{path}: {refused}: {_one_line(error)}") from error
-        self.inputs = {one.name: one for one in self._session.get_inputs()}
-        self.outputs = [one.name for one in self._session.get_outputs()]
+        self.inputs = {node.name: node for node in self._session.get_inputs()}
+        self.outputs = [node.name for node in self._session.get_outputs()]
 
     def run(self, output: str, fed: Mapping[str, Array]) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Compute one output. Raises UsageError: it fails, for example with the tokenizer of another model."""
@@ -179,12 +179,12 @@ class OnnxModel:
 def _minilm_weights(path: Path) -> dict[str, Array]:
     """The weights by the names in MiniLM's graph."""
     try:
-        found = import_extra("safetensors.numpy").load_file(path)
+        tensors = import_extra("safetensors.numpy").load_file(path)
     except UsageError:
         raise
     except Exception as error:  # SafetensorError has no base of its own
         raise UsageError(f"cannot read {path}: {_one_line(error)}") from error
-    weights = {name.removeprefix("bert."): value for name, value in found.items()}
+    weights = {name.removeprefix("bert."): value for name, value in tensors.items()}
     return {
         name: np.ascontiguousarray(value, np.float32)
         for name, value in weights.items()
@@ -194,12 +194,12 @@ def _minilm_weights(path: Path) -> dict[str, Array]:
 
 def _minilm_int8_weights(weights: Mapping[str, Array]) -> dict[str, Array]:
     """Embeddings and norms unchanged, the others in 8 bits. Raises KeyError, ValueError: weights of another model."""
-    kept = {name: value for name, value in weights.items() if "embeddings" in name or "LayerNorm" in name}
+    float_weights = {name: value for name, value in weights.items() if "embeddings" in name or "LayerNorm" in name}
     for layer in range(_MINILM_LAYERS):
         for product in _MINILM_PRODUCTS:
             name = f"encoder.layer.{layer}.{product}"
-            kept |= {f"{name}.{part}": value for part, value in int8_weights(weights, name).items()}
-    return kept
+            float_weights |= {f"{name}.{part}": value for part, value in int8_weights(weights, name).items()}
+    return float_weights
 
 
 def int8_weights(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
@@ -211,7 +211,7 @@ def int8_weights(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
     stem = name.removesuffix("qkv")
     parts = [name] if stem == name else [stem + part for part in ("query", "key", "value")]
     columns = np.concatenate([weights[f"{part}.weight"].astype(np.float32).T for part in parts], axis=1)
-    steps = (np.maximum(np.abs(columns).max(axis=0), _TINY) / _INT8_MOST).astype(np.float32)
+    steps = (np.maximum(np.abs(columns).max(axis=0), _EPSILON) / _INT8_MAX).astype(np.float32)
     bias = np.concatenate([weights[f"{part}.bias"].astype(np.float32) for part in parts])
     return {"int8": np.ascontiguousarray(np.rint(columns / steps), np.int8), "steps": steps, "bias": bias}
 
@@ -245,10 +245,10 @@ class TokenCounter:
     def counts(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, without special tokens at its start and end."""
         pieces = [(i, text[at : at + _PIECE]) for i, text in enumerate(texts) for at in range(0, len(text), _PIECE)]
-        found = [0] * len(texts)
+        counts = [0] * len(texts)
         for start in range(0, len(pieces), _BATCH):
-            some = pieces[start : start + _BATCH]
-            encoded = self._tokenizer.encode_batch_fast([piece for _, piece in some], add_special_tokens=False)
-            for (number, _), tokens in zip(some, encoded, strict=True):
-                found[number] += len(tokens.ids)
-        return found
+            batch = pieces[start : start + _BATCH]
+            encoded = self._tokenizer.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+            for (number, _), tokens in zip(batch, encoded, strict=True):
+                counts[number] += len(tokens.ids)
+        return counts

@@ -51,41 +51,44 @@ class CausalModel:
 
     def perplexities(self, texts: Sequence[str]) -> Perplexities:
         """The perplexity of each text; NaN for fewer than two tokens."""
-        read = [one.ids for one in self._tokens.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])]
-        found = np.full(len(texts), np.nan, _TYPE)
+        read = [encoding.ids for encoding in self._tokens.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])]
+        perplexities = np.full(len(texts), np.nan, _TYPE)
         order = sorted((i for i, ids in enumerate(read) if len(ids) >= 2), key=lambda i: len(read[i]))
         while order:
             count = max(1, _BATCH_TOKENS // len(read[order[-1]]))
             batch, order = order[-count:], order[:-count]
-            found[batch] = self._run([read[i] for i in batch])
-        return found
+            perplexities[batch] = self._run([read[i] for i in batch])
+        return perplexities
 
     def _run(self, tokens: Sequence[Sequence[int]]) -> Perplexities:
         ids = np.zeros((len(tokens), max(map(len, tokens))), np.int64)
         mask = np.zeros_like(ids)
-        for row, one in enumerate(tokens):
-            ids[row, : len(one)], mask[row, : len(one)] = one, 1
+        for row, ids_of_text in enumerate(tokens):
+            ids[row, : len(ids_of_text)], mask[row, : len(ids_of_text)] = ids_of_text, 1
         logits = self._model.run("logits", self._model_inputs(ids, mask))[:, :-1]
         if ids.max() >= logits.shape[2]:
             raise UsageError(f"{self._path}: the model has {logits.shape[2]} tokens, but tokenizer.json has more")
         peak = logits.max(axis=2, keepdims=True)
         total = peak[:, :, 0] + np.log(np.exp(logits - peak).sum(axis=2))
         loss = total - np.take_along_axis(logits, ids[:, 1:, None], axis=2)[:, :, 0]
-        known = mask[:, 1:]
-        perplexity: Perplexities = np.exp(np.minimum((loss * known).sum(axis=1) / known.sum(axis=1), 80)).astype(_TYPE)
+        target_mask = mask[:, 1:]
+        perplexity: Perplexities = np.exp(
+            np.minimum((loss * target_mask).sum(axis=1) / target_mask.sum(axis=1), 80)
+        ).astype(_TYPE)
         return perplexity
 
     def _model_inputs(self, ids: Array, mask: Array) -> dict[str, Array]:
         """The inputs of the model; the cache inputs of earlier tokens are empty."""
         places = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
-        known = {
+        standard_inputs = {
             "input_ids": ids,
             "attention_mask": mask,
             "position_ids": places,
             "use_cache_branch": np.zeros(1, np.bool_),
         }
         return {
-            name: known[name] if name in known else _no_past(one, len(ids)) for name, one in self._model.inputs.items()
+            name: standard_inputs[name] if name in standard_inputs else _empty_cache(node, len(ids))
+            for name, node in self._model.inputs.items()
         }
 
 
@@ -103,20 +106,20 @@ def measure_perplexity(
         UsageError: the file or the model cannot be read.
     """
     state = folder.state("perplexity", f"{scanned.of}|{model.digest}")
-    with folder.appended("perplexities", _TYPE, 1, state.rows) as file:
+    with folder.open_table("perplexities", _TYPE, 1, state.rows) as file:
         for block, state in blocks(path, fields, state):  # noqa: B020 each continues where the last one ended
             if block:
-                file.append(model.perplexities([one.text for one in block]))
-            folder.keep("perplexity", state)
+                file.append(model.perplexities([row.text for row in block]))
+            folder.save_state("perplexity", state)
             progress("perplexity", state.rows, len(scanned.rows))
     if not scanned.of.startswith(fingerprint(path) + "|"):
         raise UsageError(f"{path} changed during the run; run the command again")
     return folder.table("perplexities", _TYPE, 1, state.rows)
 
 
-def _no_past(one: Any, texts: int) -> Array:
+def _empty_cache(node: Any, texts: int) -> Array:
     """Empty keys and values of earlier tokens: [texts, heads, 0, size]."""
-    if not one.name.startswith("past_key_values") or len(one.shape) != 4:
-        raise UsageError(f"the language model requires the input {one.name}, which gpuwatch does not support")
-    heads, size = (side if isinstance(side, int) else 1 for side in (one.shape[1], one.shape[3]))
-    return np.zeros((texts, heads, 0, size), _TYPES.get(one.type, np.float32))
+    if not node.name.startswith("past_key_values") or len(node.shape) != 4:
+        raise UsageError(f"the language model requires the input {node.name}, which gpuwatch does not support")
+    heads, size = (side if isinstance(side, int) else 1 for side in (node.shape[1], node.shape[3]))
+    return np.zeros((texts, heads, 0, size), _TYPES.get(node.type, np.float32))

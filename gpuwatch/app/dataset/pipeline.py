@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gpuwatch.app.dataset.cheap_stages import measured, sketched
+from gpuwatch.app.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.app.dataset.duplicates import exact_duplicates
 from gpuwatch.app.dataset.filtering import copy_line
 from gpuwatch.app.dataset.onnx_models import import_extra
 from gpuwatch.app.dataset.rows import open_lines, read_lines
 from gpuwatch.app.dataset.scan import ROW_TYPE
-from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, alike_in_wording
+from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, similar_wording
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 
@@ -78,8 +78,8 @@ def run_pipeline(plan: PipelinePlan) -> dict[str, Any]:
     summary = plan.out / _SUMMARY
     if plan.executor == "slurm" or not summary.exists():
         return {"executor": plan.executor, "summary": str(summary)}
-    found: dict[str, Any] = msgspec.json.decode(summary.read_bytes())
-    return found | {"executor": plan.executor, "summary": str(summary)}
+    summary_json: dict[str, Any] = msgspec.json.decode(summary.read_bytes())
+    return summary_json | {"executor": plan.executor, "summary": str(summary)}
 
 
 def _executor(plan: PipelinePlan, step: Any, tasks: int, name: str, depends: Any) -> Any:
@@ -110,10 +110,10 @@ def _stages_of(path: Path, plan: PipelinePlan) -> tuple[Any, Any, Counter[str]]:
     rows, sketches, skipped = [np.empty(0, ROW_TYPE)], [np.empty((0, MINHASH_SIZE), MINHASH_TYPE)], Counter[str]()
     for block in _line_blocks(path):
         contents = [line.content for line in block]
-        records, reasons = measured(contents, plan.fields)
+        records, reasons = exact_records(contents, plan.fields)
         skipped.update(reasons)
         if plan.wording:
-            sketches.append(sketched([contents[place] for place in records["line"].tolist()], plan.fields))
+            sketches.append(sketch_lines([contents[index] for index in records["line"].tolist()], plan.fields))
         records["line"] += block[0].number
         rows.append(records)
     return np.concatenate(rows), np.concatenate(sketches), skipped
@@ -139,13 +139,13 @@ def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipelin
     exact = exact_duplicates(rows)
     wording = np.full(len(rows), NO_ROW, np.int64)
     if plan.wording:
-        wording = alike_in_wording(np.concatenate([stage["sketches"] for stage in stages]), exact)
-    goes = (exact != NO_ROW) | (wording != NO_ROW)
+        wording = similar_wording(np.concatenate([stage["sketches"] for stage in stages]), exact)
+    is_removed = (exact != NO_ROW) | (wording != NO_ROW)
     start = 0
     skipped: Counter[str] = Counter()
     for path, stage in zip(files, stages, strict=True):
         end = start + len(stage["rows"])
-        np.save(folder / f"{path.name}.goes.npy", stage["rows"]["line"][goes[start:end]])
+        np.save(folder / f"{path.name}.goes.npy", stage["rows"]["line"][is_removed[start:end]])
         skipped.update(msgspec.json.decode((folder / f"{path.name}.skipped").read_bytes()))
         start = end
     summary = {
@@ -154,8 +154,8 @@ def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipelin
         "bytes": int(rows["bytes"].sum(dtype=np.int64)),
         "exact_duplicates": int((exact != NO_ROW).sum()),
         "wording_duplicates": int((wording != NO_ROW).sum()),
-        "kept_rows": int((~goes).sum()),
-        "kept_bytes": int(rows["bytes"][~goes].sum(dtype=np.int64)),
+        "kept_rows": int((~is_removed).sum()),
+        "kept_bytes": int(rows["bytes"][~is_removed].sum(dtype=np.int64)),
         "skipped": dict(skipped),
     }
     (plan.out / _SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
@@ -166,14 +166,14 @@ def copy_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipeline
     folder = plan.out / "kept"
     folder.mkdir(exist_ok=True)
     for path in input_files(plan.source)[rank::world_size]:
-        goes = iter(np.load(plan.out / "stages" / f"{path.name}.goes.npy").tolist())
-        gone = next(goes, None)
+        removed_lines = iter(np.load(plan.out / "stages" / f"{path.name}.goes.npy").tolist())
+        next_removed = next(removed_lines, None)
         # not `atomic_file`: the ending decides whether `open_lines` compresses
         part = folder / f".{path.name}.part{path.suffix if path.suffix == '.gz' else ''}"
         with open_lines(part, "wb") as target:
             for line in read_lines(path):
-                if line.number == gone:
-                    gone = next(goes, None)
+                if line.number == next_removed:
+                    next_removed = next(removed_lines, None)
                 else:
                     copy_line(line, path, target)
         part.replace(folder / path.name)

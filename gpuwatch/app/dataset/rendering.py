@@ -28,7 +28,7 @@ def size(count: float) -> str:
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    yield _crowding(report["clusters"])
+    yield _concentration_text(report["clusters"])
     rows, guess = report["rows"], ", estimated" if report["tokens_estimated"] else ""
     fields = ", ".join(report["fields"]) + (" (guessed)" if report["fields_guessed"] else "")
     unread = f"; ignored: {', '.join(report['fields_not_read'][:8])}" if report["fields_not_read"] else ""
@@ -45,13 +45,15 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if report["cut_rows"]:
         yield f"Longer than the model reads: {report['cut_rows']:,} rows, compared by their beginning and their wording"
     if report["perplexity"]:
-        shown = ", ".join(f"{one} % {value:,.4g}" for one, value in report["perplexity"]["quantiles"].items())
-        yield f"Perplexity ({report['perplexity']['model']}): {shown or 'not enough data'}"
-    yield from _removable(report)
-    yield _saved(report["saving"])
+        quantiles = ", ".join(
+            f"{percent} % {value:,.4g}" for percent, value in report["perplexity"]["quantiles"].items()
+        )
+        yield f"Perplexity ({report['perplexity']['model']}): {quantiles or 'not enough data'}"
+    yield from _removable_lines(report)
+    yield _saving_text(report["saving"])
 
 
-def _crowding(clusters: Mapping[str, Any]) -> str:
+def _concentration_text(clusters: Mapping[str, Any]) -> str:
     fact = f"{clusters['top']} of {clusters['found']} clusters hold {clusters['top_share']:.1%} of the rows"
     if abs(clusters["top_share"] - clusters["top_share_before_joining"]) >= _NOTABLE:
         fact += (
@@ -67,18 +69,20 @@ def _crowding(clusters: Mapping[str, Any]) -> str:
     return f"Spread: {fact}"
 
 
-def _removable(report: Mapping[str, Any]) -> Iterator[str]:
-    gone, all_rows = report["removed"], report["rows"]
-    if not gone["rows"]:
+def _removable_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    removed, all_rows = report["removed"], report["rows"]
+    if not removed["rows"]:
         yield "Removable: no rows by these rules"
         return
-    parts = (f"{gone[key] / max(1, all_rows[key]):.1%} of the {key}" for key in ("rows", "bytes", "tokens"))
-    yield f"Removable: {gone['rows']:,} rows, {size(gone['bytes'])}, {gone['tokens']:,} tokens: {', '.join(parts)}"
-    for reason, weight in gone["reasons"].items():
+    shares = ", ".join(
+        f"{removed[key] / max(1, all_rows[key]):.1%} of the {key}" for key in ("rows", "bytes", "tokens")
+    )
+    yield f"Removable: {removed['rows']:,} rows, {size(removed['bytes'])}, {removed['tokens']:,} tokens: {shares}"
+    for reason, weight in removed["reasons"].items():
         yield f"  {reason}: {weight['rows']:,} rows, {weight['tokens']:,} tokens"
 
 
-def _saved(saving: Mapping[str, Any]) -> str:
+def _saving_text(saving: Mapping[str, Any]) -> str:
     if saving["gpu_hours_saved"] is None:
         return f"Saves {saving['tokens_share']:.1%} of the GPU-hours ({saving['how']})"
     hours = f"{saving['gpu_hours_saved']:,.4g} of {saving['gpu_hours_whole']:,.4g} GPU-hours"
@@ -115,13 +119,13 @@ def page_of(report: Mapping[str, Any], lines: Sequence[str]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{name}: audit</title><style>{_STYLE}</style></head><body><h1>{name}</h1>{warn}<ul>{facts}</ul>"
-        f"<h2>Removable rows, and why</h2>{_removed(report)}"
-        f"<h2>Largest clusters</h2>{_clusters(report)}{_pairs(report)}{_skipped(report)}"
+        f"<h2>Removable rows, and why</h2>{_removed_text(report)}"
+        f"<h2>Largest clusters</h2>{_clusters(report)}{_pairs(report)}{_skipped_text(report)}"
         f"<p>{_text(report['method'])}; {report['samples']:,} rows.</p></body></html>\n"
     )
 
 
-def _removed(report: Mapping[str, Any]) -> str:
+def _removed_text(report: Mapping[str, Any]) -> str:
     rows = [(reason, *_weight(weight)) for reason, weight in report["removed"]["reasons"].items()]
     rows += [("goes", *_weight(report["removed"])), ("stays", *_weight(report["kept"]))]
     return _table(("", "rows", "bytes", "tokens"), rows)
@@ -134,10 +138,10 @@ def _weight(weight: Mapping[str, int]) -> tuple[str, str, str]:
 def _clusters(report: Mapping[str, Any]) -> str:
     samples = max(1, (report["sampled"] or {"rows": report["samples"]})["rows"])
     cells = "".join(
-        f'<tr><td class="n">{one["rows"]:,}</td><td class="n">{one["rows"] / samples:.1%}</td>'
-        f'<td style="width:8rem"><div class="bar" style="width:{100 * one["rows"] / samples:.1f}%"></div></td>'
-        f"<td>{_text(one['middle']['text'])}</td></tr>"
-        for one in report["clusters"]["largest"]
+        f'<tr><td class="n">{cluster["rows"]:,}</td><td class="n">{cluster["rows"] / samples:.1%}</td>'
+        f'<td style="width:8rem"><div class="bar" style="width:{100 * cluster["rows"] / samples:.1f}%"></div></td>'
+        f"<td>{_text(cluster['middle']['text'])}</td></tr>"
+        for cluster in report["clusters"]["largest"]
     )
     head = '<tr><th class="n">rows</th><th class="n">share</th><th></th><th>most typical row</th></tr>'
     return f"<table>{head}{cells}</table>"
@@ -147,13 +151,13 @@ def _pairs(report: Mapping[str, Any]) -> str:
     if not report["near_examples"]:
         return ""
     rows = [
-        (f"{one['cosine']:.3f}", *(f"{row['line']}: {row['text']}" for row in (one["goes"], one["stays"])))
-        for one in report["near_examples"]
+        (f"{pair['cosine']:.3f}", *(f"{row['line']}: {row['text']}" for row in (pair["goes"], pair["stays"])))
+        for pair in report["near_examples"]
     ]
     return "<h2>Nearly the same: the least similar pairs</h2>" + _table(("cosine", "goes", "stays"), rows, numbers=(0,))
 
 
-def _skipped(report: Mapping[str, Any]) -> str:
+def _skipped_text(report: Mapping[str, Any]) -> str:
     if not report["skipped"]:
         return ""
     return "<h2>Unusable lines</h2>" + _table(
@@ -166,7 +170,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
     def line(cells: Sequence[str], tag: str) -> str:
         inner = "".join(
-            f"<{tag}{' class=n' if place in right else ''}>{_text(cell)}</{tag}>" for place, cell in enumerate(cells)
+            f"<{tag}{' class=n' if column in right else ''}>{_text(cell)}</{tag}>" for column, cell in enumerate(cells)
         )
         return f"<tr>{inner}</tr>"
 

@@ -41,7 +41,7 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
         "tokens_estimated": audit.models.counter.estimate or audit.sample is not None,
         "cut_rows": int(audit.read.scanned.rows["cut"].sum()),
         "clusters": _clusters(audit.read) | {"largest": largest},
-        "sampled": _sampled(audit),
+        "sampled": _sample_json(audit),
         "exact_duplicates": int((audit.reasons == RemovalReason.EXACT).sum()),
         "wording_duplicates": int((audit.reasons == RemovalReason.WORDING).sum()),
         "near_duplicates": int((audit.reasons == RemovalReason.NEAR).sum()),
@@ -54,7 +54,7 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
     }
 
 
-def _sampled(audit: Audit) -> dict[str, Any] | None:
+def _sample_json(audit: Audit) -> dict[str, Any] | None:
     """The part of the file that a model read, and the error of shares of it; None: it read all rows."""
     if audit.sample is None:
         return None
@@ -64,25 +64,25 @@ def _sampled(audit: Audit) -> dict[str, Any] | None:
 
 def _method(audit: Audit) -> str:
     near = "" if audit.rules.near is None else f"; near duplicates: cosine ≥ {audit.rules.near:g} inside a cluster"
-    cut = (
+    cut_text = (
         ""
         if audit.rules.near is None
         else f", and where a text was cut, {MIN_WORDING_SIMILARITY:.0%} of its wording (MinHash)"
     )
-    return f"{audit.models.embedder.name}; {audit.clusters.method}{near}{cut}"
+    return f"{audit.models.embedder.name}; {audit.clusters.method}{near}{cut_text}"
 
 
-def _weight(audit: Audit, which: Array) -> dict[str, int]:
+def _weight(audit: Audit, mask: Array) -> dict[str, int]:
     rows = audit.scanned.rows
-    weighed = {key: int(rows[key][which].sum(dtype=np.int64)) for key in ("bytes", "tokens")}
-    return {"rows": int(which.sum()), **weighed}
+    weighed = {key: int(rows[key][mask].sum(dtype=np.int64)) for key in ("bytes", "tokens")}
+    return {"rows": int(mask.sum()), **weighed}
 
 
 def _by_reason(audit: Audit) -> dict[str, dict[str, int]]:
-    found = {
+    weights = {
         reason: _weight(audit, audit.reasons == reason) for reason in RemovalReason if reason is not RemovalReason.KEPT
     }
-    return {reason.text: weight for reason, weight in found.items() if weight["rows"]}
+    return {reason.text: weight for reason, weight in weights.items() if weight["rows"]}
 
 
 def _clusters(audit: Audit) -> dict[str, Any]:
@@ -104,12 +104,12 @@ def _clusters(audit: Audit) -> dict[str, Any]:
 def _perplexity(audit: Audit) -> dict[str, Any] | None:
     if audit.perplexities is None or audit.models.causal is None:
         return None
-    known = audit.perplexities[np.isfinite(audit.perplexities)]
-    quantiles: Iterable[float] = np.quantile(known, [one / 100 for one in _QUANTILES]) if len(known) else []
+    finite = audit.perplexities[np.isfinite(audit.perplexities)]
+    quantiles: Iterable[float] = np.quantile(finite, [percent / 100 for percent in _QUANTILES]) if len(finite) else []
     return {
         "model": audit.models.causal.name,
-        "samples": len(known),
-        "quantiles": {str(one): float(value) for one, value in zip(_QUANTILES, quantiles, strict=False)},
+        "samples": len(finite),
+        "quantiles": {str(percent): float(value) for percent, value in zip(_QUANTILES, quantiles, strict=False)},
         "most": audit.rules.most_perplexity,
         "least": audit.rules.least_perplexity,
     }
@@ -145,43 +145,43 @@ def _examples(audit: Audit) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     """
     labels, sizes = audit.clusters.labels, np.bincount(audit.clusters.labels)
     largest = [number for number in np.argsort(-sizes, kind="stable")[:_CLUSTERS] if sizes[number]]
-    middles = [_middle(audit, np.flatnonzero(labels == number)) for number in largest]
+    middles = [_most_central(audit, np.flatnonzero(labels == number)) for number in largest]
     near = np.flatnonzero(audit.near != NO_ROW)
     pairs = near[np.argsort(audit.cosines[near], kind="stable")][:_PAIRS].tolist()
-    shown = _read(audit, [*middles, *pairs, *audit.near[pairs].tolist()])
+    texts = _read(audit, [*middles, *pairs, *audit.near[pairs].tolist()])
     clusters = [
-        {"rows": int(sizes[number]), "middle": shown[row]} for number, row in zip(largest, middles, strict=True)
+        {"rows": int(sizes[number]), "middle": texts[row]} for number, row in zip(largest, middles, strict=True)
     ]
     near_pairs = [
         {
             "cosine": round(float(audit.cosines[row]), 4),
-            "goes": shown[row],
-            "stays": shown[int(audit.near[row])],
+            "goes": texts[row],
+            "stays": texts[int(audit.near[row])],
         }
         for row in pairs
     ]
     return clusters, near_pairs
 
 
-def _middle(audit: Audit, members: RowNumbers) -> int:
-    some = members[:: max(1, len(members) // _SAMPLE)]
-    vectors = np.asarray(audit.scanned.vectors[some])
-    return int(some[(vectors @ vectors.mean(axis=0)).argmax()]) if len(some) else 0
+def _most_central(audit: Audit, members: RowNumbers) -> int:
+    sample = members[:: max(1, len(members) // _SAMPLE)]
+    vectors = np.asarray(audit.scanned.vectors[sample])
+    return int(sample[(vectors @ vectors.mean(axis=0)).argmax()]) if len(sample) else 0
 
 
 def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, dict[str, Any]]:
     """Row → its line number in the file (from 1) and the start of its text."""
     numbers = audit.scanned.rows["line"]
-    wanted = {int(numbers[row]): row for row in rows}
-    last = max(wanted, default=-1)
-    found: dict[int, dict[str, Any]] = {}
+    row_by_line = {int(numbers[row]): row for row in rows}
+    last = max(row_by_line, default=-1)
+    texts: dict[int, dict[str, Any]] = {}
     for line in read_lines(audit.path):
-        if line.number in wanted:
+        if line.number in row_by_line:
             text = _text(line.content, audit.reading.fields)
-            found[wanted[line.number]] = {"line": line.number + 1, "text": text}
+            texts[row_by_line[line.number]] = {"line": line.number + 1, "text": text}
         if line.number >= last:
             break
-    return found
+    return texts
 
 
 def _text(content: bytes | None, fields: tuple[str, ...]) -> str:

@@ -101,12 +101,12 @@ def parse_line(line: bytes) -> Mapping[str, Any]:
     if not line.strip():
         raise UnusableLine("empty line")
     try:
-        found = msgspec.json.decode(line)
+        row = msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: not UTF-8
-        found = _parse_leniently(line)
-    if not isinstance(found, dict):
+        row = _parse_leniently(line)
+    if not isinstance(row, dict):
         raise UnusableLine("not a JSON object")
-    return found
+    return row
 
 
 def _parse_leniently(line: bytes) -> Any:
@@ -147,11 +147,11 @@ def _texts_in(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            if isinstance(one, str):
-                yield one
-            elif isinstance(one, dict):
-                yield from next(([one[key]] for key in _MESSAGE_KEYS if isinstance(one.get(key), str)), _parts(one))
+        for item in value:
+            if isinstance(item, str):
+                yield item
+            elif isinstance(item, dict):
+                yield from next(([item[key]] for key in _MESSAGE_KEYS if isinstance(item.get(key), str)), _parts(item))
 
 
 def _parts(message: Mapping[str, Any]) -> Iterable[str]:
@@ -173,26 +173,26 @@ class FieldSelection(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()  # fields that are ignored
 
 
-def select_fields(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> FieldSelection:
+def select_fields(rows: Sequence[Mapping[str, Any]], field_names: tuple[str, ...]) -> FieldSelection:
     """Select the named fields, those of a known row format, or the longest one.
 
     Args:
         rows: the first rows that are objects.
-        named: empty: select by the rows.
+        field_names: empty: select by the rows.
 
     Raises:
         UsageError: no field contains text.
     """
     with_text = {field for row in rows for field in row if _has_text(row, field)}
     present = {field for row in rows for field in row}
-    chosen = named or _known_shape(rows) or _longest(rows)
-    if not chosen or not with_text & set(chosen):
+    selected = field_names or _known_shape(rows) or _longest_fields(rows)
+    if not selected or not with_text & set(selected):
         seen = ", ".join(_names(with_text)[:_IN_ERROR])
         raise UsageError(
-            f"no text in {', '.join(named) or 'any field'} of the first {len(rows)} rows"
+            f"no text in {', '.join(field_names) or 'any field'} of the first {len(rows)} rows"
             + (f"; --field may name one of these: {seen}" if seen else "")
         )
-    return FieldSelection(fields=chosen, guessed=not named, others=_names(present - set(chosen)))
+    return FieldSelection(fields=selected, guessed=not field_names, others=_names(present - set(selected)))
 
 
 def _names(fields: set[str]) -> tuple[str, ...]:
@@ -202,15 +202,15 @@ def _names(fields: set[str]) -> tuple[str, ...]:
 
 def _known_shape(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     for shape in _SHAPES:
-        fitting = sum(
+        matching = sum(
             all(_has_text(row, field) or (field == "input" and field in row) for field in shape) for row in rows
         )
-        if rows and fitting >= _FITS * len(rows):
+        if rows and matching >= _FITS * len(rows):
             return shape
     return ()
 
 
-def _longest(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _longest_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     lengths: dict[str, int] = {}
     for row in rows:
         for field in row:

@@ -17,7 +17,7 @@ from gpuwatch.app.dataset.perplexity import CausalModel
 from gpuwatch.app.dataset.rendering import lines_for, page_of
 from gpuwatch.app.dataset.report import report_of, tokens_of
 from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
-from gpuwatch.app.dataset.scan import AuditProgress, read_as
+from gpuwatch.app.dataset.scan import AuditProgress, detect_fields
 from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from gpuwatch.app.past_prices import gpu_names_of
@@ -98,11 +98,11 @@ def training_price(request: AuditRequest, settings: Callable[[], Settings]) -> t
     if request.gpu is None:
         return None, None
     try:
-        found = cheapest_price(settings(), request.gpu, poll=request.poll)
+        price = cheapest_price(settings(), request.gpu, poll=request.poll)
     except StoreError as fault:
         return None, f"no price from the store: {fault}"
-    if found is not None:
-        return found, None
+    if price is not None:
+        return price, None
     if request.poll:
         return None, f"no price of {request.gpu}: no provider offers it; pass --price"
     missing = "the store has no offer of the last three hours"
@@ -123,8 +123,8 @@ def run_audit(
     """
     if not request.file.is_file():
         raise UsageError(f"{request.file} cannot be read twice; use a regular file")
-    reading = read_as(request.file, request.field)
-    with open_work_folder(request.folder, anew=request.anew) as folder:
+    reading = detect_fields(request.file, request.field)
+    with open_work_folder(request.folder, start_over=request.anew) as folder:
         plan = AuditPlan(
             reading=reading,
             rules=_rules(request),
@@ -132,10 +132,10 @@ def run_audit(
             sample=_sample(request),
             threads=request.threads or _processors(),
         )
-        done = audit_in_stages(request.file, plan, folder, progress)
-        report = report_of(done, _saving(request, done, price))
+        audit = audit_in_stages(request.file, plan, folder, progress)
+        report = report_of(audit, _saving(request, audit, price))
         if target is not None:
-            report["written"] = _written(done, target)
+            report["written"] = _write_filtered(audit, target)
         json = msgspec.json.format(msgspec.json.encode(report), indent=2)
         (request.folder / "report.json").write_bytes(json + b"\n")
         (request.folder / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
@@ -143,15 +143,15 @@ def run_audit(
 
 
 def _rules(request: AuditRequest) -> RemovalRules:
-    least, most = request.min_perplexity, request.max_perplexity
-    if (least or most) and request.perplexity_model is None:
+    min_perplexity, max_perplexity = request.min_perplexity, request.max_perplexity
+    if (min_perplexity or max_perplexity) and request.perplexity_model is None:
         raise UsageError("a perplexity limit requires --perplexity-model.")
-    if least and most and least > most:
+    if min_perplexity and max_perplexity and min_perplexity > max_perplexity:
         raise UsageError("--min-perplexity is above --max-perplexity.")
     return RemovalRules(
         near=request.near,
-        least_perplexity=least,
-        most_perplexity=most,
+        least_perplexity=min_perplexity,
+        most_perplexity=max_perplexity,
         per_cluster=request.per_cluster,
         clusters=request.clusters,
         seed=request.seed,
@@ -183,14 +183,14 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _saving(request: AuditRequest, done: Audit, price: TrainingPrice | None) -> TrainingSaving:
+def _saving(request: AuditRequest, audit: Audit, price: TrainingPrice | None) -> TrainingSaving:
     gpu = price.gpu if price else None
     if gpu is None and request.gpu:
         gpu = gpu_names_of(request.gpu)[0]
     work = TrainingWork(**{name: getattr(request, name) for name in TrainingWork.__struct_fields__})
-    return training_saving(*tokens_of(done), work, gpu, price)
+    return training_saving(*tokens_of(audit), work, gpu, price)
 
 
-def _written(done: Audit, target: FilterTarget) -> dict[str, Any]:
-    found = write_kept(done, target.out, target.removed, drop_unread=target.drop_unread, force=target.force)
-    return {"file": str(target.out), "rows": found.rows, "bytes": found.bytes, "unread_lines": found.unread}
+def _write_filtered(audit: Audit, target: FilterTarget) -> dict[str, Any]:
+    copy = write_kept(audit, target.out, target.removed, drop_unread=target.drop_unread, force=target.force)
+    return {"file": str(target.out), "rows": copy.rows, "bytes": copy.bytes, "unread_lines": copy.unread}

@@ -50,11 +50,11 @@ def cheapest_price(settings: Settings, gpu: str, *, poll: bool) -> TrainingPrice
         UsageError: no GPU has this name, or no provider can be polled.
         StoreError: the store cannot be read.
     """
-    found = current_offers(settings, offer_filter((gpu,), kind="live"), poll_within_s=_POLL_WITHIN_S if poll else None)
-    if not found.offers or is_old(found.as_of, real_now()):
+    offers = current_offers(settings, offer_filter((gpu,), kind="live"), poll_within_s=_POLL_WITHIN_S if poll else None)
+    if not offers.offers or is_old(offers.as_of, real_now()):
         return None
     price, offer = min(
-        ((price.price_microusd_hour / offer.gpu_count, offer) for offer, price in found.offers),
+        ((price.price_microusd_hour / offer.gpu_count, offer) for offer, price in offers.offers),
         key=lambda pair: (pair[0], pair[1].gpu, pair[1].provider),
     )
     source = f"the cheapest {offer.gpu} now, {offer.provider}"
@@ -84,7 +84,7 @@ def training_saving(
         UsageError: the options do not determine the hours.
     """
     share = removed_tokens / tokens if tokens else 0.0
-    hours, how = _whole(tokens, work, gpu)
+    hours, how = _total_gpu_hours(tokens, work, gpu)
     saved = None if hours is None else hours * share
     usd = None if saved is None or price is None else saved * price.usd_gpu_hour
     return TrainingSaving(
@@ -92,7 +92,7 @@ def training_saving(
     )
 
 
-def _whole(tokens: int, work: TrainingWork, gpu: str | None) -> tuple[float | None, str]:
+def _total_gpu_hours(tokens: int, work: TrainingWork, gpu: str | None) -> tuple[float | None, str]:
     seen = tokens * work.epochs
     if work.gpu_hours is not None:
         return work.gpu_hours, f"{work.gpu_hours:g} GPU-hours for the whole file (--gpu-hours)"

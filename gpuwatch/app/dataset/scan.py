@@ -61,7 +61,7 @@ class NoUsableRows(GpuwatchError):
     """The file contains nothing that can be judged."""
 
 
-def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
+def detect_fields(path: Path, field_names: tuple[str, ...]) -> FieldSelection:
     """Select the fields that contain the text, by the first rows.
 
     Raises:
@@ -78,9 +78,9 @@ def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
         if len(first) >= _FIRST_ROWS:
             break
     if not first:
-        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-        raise NoUsableRows(f"{path}: no line is a valid row" + (f": {why}" if why else ": it is empty"))
-    return select_fields(first, named)
+        details = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
+        raise NoUsableRows(f"{path}: no line is a valid row" + (f": {details}" if details else ": it is empty"))
+    return select_fields(first, field_names)
 
 
 def scan_file(
@@ -99,18 +99,18 @@ def scan_file(
     identity = fingerprint(path)
     of = f"{identity}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}|rensa"
     state = folder.state("scan", of)
-    known = KnownTexts(folder, embedder.dimensions, state.rows)
+    known_texts = KnownTexts(folder, embedder.dimensions, state.rows)
     with (
-        folder.appended("rows", ROW_TYPE, 1, state.rows) as rows,
-        folder.appended("vectors", VECTOR_TYPE, embedder.dimensions, state.rows) as vectors,
-        folder.appended("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows) as sketches,
+        folder.open_table("rows", ROW_TYPE, 1, state.rows) as rows,
+        folder.open_table("vectors", VECTOR_TYPE, embedder.dimensions, state.rows) as vectors,
+        folder.open_table("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows) as sketches,
     ):
         for block, state in blocks(path, reading.fields, state):  # noqa: B020 each continues where the last one ended
             if block:
-                measured = _measured(block, embedder, counter, known)
+                measured = _scan_block(block, embedder, counter, known_texts)
                 for file, new in zip((rows, vectors, sketches), measured, strict=True):
                     file.append(new)
-            folder.keep("scan", state)
+            folder.save_state("scan", state)
             progress("reading", state.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
     if fingerprint(path) != identity:
         raise UsageError(f"{path} changed during the run; run the command again")
@@ -148,23 +148,23 @@ def blocks(path: Path, fields: Sequence[str], state: PassState) -> Iterator[tupl
 
 def fingerprint(path: Path) -> str:
     """An identifier that changes when the file does."""
-    found = path.stat()
-    return f"{found.st_size} {found.st_mtime_ns}"
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
-def _measured(
-    block: Sequence[RowText], embedder: Embedder, counter: TokenCounter, known: KnownTexts
+def _scan_block(
+    block: Sequence[RowText], embedder: Embedder, counter: TokenCounter, known_texts: KnownTexts
 ) -> tuple[Array, ...]:
     """Records, vectors and sketches of some rows."""
-    texts = [one.text for one in block]
-    digests = [one.digest for one in block]
+    texts = [row.text for row in block]
+    digests = [row.digest for row in block]
     rows = np.zeros(len(block), ROW_TYPE)
-    rows["line"] = [one.line.number for one in block]
-    rows["bytes"] = [one.line.length for one in block]
+    rows["line"] = [row.line.number for row in block]
+    rows["bytes"] = [row.line.length for row in block]
     rows["tokens"] = counter.counts(texts)
     rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
     rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
-    vectors, rows["cut"] = known.vectors(texts, digests, embedder)
+    vectors, rows["cut"] = known_texts.vectors(texts, digests, embedder)
     return rows, vectors, minhashes(texts)
 
 
@@ -175,32 +175,32 @@ class KnownTexts:
         self._folder, self._dimensions, self._rows = folder, dimensions, rows
         self._known: dict[bytes, int] = {}
         read = folder.table("rows", ROW_TYPE, 1, rows)
-        for place in range(rows):
+        for row in range(rows):
             if len(self._known) == _KNOWN_TEXTS:
                 break
-            self._known.setdefault(read["hash"][place].tobytes() + read["hash_rest"][place].tobytes(), place)
+            self._known.setdefault(read["hash"][row].tobytes() + read["hash_rest"][row].tobytes(), row)
 
     def vectors(self, texts: Sequence[str], digests: Sequence[bytes], embedder: Embedder) -> tuple[Vectors, Array]:
         """A vector for each of the next rows, and whether its text was cut."""
         new = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in self._known}
-        places = {digest: place for place, digest in enumerate(new)}
+        index_of = {digest: index for index, digest in enumerate(new)}
         vectors = np.empty((len(texts), self._dimensions), VECTOR_TYPE)
         cut = np.zeros(len(texts), bool)
         if new:
             fresh, fresh_cut = embedder.vectors(list(new.values()))
-            own = [place for place, digest in enumerate(digests) if digest in places]
-            vectors[own] = fresh[[places[digests[place]] for place in own]]
-            cut[own] = np.asarray(fresh_cut)[[places[digests[place]] for place in own]]
-        old = [place for place, digest in enumerate(digests) if digest not in places]
+            own = [index for index, digest in enumerate(digests) if digest in index_of]
+            vectors[own] = fresh[[index_of[digests[index]] for index in own]]
+            cut[own] = np.asarray(fresh_cut)[[index_of[digests[index]] for index in own]]
+        old = [index for index, digest in enumerate(digests) if digest not in index_of]
         if old:
-            rows = [self._known[digests[place]] for place in old]
+            rows = [self._known[digests[index]] for index in old]
             vectors[old] = self._folder.table("vectors", VECTOR_TYPE, self._dimensions, self._rows)[rows]
             cut[old] = self._folder.table("rows", ROW_TYPE, 1, self._rows)["cut"][rows]
         self._add(digests)
         return vectors, cut
 
     def _add(self, digests: Sequence[bytes]) -> None:
-        for place, digest in enumerate(digests, self._rows):
+        for row, digest in enumerate(digests, self._rows):
             if len(self._known) < _KNOWN_TEXTS:
-                self._known.setdefault(digest, place)
+                self._known.setdefault(digest, row)
         self._rows += len(digests)

@@ -16,7 +16,7 @@ from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile
 from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers
 from gpuwatch.app.dataset.work_folder import WorkFolder, open_work_folder
 
-_SHORTEST_ROW = 10  # bytes: {"a":"b"} and its line end
+_MIN_ROW_BYTES = 10  # bytes: {"a":"b"} and its line end
 
 
 class AuditPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,65 +42,67 @@ def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: A
         UsageError: it cannot be read.
     """
     reading, rules, models, sample = plan.reading, plan.rules, plan.models, plan.sample
-    if sample is None or (path.suffix != ".gz" and path.stat().st_size < sample * _SHORTEST_ROW):
+    if sample is None or (path.suffix != ".gz" and path.stat().st_size < sample * _MIN_ROW_BYTES):
         return audit_file(path, reading, rules, models, folder, progress)
-    whole = read_whole(path, reading.fields, folder, plan.threads, progress, wording=rules.near is not None)
-    if len(whole.rows) <= sample:
+    file = read_whole(path, reading.fields, folder, plan.threads, progress, wording=rules.near is not None)
+    if len(file.rows) <= sample:
         return audit_file(path, reading, rules, models, folder, progress)
-    members = np.sort(np.random.RandomState(rules.seed).choice(len(whole.rows), sample, replace=False))
+    members = np.sort(np.random.RandomState(rules.seed).choice(len(file.rows), sample, replace=False))
     part = folder.path / "sample.jsonl"
-    lines = np.asarray(whole.rows["line"][members])
+    lines = np.asarray(file.rows["line"][members])
     _write_lines(path, lines, part)
     with open_work_folder(folder.path / "sample") as inner:
         read = audit_file(part, reading, rules, models, inner, progress)
     rows = np.array(read.scanned.rows)
     rows["line"] = lines
-    return _joined(whole, members, replace(read, path=path, scanned=replace(read.scanned, rows=rows)))
+    return _joined_audit(file, members, replace(read, path=path, scanned=replace(read.scanned, rows=rows)))
 
 
 def _write_lines(path: Path, numbers: Array, target: Path) -> None:
     """Write a file of some lines, unless it exists; the state of its audit stays valid as long as its content does."""
-    wanted = set(numbers.tolist())
+    selected = set(numbers.tolist())
     content = b"".join(
-        (line.content or b"").rstrip(b"\r\n") + b"\n" for line in read_lines(path) if line.number in wanted
+        (line.content or b"").rstrip(b"\r\n") + b"\n" for line in read_lines(path) if line.number in selected
     )
     if not target.exists() or target.read_bytes() != content:
         target.write_bytes(content)
 
 
-def _joined(whole: WholeFile, members: RowNumbers, read: Audit) -> Audit:
+def _joined_audit(file: WholeFile, members: RowNumbers, read: Audit) -> Audit:
     """The audit of the whole file, with the model's findings at the positions of its rows."""
-    rows = np.array(whole.rows)
+    rows = np.array(file.rows)
     share = read.scanned.rows["tokens"].sum() / max(1, int(read.scanned.rows["bytes"].sum()))
     rows["tokens"] = np.rint(rows["bytes"] * share)
     rows["tokens"][members] = read.scanned.rows["tokens"]
     wording = np.full(len(rows), NO_ROW, np.int64)
     if read.rules.near is not None:
-        wording = wording_duplicates(whole)
+        wording = wording_duplicates(file)
     near, cosines = np.full(len(rows), NO_ROW, np.int64), np.zeros(len(rows), np.float32)
-    found = np.flatnonzero(read.near != NO_ROW)
-    near[members[found]], cosines[members[found]] = members[read.near[found]], read.cosines[found]
+    matched = np.flatnonzero(read.near != NO_ROW)
+    near[members[matched]], cosines[members[matched]] = members[read.near[matched]], read.cosines[matched]
     reasons = np.zeros(len(rows), np.uint8)
-    stays = (whole.exact == NO_ROW) & (wording == NO_ROW)
+    is_kept = (file.exact == NO_ROW) & (wording == NO_ROW)
     of_near = np.flatnonzero(near != NO_ROW)
-    of_near = of_near[stays[near[of_near]] & ~np.isin(of_near, wording)]  # a row that another one is removed for stays
+    of_near = of_near[
+        is_kept[near[of_near]] & ~np.isin(of_near, wording)
+    ]  # a row that another one is removed for stays
     reasons[of_near] = RemovalReason.NEAR
     reasons[wording != NO_ROW] = RemovalReason.WORDING
     if read.rules.exact:
-        reasons[whole.exact != NO_ROW] = RemovalReason.EXACT
+        reasons[file.exact != NO_ROW] = RemovalReason.EXACT
     scanned = ScannedFile(
         rows=rows,
         vectors=read.scanned.vectors,
-        sketches=whole.sketches,
-        skipped=whole.skipped,
-        lines=whole.lines,
-        bytes=whole.bytes,
-        of=whole.of,
+        sketches=file.sketches,
+        skipped=file.skipped,
+        lines=file.lines,
+        bytes=file.bytes,
+        of=file.of,
     )
     return replace(
         read,
         scanned=scanned,
-        exact=whole.exact,
+        exact=file.exact,
         near=near,
         cosines=cosines,
         wording=wording,

@@ -26,7 +26,7 @@ _RUN_WORDS = 5
 _MAX_WORDS = 50_000  # of a text
 _MAX_CHARACTERS = 20 * _MAX_WORDS
 _WORD = re.compile(r"\w+|[^\w\s]")
-_AT_ONCE = 65_536
+_BATCH_ROWS = 65_536
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth)
 
 RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -47,12 +47,12 @@ def _runs(text: str) -> list[str]:
     return list(map(" ".join, zip(*shifted, strict=False))) or [" ".join(words)]
 
 
-def wording_similarity(one: Array, other: Array) -> float:
+def wording_similarity(first: Array, other: Array) -> float:
     """The estimated share of common runs of words: 0 to 1."""
-    return float(np.mean(one == other))
+    return float(np.mean(first == other))
 
 
-def alike_in_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
+def similar_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
     """For each row an earlier one that stays and has nearly the same wording; `NO_ROW`: there is none.
 
     Args:
@@ -71,19 +71,19 @@ def alike_in_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
         rows, firsts = left[order[others]], left[leaders[others]]
         free = ~stays_for[rows]
         rows, firsts = rows[free], firsts[free]
-        for start in range(0, len(rows), _AT_ONCE):
-            some, first = rows[start : start + _AT_ONCE], firsts[start : start + _AT_ONCE]
-            alike = (sketches[some] == sketches[first]).mean(axis=1) >= MIN_WORDING_SIMILARITY
-            near[some[alike]] = first[alike]
-            stays_for[first[alike]] = True
+        for start in range(0, len(rows), _BATCH_ROWS):
+            batch, first = rows[start : start + _BATCH_ROWS], firsts[start : start + _BATCH_ROWS]
+            is_similar = (sketches[batch] == sketches[first]).mean(axis=1) >= MIN_WORDING_SIMILARITY
+            near[batch[is_similar]] = first[is_similar]
+            stays_for[first[is_similar]] = True
     return near
 
 
 def _band_keys(sketches: Array, rows: RowNumbers, band: slice) -> Array:
     """One number per band of each row: different bands share a number once in 2^64 cases."""
     keys = np.zeros(len(rows), np.uint64)
-    for start in range(0, len(rows), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
+    for start in range(0, len(rows), _BATCH_ROWS):
+        part = slice(start, start + _BATCH_ROWS)
         for column in np.asarray(sketches[rows[part], band], np.uint64).T:
             keys[part] = (keys[part] ^ column) * _MIX
             keys[part] ^= keys[part] >> np.uint64(29)

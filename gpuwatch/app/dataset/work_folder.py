@@ -43,17 +43,17 @@ class WorkFolder:
 
     def state(self, name: str, of: str) -> PassState:
         """The state of a pass; the initial state if something that it depends on has changed."""
-        known = self._states.get(name)
-        return known if known is not None and known.of == of else PassState(of=of)
+        stored = self._states.get(name)
+        return stored if stored is not None and stored.of == of else PassState(of=of)
 
-    def keep(self, name: str, state: PassState) -> None:
+    def save_state(self, name: str, state: PassState) -> None:
         """Save the state of a pass durably."""
         self._states[name] = state
         with atomic_file(self.path / _STATE, is_durable=True) as part:
             part.write_bytes(msgspec.json.encode(self._states))
 
     @contextmanager
-    def appended(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[AppendedTable]:
+    def open_table(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[AppendedTable]:
         """A table for appending rows, cut to the rows that count."""
         file = AppendedTable(self.path / name, kind, width, rows)
         try:
@@ -93,7 +93,7 @@ class AppendedTable:
 
 
 @contextmanager
-def open_work_folder(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
+def open_work_folder(path: Path, *, start_over: bool = False) -> Iterator[WorkFolder]:
     """Open the folder for this audit alone, creating it if necessary.
 
     Raises:
@@ -106,7 +106,7 @@ def open_work_folder(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
             raise UsageError(f"{path} contains other files; choose an empty folder with --work")
         with (path / "lock").open("w") as lock:
             _lock(lock.fileno(), path)
-            if anew:
+            if start_over:
                 (path / _STATE).unlink(missing_ok=True)
             yield WorkFolder(path)
     except OSError as error:

@@ -91,6 +91,6 @@ def _members(channel: TelegramChannel, store: Database) -> ChatMembers:
     """Return the configured chat, and the id to which Telegram has moved it."""
     chats = {channel.address}
     with suppress(StoreError):
-        moved = Outbox(store).new_address(channel.name, channel.address)
-        chats |= {moved} if moved is not None else set()
+        new_address = Outbox(store).new_address(channel.name, channel.address)
+        chats |= {new_address} if new_address is not None else set()
     return ChatMembers(frozenset(chats), channel.users)

@@ -9,7 +9,7 @@ from gpuwatch.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 REFUSED_S = 300.0  # rejected token: the check of the alert channel reports it, too
 
 
@@ -17,11 +17,11 @@ class ChatFaults:
     """Counts the failures of one bot.
 
     Args:
-        well: the log line for the recovery.
+        recovery_text: the log line for the recovery.
     """
 
-    def __init__(self, well: str) -> None:
-        self._well = well
+    def __init__(self, recovery_text: str) -> None:
+        self._recovery_text = recovery_text
         self._failures = 0
         self._fault = ""
 
@@ -36,7 +36,7 @@ class ChatFaults:
         """Log a failure; return the seconds to wait before the next attempt."""
         self.report(fault)
         self._failures += 1
-        return min(2.0 ** min(self._failures - 1, 6), LONGEST_WAIT_S)
+        return min(2.0 ** min(self._failures - 1, 6), MAX_WAIT_S)
 
     def wait_after(self, step: Callable[[], float]) -> float:
         """Run a step of the bot's thread and contain its errors; return the seconds to wait before the next step."""
@@ -46,10 +46,10 @@ class ChatFaults:
             return self.failed(f"the chat is waiting for the database: {error}")
         except Exception:
             log.exception("the chat's thread failed; retrying")
-            return LONGEST_WAIT_S
+            return MAX_WAIT_S
 
     def recovered(self) -> None:
         """Note that it works again."""
         if self._fault:
-            log.info("%s", self._well)
+            log.info("%s", self._recovery_text)
         self._failures, self._fault = 0, ""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from gpuwatch.chat.telegram.faults import LONGEST_WAIT_S, REFUSED_S, ChatFaults
+from gpuwatch.chat.telegram.faults import MAX_WAIT_S, REFUSED_S, ChatFaults
 from gpuwatch.chat.telegram.receiver import UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, ReadUpdates, read_updates
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply
@@ -50,7 +50,7 @@ class UpdatePoller:
         self._stopping = stopping
         self._poll_s = poll_s
         self._faults = ChatFaults("reading Telegram updates again")
-        self._is_begun = False
+        self._has_begun = False
 
     def run(self) -> None:
         """Poll until stopped."""
@@ -61,23 +61,23 @@ class UpdatePoller:
         """Poll once; return the seconds to wait before the next time. Raises StoreError."""
         lease = self._inbox.lease(self._clock(), LEASE_S)
         if lease is None:
-            self._is_begun = False
+            self._has_begun = False
             self._faults.report("another gpuwatch on this database polls the chat")
             return _LEASED_ELSEWHERE_S
-        if not self._is_begun:
-            self._is_begun = True
+        if not self._has_begun:
+            self._has_begun = True
             self._receiver.begin()
         reply = self._api.call("getUpdates", self._request(lease), _DEADLINE_S)
         if self._stopping.is_set():
             return 0.0  # unconfirmed: Telegram sends it again
         if not reply.ok:
-            return self._refused(reply)
+            return self._handle_refusal(reply)
         try:
             read = read_updates(reply.result)
         except ValueError as error:
             return self._faults.failed(f"cannot read Telegram updates: {error}")
         self._faults.recovered()
-        self._take(read)
+        self._handle_updates(read)
         return 0.0 if read.next_id is not None or self._poll_s else 0.2
 
     def _request(self, lease: PollingLease) -> dict[str, object]:
@@ -87,18 +87,18 @@ class UpdatePoller:
             request["offset"] = lease.next_update_id
         return request
 
-    def _take(self, read: ReadUpdates) -> None:
+    def _handle_updates(self, read: ReadUpdates) -> None:
         if read.unread:
             log.warning("skipped %d Telegram updates that could not be parsed", read.unread)
         if read.next_id is None:
             return
-        accepted = [found for update in read.updates if (found := self._receiver.accepted(update)) is not None]
+        accepted = [received for update in read.updates if (received := self._receiver.accepted(update)) is not None]
         for stored in self._inbox.receive(accepted, read.next_id, self._clock()) or ():
             self._receiver.carry_out(stored)
 
     # --- faults -----------------------------------------------------------------------------------------------------
 
-    def _refused(self, reply: BotApiReply) -> float:
+    def _handle_refusal(self, reply: BotApiReply) -> float:
         if reply.status == 409 and "webhook" in reply.description.lower():
             return self._end_webhook()
         if reply.status == 409:
@@ -112,8 +112,8 @@ class UpdatePoller:
 
     def _end_webhook(self) -> float:
         """Handle a webhook that gets the updates: remove one that earlier settings of gpuwatch created, keep others."""
-        found = read_webhook_info(self._api)
-        if found is not None and found.url.endswith(self._api.webhook_path):
+        webhook = read_webhook_info(self._api)
+        if webhook is not None and webhook.url.endswith(self._api.webhook_path):
             reply = self._api.call("deleteWebhook", {}, 5.0)  # its pending updates come by polling
             if reply.ok:
                 log.info("removed gpuwatch's webhook from the bot; polling from now on")
@@ -122,4 +122,4 @@ class UpdatePoller:
         self._faults.report(
             "the bot has another program's webhook, so gpuwatch cannot poll its commands; remove it with deleteWebhook"
         )
-        return LONGEST_WAIT_S
+        return MAX_WAIT_S

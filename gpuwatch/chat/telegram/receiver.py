@@ -51,7 +51,7 @@ class PressAnswer:
         self._send = send
         self._is_answered = threading.Event()
         self._lock = threading.Lock()
-        self._timer = threading.Timer(within_s, self.say, (WORKING,))
+        self._timer = threading.Timer(within_s, self.send_once, (WORKING,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -59,7 +59,7 @@ class PressAnswer:
         """Do not answer."""
         self._timer.cancel()
 
-    def say(self, notice: str) -> None:
+    def send_once(self, notice: str) -> None:
         """Answer, unless an answer was already sent."""
         with self._lock:
             if self._is_answered.is_set():
@@ -103,7 +103,7 @@ class UpdateReceiver:
 
     def show_menu(self) -> None:
         """Send the list of commands to Telegram's app."""
-        menu = [{"command": name, "description": one.about} for name, one in COMMANDS.items()]
+        menu = [{"command": name, "description": command.about} for name, command in COMMANDS.items()]
         self._in_background(lambda: self._sender.try_once("setMyCommands", {"commands": menu}))
 
     def close(self) -> None:
@@ -131,13 +131,13 @@ class UpdateReceiver:
             self._report_foreign(press.sender.id)
             self._in_background(lambda: self._sender.answer(press.id, FOREIGN))
             return None
-        found = self._signer.read(press.data, self._clock())
-        if isinstance(found, ButtonFault):
-            self._in_background(lambda: self._sender.answer(press.id, found.value))
+        button = self._signer.read(press.data, self._clock())
+        if isinstance(button, ButtonFault):
+            self._in_background(lambda: self._sender.answer(press.id, button.value))
             return None
         self._answers[update.update_id] = PressAnswer(press.id, self._sender.answer, self._answer_within_s)
         return ReceivedUpdate(
-            update_id=update.update_id, body=_body(update), button=found.data if found.works_once else None
+            update_id=update.update_id, body=_body(update), button=button.data if button.works_once else None
         )
 
     def _report_foreign(self, user_id: int | None) -> None:
@@ -157,7 +157,7 @@ class UpdateReceiver:
         """Leave it to another daemon, but answer a press here, in time."""
         answer = self._answers.pop(update_id, None)
         if answer is not None:
-            self._in_background(lambda: answer.say(WORKING))
+            self._in_background(lambda: answer.send_once(WORKING))
 
     def forget(self, update_id: int) -> None:
         """Drop a repeated update: its press is answered elsewhere."""
@@ -183,17 +183,17 @@ class UpdateReceiver:
             log.warning("an update may be processed again after a restart: %s", error)
 
     def _press(self, press: ButtonPress, answer: PressAnswer | None, is_again: bool) -> None:
-        say = answer.say if answer is not None else _said_before
+        send_once = answer.send_once if answer is not None else _ignore_notice
         if is_again:
-            say(AGAIN)
+            send_once(AGAIN)
             return
         button = self._signer.read(press.data, self._clock())
         if isinstance(button, ButtonFault):  # it has expired meanwhile
-            say(button.value)
+            send_once(button.value)
             return
         log.info("user %s pressed: %s %s", press.sender.id, button.action.name.lower(), button.subject)
         reply = run_press(self._context(press.sender.id), button)
-        say(reply.notice or _first_line(reply))
+        send_once(reply.notice or _first_line(reply))
         if press.message is None:
             return
         if reply.picture is not None:
@@ -205,26 +205,26 @@ class UpdateReceiver:
         """Return the reply's buttons, or those of the message without the ones that this press settled."""
         if reply.rows and (reply.is_question or button.action in _DECIDED):
             return reply.rows
-        there = message.reply_markup.inline_keyboard if message.reply_markup else ()
+        keyboard = message.reply_markup.inline_keyboard if message.reply_markup else ()
         left = [
             [
-                MessageButton(one.text, one.callback_data)
-                for one in row
-                if one.callback_data and self._stays(one.callback_data, button)
+                MessageButton(old_button.text, old_button.callback_data)
+                for old_button in row
+                if old_button.callback_data and self._keeps_button(old_button.callback_data, button)
             ]
-            for row in there
+            for row in keyboard
         ]
         return [*(row for row in left if row), *reply.rows]
 
-    def _stays(self, data: str, pressed: SignedButton) -> bool:
-        found = self._signer.read(data, self._clock())
-        if isinstance(found, ButtonFault):
+    def _keeps_button(self, data: str, pressed: SignedButton) -> bool:
+        button = self._signer.read(data, self._clock())
+        if isinstance(button, ButtonFault):
             return False
-        if pressed.action is ButtonAction.CANCEL or found.action is ButtonAction.CANCEL:
+        if pressed.action is ButtonAction.CANCEL or button.action is ButtonAction.CANCEL:
             return False
-        if pressed.action in _DECIDED and found.action in _DECIDED:
-            return found.subject != pressed.subject
-        return found.data != pressed.data or not pressed.works_once
+        if pressed.action in _DECIDED and button.action in _DECIDED:
+            return button.subject != pressed.subject
+        return button.data != pressed.data or not pressed.works_once
 
     def _command(self, message: ChatMessage) -> None:
         name, argument = command_in(message.text or "")
@@ -255,7 +255,8 @@ def command_in(text: str) -> tuple[str | None, str]:
 def help_reply() -> ChatReply:
     """Return the list of commands."""
     lines = [
-        Line(Role.ITEM, (Piece(f"/{name}", code=True), Piece(f" – {one.about}"))) for name, one in COMMANDS.items()
+        Line(Role.ITEM, (Piece(f"/{name}", code=True), Piece(f" – {command.about}")))
+        for name, command in COMMANDS.items()
     ]
     return ChatReply(lines=(Line(Role.TITLE, (Piece("gpuwatch in this chat", bold=True),)), *lines))
 
@@ -268,7 +269,7 @@ def _first_line(reply: ChatReply) -> str:
     return "".join(piece.text for piece in reply.lines[0].pieces) if reply.lines else "Done."
 
 
-def _said_before(notice: str) -> None:
+def _ignore_notice(notice: str) -> None:
     """Do nothing: the press was answered before a restart; the message shows the result."""
 
 

@@ -24,7 +24,7 @@ _MARK = "\n\n▸ "  # precedes the result of a press, which replaces an earlier 
 _DEADLINE_S = 10.0
 _ANSWER_DEADLINE_S = 5.0
 _TRIES = 3
-_LONGEST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 60.0
 _PAUSES_S = (1.0, 3.0)
 _KEPT_ENTITIES = frozenset({"bold", "italic", "underline", "strikethrough", "code", "pre", "text_link"})
 
@@ -58,7 +58,7 @@ class MessageSender:
         if reply.picture is not None:
             self._send_picture(chat, reply, reply.picture)
             return
-        body = {"chat_id": chat, "text": _html(reply), "parse_mode": "HTML", **_plain_look(), **_buttons(reply.rows)}
+        body = {"chat_id": chat, "text": _html(reply), "parse_mode": "HTML", **_no_preview(), **_buttons(reply.rows)}
         self._call("sendMessage", body)
 
     def edit(self, message: ChatMessage, reply: ChatReply, rows: ButtonRows) -> None:
@@ -67,14 +67,14 @@ class MessageSender:
             self.send(str(message.chat.id), reply)
             return
         text = redact("\n".join(plain(line) for line in reply.lines))
-        shown, entities = _appended(message, text)
+        new_text, entities = _append_text(message, text)
         body = {
             "chat_id": message.chat.id,
             "message_id": message.message_id,
-            "text": shown,
+            "text": new_text,
             "entities": entities,
             "reply_markup": keyboard(rows),
-            **_plain_look(),
+            **_no_preview(),
         }
         answer = self._call("editMessageText", body)
         if not answer.ok and "not modified" not in answer.description:
@@ -89,14 +89,14 @@ class MessageSender:
         fields = {"chat_id": chat, "caption": caption}
         if reply.rows:
             fields["reply_markup"] = json.dumps(keyboard(reply.rows))
-        answer = self._retried("sendPhoto", lambda: self._api.send_photo(fields, picture, _DEADLINE_S * 2))
+        answer = self._with_retry("sendPhoto", lambda: self._api.send_photo(fields, picture, _DEADLINE_S * 2))
         if not answer.ok:
             self.send(chat, ChatReply(lines=reply.lines, rows=reply.rows))
 
     def _call(self, method: str, body: dict[str, object]) -> BotApiReply:
-        return self._retried(method, lambda: self._api.call(method, body, _DEADLINE_S))
+        return self._with_retry(method, lambda: self._api.call(method, body, _DEADLINE_S))
 
-    def _retried(self, method: str, work: Callable[[], BotApiReply]) -> BotApiReply:
+    def _with_retry(self, method: str, work: Callable[[], BotApiReply]) -> BotApiReply:
         """Retry after a rate limit or a server error; a rejection is final."""
         for attempt in range(_TRIES):
             self._respect_pause()
@@ -113,7 +113,7 @@ class MessageSender:
 
     def _pause(self, seconds: float) -> None:
         with self._lock:
-            until_s = self._monotonic() + min(seconds, _LONGEST_PAUSE_S)
+            until_s = self._monotonic() + min(seconds, _MAX_PAUSE_S)
             self._not_before_s = max(self._not_before_s, until_s)
 
     def _respect_pause(self) -> None:
@@ -125,30 +125,30 @@ class MessageSender:
 
 def _html(reply: ChatReply) -> str:
     """Return as much as one message may contain, truncated between two lines."""
-    kept: list[str] = []
-    room = MAX_UNITS - 40
+    parts: list[str] = []
+    units_left = MAX_UNITS - 40
     for line in reply.lines:
         clean = Line(line.role, tuple(_redacted(piece) for piece in line.pieces))
-        room -= _units(plain(clean)) + 1
-        if room < 0:
-            kept.append(line_html(Line(Role.ITEM, (Piece("… truncated"),))))
+        units_left -= _units(plain(clean)) + 1
+        if units_left < 0:
+            parts.append(line_html(Line(Role.ITEM, (Piece("… truncated"),))))
             break
-        kept.append(line_html(clean))
-    return "\n".join(kept)
+        parts.append(line_html(clean))
+    return "\n".join(parts)
 
 
 def _redacted(piece: Piece) -> Piece:
     return Piece(redact(piece.text), piece.bold, piece.url, piece.code)
 
 
-def _appended(message: ChatMessage, text: str) -> tuple[str, list[dict[str, object]]]:
+def _append_text(message: ChatMessage, text: str) -> tuple[str, list[dict[str, object]]]:
     """Return the message's own text with its formatting, followed by `text`."""
     own = (message.text or "").partition(_MARK)[0]
-    room = MAX_UNITS - _units(_MARK)
-    text = _cut(text, room // 2)
-    own = _cut(own, room - _units(text))
+    units_left = MAX_UNITS - _units(_MARK)
+    text = _cut(text, units_left // 2)
+    own = _cut(own, units_left - _units(text))
     end = _units(own)
-    entities = [one for one in message.entities if _is_kept(one, end)]
+    entities = [entity for entity in message.entities if _is_kept(entity, end)]
     return f"{own}{_MARK}{text}", entities
 
 
@@ -162,15 +162,15 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "replace")) // 2
 
 
-def _cut(text: str, most: int) -> str:
-    if _units(text) <= most:
+def _cut(text: str, max_units: int) -> str:
+    if _units(text) <= max_units:
         return text
-    return text.encode("utf-16-le", "replace")[: max(most - 1, 0) * 2].decode("utf-16-le", "ignore") + "…"
+    return text.encode("utf-16-le", "replace")[: max(max_units - 1, 0) * 2].decode("utf-16-le", "ignore") + "…"
 
 
 def _buttons(rows: ButtonRows) -> dict[str, object]:
     return {"reply_markup": keyboard(rows)} if rows else {}
 
 
-def _plain_look() -> dict[str, object]:
+def _no_preview() -> dict[str, object]:
     return {"link_preview_options": {"is_disabled": True}}

@@ -86,8 +86,8 @@ def read_updates(result: bytes | msgspec.Raw) -> ReadUpdates:
         ids = [msgspec.json.decode(raw, type=_OnlyId).update_id for raw in raws]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a list of updates: {error}") from error
-    read = [one for one in map(_read, raws) if one is not None]
-    read.sort(key=lambda one: one.update_id)
+    read = [update for update in map(_read, raws) if update is not None]
+    read.sort(key=lambda update: update.update_id)
     return ReadUpdates(read, max(ids) + 1 if ids else None, len(raws) - len(read))
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 the header's name (core.telegram.org/bots/api#setwebhook)
 LEASE_S = 40.0
 _RENEW = timedelta(seconds=10)
-_LOOK_S = 1.0  # for updates stored by another daemon; its own are carried out at once
+_POLL_STORED_S = 1.0  # for updates stored by another daemon; its own are carried out at once
 _LEASED_ELSEWHERE_S = 5.0
 _CHECK_S = 60.0
 _CALL_S = 10.0
@@ -62,11 +62,11 @@ class WebhookIntake:
         self._stopping = stopping
         self._address = target.address
         self._secret = target.secret
-        self._came = threading.Event()
+        self._has_updates = threading.Event()
         self._leased_at: datetime | None = None
         self._is_set = False
-        self._ask_at = clock()  # next query about the webhook
-        self._begun: frozenset[int] = frozenset()  # unfinished updates that are being carried out here
+        self._next_check_at = clock()  # next query about the webhook
+        self._in_progress_ids: frozenset[int] = frozenset()  # unfinished updates that are being carried out here
         self._faults = ChatFaults("the Telegram webhook works again")
 
     # --- the web server's threads -----------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class WebhookIntake:
         """Whether the request contains the secret."""
         return hmac.compare_digest(headers.get(SECRET_HEADER, "").encode(), self._secret.encode())
 
-    def take(self, body: bytes) -> None:
+    def receive(self, body: bytes) -> None:
         """Store one update; other kinds, and those of unauthorised people, are skipped.
 
         Raises:
@@ -86,44 +86,47 @@ class WebhookIntake:
         if read.unread or read.next_id is None:
             log.warning("skipped a Telegram update that could not be parsed")
             return
-        accepted = [found for update in read.updates if (found := self._receiver.accepted(update)) is not None]
-        stored = {one.update_id: one for one in self._inbox.store(accepted, read.next_id, self._clock())}
-        for one in accepted:
-            new = stored.get(one.update_id)
+        accepted = [received for update in read.updates if (received := self._receiver.accepted(update)) is not None]
+        stored = {
+            stored_update.update_id: stored_update
+            for stored_update in self._inbox.store(accepted, read.next_id, self._clock())
+        }
+        for update in accepted:
+            new = stored.get(update.update_id)
             if new is None:
-                self._receiver.forget(one.update_id)
+                self._receiver.forget(update.update_id)
             elif new.is_again:
                 self._receiver.carry_out(new)
             elif self._leased_at is None:
-                self._receiver.leave(one.update_id)
-        self._came.set()
+                self._receiver.leave(update.update_id)
+        self._has_updates.set()
 
     # --- its own thread ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Carry out updates until stopped."""
         while not self._stopping.is_set():
-            self._came.wait(self._faults.wait_after(self.look))
-            self._came.clear()
+            self._has_updates.wait(self._faults.wait_after(self.poll))
+            self._has_updates.clear()
 
     def stop(self) -> None:
         """Let `run` return."""
         self._stopping.set()
-        self._came.set()
+        self._has_updates.set()
 
-    def look(self) -> float:
+    def poll(self) -> float:
         """Carry out stored updates if this daemon has the lease; return the seconds to wait. Raises StoreError."""
         now = self._clock()
         if not self._holds_lease(now):
             return _LEASED_ELSEWHERE_S
         unfinished = self._inbox.unfinished(now - INTERRUPTED_FOR)
-        for one in unfinished:
-            if one.update_id not in self._begun:
-                self._receiver.carry_out(one)
-        self._begun = frozenset(one.update_id for one in unfinished)
-        if now >= self._ask_at:
-            self._ask_at = now + timedelta(seconds=self._check() if self._is_set else self._set())
-        return _LOOK_S
+        for update in unfinished:
+            if update.update_id not in self._in_progress_ids:
+                self._receiver.carry_out(update)
+        self._in_progress_ids = frozenset(update.update_id for update in unfinished)
+        if now >= self._next_check_at:
+            self._next_check_at = now + timedelta(seconds=self._check() if self._is_set else self._set())
+        return _POLL_STORED_S
 
     def _holds_lease(self, now: datetime) -> bool:
         if self._leased_at is not None and abs(now - self._leased_at) < _RENEW:
@@ -133,21 +136,21 @@ class WebhookIntake:
             self._faults.report("another gpuwatch on this database processes the chat")
             return False
         if self._leased_at is None:
-            self._ask_at, self._is_set = now, False
-            self._begun = frozenset()
+            self._next_check_at, self._is_set = now, False
+            self._in_progress_ids = frozenset()
             self._receiver.show_menu()
         self._leased_at = now
         return True
 
     def _set(self) -> float:
         """Set the webhook; return the seconds until it is checked."""
-        wanted = {
+        request = {
             "url": self._address,
             "secret_token": self._secret,
             "allowed_updates": KINDS,
             "max_connections": _CONNECTIONS,
         }
-        reply = self._api.call("setWebhook", wanted, _CALL_S)
+        reply = self._api.call("setWebhook", request, _CALL_S)
         self._is_set = reply.ok
         if reply.ok:
             self._faults.recovered()
@@ -159,15 +162,15 @@ class WebhookIntake:
         return max(wait_s, reply.retry_after_s or 0.0)
 
     def _check(self) -> float:
-        found = read_webhook_info(self._api, _CALL_S)
-        if found is None:
+        webhook = read_webhook_info(self._api, _CALL_S)
+        if webhook is None:
             return _CHECK_S
-        if found.url != self._address:
+        if webhook.url != self._address:
             self._faults.report("another program changed the bot's webhook; setting it again")
             return self._set()
-        failed_s = self._clock().timestamp() - found.last_error_date
-        if found.last_error_message and failed_s < _CHECK_S:
-            self._faults.report(f"Telegram cannot deliver updates to {self._address} ({found.last_error_message})")
-        elif not found.pending_update_count:
+        failed_s = self._clock().timestamp() - webhook.last_error_date
+        if webhook.last_error_message and failed_s < _CHECK_S:
+            self._faults.report(f"Telegram cannot deliver updates to {self._address} ({webhook.last_error_message})")
+        elif not webhook.pending_update_count:
             self._faults.recovered()
         return _CHECK_S

@@ -24,17 +24,17 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         separate_usd: their cost on separate instances.
-        together_usd: their cost one after another on one instance.
+        combined_usd: their cost one after another on one instance.
     """
 
     jobs: tuple[Job, ...]
     separate_usd: float
-    together_usd: float
+    combined_usd: float
 
     @property
     def saving_usd(self) -> float:
         """The money saved by sharing."""
-        return self.separate_usd - self.together_usd
+        return self.separate_usd - self.combined_usd
 
 
 class InstanceHolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class SharedInstances:
         apart = max(first_h, self._min_billing_h) * usd_hour
         apart += sum(_alone_h(job, self._min_billing_h) * _usd_hour(job, prices) for job in shared.jobs[1:])
         together = max(shared.hours, self._min_billing_h) * usd_hour
-        return Merge(jobs=tuple(shared.jobs), separate_usd=apart, together_usd=together)
+        return Merge(jobs=tuple(shared.jobs), separate_usd=apart, combined_usd=together)
 
 
 def launches_of(jobs: Sequence[Job], living: Sequence[Launch]) -> dict[str, Launch]:

@@ -71,22 +71,24 @@ class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Settings, str, Any, str], dict[str, Any]]
 
 
-def _approve(settings: Settings, approval_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
-    return _answered(owner_actions.answer_approval(settings, approval_id, wanted=True, actor=actor))
+def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    return _approval_answer_json(owner_actions.answer_approval(settings, ask_id, is_approved=True, actor=actor))
 
 
-def _deny(settings: Settings, approval_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
-    return _answered(owner_actions.answer_approval(settings, approval_id, wanted=False, actor=actor, why=body.why))
+def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
+    return _approval_answer_json(
+        owner_actions.answer_approval(settings, ask_id, is_approved=False, actor=actor, why=body.why)
+    )
 
 
-def _answered(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:
+def _approval_answer_json(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:
     """Raise HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
-    found = owner_actions.approval_answer_json(answer)
+    body = owner_actions.approval_answer_json(answer)
     if answer.conflict or (answer.reply.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
-        raise HttpProblem(409, answer.reply.text, more={"state": found["state"], "launch_id": found["launch_id"]})
+        raise HttpProblem(409, answer.reply.text, more={"state": body["state"], "launch_id": body["launch_id"]})
     if answer.reply.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
-        raise HttpProblem(503, answer.reply.text, more={"state": found["state"]})
-    return found
+        raise HttpProblem(503, answer.reply.text, more={"state": body["state"]})
+    return body
 
 
 def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
@@ -106,13 +108,13 @@ def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dic
 
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
     for_s = None if body.duration is None else seconds_of(body.duration)
-    found, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
-    return {"items": pauses_json(found), "changed": changed}
+    pauses, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
+    return {"items": pauses_json(pauses), "changed": changed}
 
 
 def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> dict[str, Any]:
-    found, changed = owner_actions.resume(settings, body.watch, actor=actor)
-    return {"items": pauses_json(found), "changed": changed}
+    pauses, changed = owner_actions.resume(settings, body.watch, actor=actor)
+    return {"items": pauses_json(pauses), "changed": changed}
 
 
 ACTIONS = (
@@ -134,10 +136,10 @@ ACTIONS = (
 
 def action_routes(context: WebContext) -> list[Route]:
     """Return one route for each action."""
-    return [Route(PREFIX + one.path, _acts(context, one), methods=["POST"]) for one in ACTIONS]
+    return [Route(PREFIX + action.path, _action_handler(context, action), methods=["POST"]) for action in ACTIONS]
 
 
-def _acts(context: WebContext, action: ApiAction) -> Callable[[Request], Awaitable[Response]]:
+def _action_handler(context: WebContext, action: ApiAction) -> Callable[[Request], Awaitable[Response]]:
     async def act(request: Request) -> Response:
         access = access_in(request)
         require_scope(access, action.scope)
@@ -161,12 +163,12 @@ def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor:
         raise HttpProblem(404 if str(error).startswith("there is no ") else 409, str(error)) from None
 
 
-def _body(given: bytes, content_type: str, kind: type[Body]) -> Body:
+def _body(raw: bytes, content_type: str, kind: type[Body]) -> Body:
     """Decode the body; an empty one is an empty object. Raises HttpProblem: 400, 422."""
-    if given.strip() and content_type not in {"", "application/json", *_FORMS}:
+    if raw.strip() and content_type not in {"", "application/json", *_FORMS}:
         raise HttpProblem(422, "expected Content-Type: application/json")
     try:
-        return msgspec.json.decode(given.strip() or b"{}", type=kind)
+        return msgspec.json.decode(raw.strip() or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise HttpProblem(422, validation_text(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KEPT = 1000  # newest events from which a client can resume
+_MAX_RECENT = 1000  # newest events from which a client can resume
 _SINCE_S = 86_400.0
 _PING_S = 15.0  # interval of a comment that lets proxies and clients notice a dead connection
-_AGAIN_S = 2.0  # after an error of the store
+_RETRY_S = 2.0  # after an error of the store
 _WAITING_MAX = 1000  # events; a client that does not read is dropped
 MAX_CLIENTS = 200
 
@@ -54,9 +54,9 @@ class EventFanout:
     def __init__(self, context: WebContext) -> None:
         self._context = context
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._kept: deque[SentEvent] = deque(maxlen=_KEPT)
+        self._recent: deque[SentEvent] = deque(maxlen=_MAX_RECENT)
         self._clients: set[asyncio.Queue[SentEvent | None]] = set()
-        self._caught_up = asyncio.Event()
+        self._has_caught_up = asyncio.Event()
 
     async def join(self, last_event_id: str | None) -> tuple[asyncio.Queue[SentEvent | None], list[SentEvent]]:
         """Return a queue of future events, and the events that the client missed. Raises HttpProblem: 503, too many."""
@@ -66,12 +66,12 @@ class EventFanout:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._read, name="web events", daemon=True).start()
         with suppress(TimeoutError):  # without a store there are no missed events
-            await asyncio.wait_for(self._caught_up.wait(), _AGAIN_S)
+            await asyncio.wait_for(self._has_caught_up.wait(), _RETRY_S)
         queue: asyncio.Queue[SentEvent | None] = asyncio.Queue(_WAITING_MAX)
         self._clients.add(queue)
-        kept = list(self._kept)
-        ids = [one.event_id for one in kept]
-        missed = kept[ids.index(last_event_id) + 1 :] if last_event_id in ids else []
+        recent = list(self._recent)
+        ids = [event.event_id for event in recent]
+        missed = recent[ids.index(last_event_id) + 1 :] if last_event_id in ids else []
         return queue, missed
 
     def leave(self, queue: asyncio.Queue[SentEvent | None]) -> None:
@@ -94,31 +94,31 @@ class EventFanout:
                     if event.alert.alert_id in seen:
                         continue
                     seen.add(event.alert.alert_id)
-                    self._call(self._hand_out, _encoded(event))
+                    self._call(self._publish, _encoded(event))
             except _Stopped:
                 return
             except GpuwatchError as error:
                 log.debug("web events: %s", error)
             except Exception:
                 log.exception("the event stream of the web page failed; retrying")
-            self._context.stopping.wait(_AGAIN_S)
+            self._context.stopping.wait(_RETRY_S)
 
     def _sleep(self, seconds: float) -> None:
         """Wait between two reads; new clients may start from there."""
-        self._call(self._caught_up.set)
+        self._call(self._has_caught_up.set)
         if self._context.stopping.wait(seconds):
             raise _Stopped
 
-    def _call(self, work: object, *given: object) -> None:
+    def _call(self, work: object, *args: object) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(work, *given)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(work, *args)  # type: ignore[arg-type]
         except RuntimeError:  # the loop is closed
             raise _Stopped from None
 
-    def _hand_out(self, event: SentEvent) -> None:
-        self._kept.append(event)
-        if not self._caught_up.is_set():
+    def _publish(self, event: SentEvent) -> None:
+        self._recent.append(event)
+        if not self._has_caught_up.is_set():
             return  # an old event
         for queue in tuple(self._clients):
             try:
@@ -159,12 +159,12 @@ async def _stream(
             yield event.wire
         while True:
             try:
-                got = await asyncio.wait_for(queue.get(), _PING_S)
+                event_ = await asyncio.wait_for(queue.get(), _PING_S)
             except TimeoutError:
                 yield b": ping\n\n"
                 continue
-            if got is None:
+            if event_ is None:
                 return
-            yield got.wire
+            yield event_.wire
     finally:
         fanout.leave(queue)

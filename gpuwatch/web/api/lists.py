@@ -26,13 +26,13 @@ _IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "pas
 
 def list_routes(context: WebContext) -> list[Route]:
     """Return one route for each resource."""
-    return [Route(f"{PREFIX}/{one.name}", _reads(context, one), methods=["GET"]) for one in RESOURCES]
+    return [Route(f"{PREFIX}/{resource.name}", _reads(context, resource), methods=["GET"]) for resource in RESOURCES]
 
 
 def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
     async def read(request: Request) -> Response:
-        asked = parameters(request, resource.parameters)
-        body = await run_in_threadpool(_page, context, resource, asked)
+        query = parameters(request, resource.parameters)
+        body = await run_in_threadpool(_page, context, resource, query)
         return with_etag(request, body)
 
     return read
@@ -43,40 +43,40 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
     pairs = request.query_params.multi_items()
     if any(name.lower() in _IN_QUERY for name, _ in pairs):
         raise HttpProblem(400, "do not send a secret in the URL: use Authorization: Bearer TOKEN")
-    given = dict(pairs)
-    if len(given) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise HttpProblem(422, "expected each parameter only once")
-    if any(value.lower() == "null" for value in given.values()):  # the decoder would treat it as a missing value
+    if any(value.lower() == "null" for value in values.values()):  # the decoder would treat it as a missing value
         raise HttpProblem(422, "expected a value; omit the parameter for none")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise HttpProblem(422, validation_text(error)) from None
 
 
-def _page(context: WebContext, resource: Resource, asked: ListParameters) -> bytes:
+def _page(context: WebContext, resource: Resource, query: ListParameters) -> bytes:
     try:
-        found = resource.read(context.settings, asked)
+        answer = resource.read(context.settings, query)
     except UsageError as error:  # each value is valid by the document: there is no such GPU or provider
         raise HttpProblem(404, str(error).removeprefix("--")) from None  # parameters have no dashes
-    end = asked.offset + asked.limit
-    items = found.items[asked.offset : end]
-    following = _next(resource, asked, end) if end < len(found.items) else None
-    return msgspec.json.encode({"items": items, "next": following, **found.beside})
+    end = query.offset + query.limit
+    items = answer.items[query.offset : end]
+    following = _next(resource, query, end) if end < len(answer.items) else None
+    return msgspec.json.encode({"items": items, "next": following, **answer.extra})
 
 
-def _next(resource: Resource, asked: ListParameters, offset: int) -> str:
+def _next(resource: Resource, query: ListParameters, offset: int) -> str:
     """Return the address of the next page."""
     defaults = resource.parameters()
-    given: Mapping[str, Any] = msgspec.structs.asdict(msgspec.structs.replace(asked, offset=offset))
-    changed = {name: value for name, value in given.items() if value != getattr(defaults, name)}
+    values: Mapping[str, Any] = msgspec.structs.asdict(msgspec.structs.replace(query, offset=offset))
+    changed = {name: value for name, value in values.items() if value != getattr(defaults, name)}
     return f"{PREFIX}/{resource.name}?{urlencode(changed)}"
 
 
 def with_etag(request: Request, body: bytes, media_type: str = "application/json") -> Response:
     """Return the body, or 304 if the client already has it."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    if tag in known or "*" in known:
+    client_tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if tag in client_tags or "*" in client_tags:
         return Response(status_code=304, headers={"ETag": tag})
     return Response(body, media_type=media_type, headers={"ETag": tag})

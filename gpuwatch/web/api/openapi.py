@@ -30,8 +30,8 @@ _PROBLEM = {
 
 def openapi() -> dict[str, Any]:
     """Return the document."""
-    paths: dict[str, Any] = {f"{PREFIX}/{one.name}": {"get": _list(one)} for one in RESOURCES}
-    paths |= {PREFIX + one.path: {"post": _action(one)} for one in ACTIONS}
+    paths: dict[str, Any] = {f"{PREFIX}/{resource.name}": {"get": _list(resource)} for resource in RESOURCES}
+    paths |= {PREFIX + action.path: {"post": _action(action)} for action in ACTIONS}
     paths[f"{PREFIX}/events"] = {"get": _events()}
     paths[f"{PREFIX}/session"] = {"post": _open_session(), "delete": _close_session()}
     return {
@@ -73,17 +73,17 @@ def _parameters(resource: Resource) -> list[dict[str, Any]]:
     (_,), components = msgspec.json.schema_components([resource.parameters])
     properties: dict[str, Any] = components[resource.parameters.__name__]["properties"]
     return [
-        {"name": name, "in": "query", "required": False, "schema": _plain(schema, components)}
+        {"name": name, "in": "query", "required": False, "schema": _inline_refs(schema, components)}
         for name, schema in properties.items()
     ]
 
 
-def _plain(schema: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+def _inline_refs(schema: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     """Remove null from a type: a query omits a value instead."""
-    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if choices and "$ref" in choices[0]:
-        named: dict[str, Any] = components[choices[0]["$ref"].rpartition("/")[2]]
-        return named
+        component: dict[str, Any] = components[choices[0]["$ref"].rpartition("/")[2]]
+        return component
     return (
         choices[0]
         if choices

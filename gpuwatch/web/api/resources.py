@@ -79,7 +79,7 @@ class ResourceAnswer(msgspec.Struct, frozen=True):
     """All items, and further members of the JSON."""
 
     items: Sequence[Item]
-    beside: Mapping[str, Any] = {}
+    extra: Mapping[str, Any] = {}
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,53 +92,57 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
 
 
-def _offers(settings: Settings, asked: OfferParameters) -> ResourceAnswer:
-    wanted = offer_filter([asked.gpu] if asked.gpu else [], count=asked.count, spot=asked.spot, verified=asked.verified)
-    if asked.provider is not None and asked.provider not in providers.names():  # never an empty list
-        raise UsageError(f"there is no provider {asked.provider!r}; providers: {', '.join(providers.names())}")
-    found = current_offers(settings, wanted, [asked.provider] if asked.provider else [])
-    most = None if asked.max_price is None else round(asked.max_price * 1e6)
-    fitting = [
+def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
+    filter_ = offer_filter(
+        [query.gpu] if query.gpu else [], count=query.count, spot=query.spot, verified=query.verified
+    )
+    if query.provider is not None and query.provider not in providers.names():  # never an empty list
+        raise UsageError(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
+    current = current_offers(settings, filter_, [query.provider] if query.provider else [])
+    max_microusd = None if query.max_price is None else round(query.max_price * 1e6)
+    matching = [
         (offer, price)
-        for offer, price in found.offers
-        if most is None or price.price_microusd_hour <= most * offer.gpu_count
+        for offer, price in current.offers
+        if max_microusd is None or price.price_microusd_hour <= max_microusd * offer.gpu_count
     ]
-    fitting.sort(key=lambda one: (one[1].price_microusd_hour / one[0].gpu_count, one[0].provider, one[0].offer_id))
-    return ResourceAnswer([offer_json(offer, price) for offer, price in fitting])
+    matching.sort(
+        key=lambda priced: (priced[1].price_microusd_hour / priced[0].gpu_count, priced[0].provider, priced[0].offer_id)
+    )
+    return ResourceAnswer([offer_json(offer, price) for offer, price in matching])
 
 
-def _watches(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([watch_status_json(one) for one in watch_statuses(settings)])
+def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
+    return ResourceAnswer([watch_status_json(status) for status in watch_statuses(settings)])
 
 
-def _launches(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
+def _launches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     return ResourceAnswer(launches_json(settings, real_now()))
 
 
-def _approvals(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
+def _approvals(settings: Settings, _query: ListParameters) -> ResourceAnswer:
     now = real_now()
-    return ResourceAnswer([approval_json(one, now) for one in recent_approvals(settings)])
+    return ResourceAnswer([approval_json(approval, now) for approval in recent_approvals(settings)])
 
 
-def _alerts(settings: Settings, asked: AlertParameters) -> ResourceAnswer:
-    wanted = event_filter(seconds_of(asked.since), [asked.kind] if asked.kind else (), asked.severity)
-    return ResourceAnswer([event_with_delivery(one) for one in stored_events(settings, wanted)])
+def _alerts(settings: Settings, query: AlertParameters) -> ResourceAnswer:
+    filter_ = event_filter(seconds_of(query.since), [query.kind] if query.kind else (), query.severity)
+    return ResourceAnswer([event_with_delivery(event) for event in stored_events(settings, filter_)])
 
 
-def _providers(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([dict(provider_status_json(one)) for one in provider_statuses(settings)])
+def _providers(settings: Settings, _query: ListParameters) -> ResourceAnswer:
+    return ResourceAnswer([dict(provider_status_json(status)) for status in provider_statuses(settings)])
 
 
-def _costs(settings: Settings, asked: CostParameters) -> ResourceAnswer:
+def _costs(settings: Settings, query: CostParameters) -> ResourceAnswer:
     month = None
-    if asked.month is not None:
-        year, number = map(int, asked.month.split("-"))
+    if query.month is not None:
+        year, number = map(int, query.month.split("-"))
         month = datetime(year, number, 1, tzinfo=ZoneInfo("UTC")).date()
-    found = cost_report_json(cost_report(settings, asked.by, month), asked.by)
-    return ResourceAnswer(found.pop("lines"), found)
+    report = cost_report_json(cost_report(settings, query.by, month), query.by)
+    return ResourceAnswer(report.pop("lines"), report)
 
 
-def _history(settings: Settings, asked: HistoryParameters) -> ResourceAnswer:
+def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     """Return the prices of one GPU; without one, of all watched or recorded GPUs."""
     from gpuwatch.app.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB
         PriceHistoryRequest,
@@ -148,15 +152,15 @@ def _history(settings: Settings, asked: HistoryParameters) -> ResourceAnswer:
     from gpuwatch.domain.analysis.market_history import MarketFilter  # noqa: PLC0415
 
     now = real_now()
-    since = now - timedelta(seconds=seconds_of(asked.since))
-    spot = {"no": False, "only": True, "any": None}[asked.spot]
+    since = now - timedelta(seconds=seconds_of(query.since))
+    spot = {"no": False, "only": True, "any": None}[query.spot]
     items: list[Item] = []
-    for gpu in [asked.gpu] if asked.gpu else kept_gpus(settings):
-        wanted = PriceHistoryRequest(
-            gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=asked.every,
+    for gpu in [query.gpu] if query.gpu else kept_gpus(settings):
+        request = PriceHistoryRequest(
+            gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=query.every,
             is_for_programs=True, zone=ZoneInfo(settings.timezone), under_usd=(),
         )  # fmt: skip
-        items += [{"gpu": gpu, **period_json(one)} for one in price_history(settings, wanted).track.points]
+        items += [{"gpu": gpu, **period_json(point)} for point in price_history(settings, request).track.points]
     return ResourceAnswer(items)
 
 
@@ -170,12 +174,12 @@ def seconds_of(text: str) -> float:
 
 def kept_gpus(settings: Settings) -> list[str]:
     """Return the GPUs of the settings: of the watches and of [record]."""
-    named = [gpu for watch in settings.watches for gpu in watch.gpu]
-    return list(dict.fromkeys([*named, *settings.record_gpus]))
+    gpu_names = [gpu for watch in settings.watches for gpu in watch.gpu]
+    return list(dict.fromkeys([*gpu_names, *settings.record_gpus]))
 
 
-def _jobs(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([job_json(one) for one in reversed(listed_jobs(settings, everything=True))])
+def _jobs(settings: Settings, _query: ListParameters) -> ResourceAnswer:
+    return ResourceAnswer([job_json(job) for job in reversed(listed_jobs(settings, all_jobs=True))])
 
 
 _OFFER_KEYS = (

@@ -12,7 +12,7 @@ from gpuwatch.web.page import Page
 @cache
 def pages() -> tuple[Page, ...]:
     """Return every page, in the order of the links."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
     return tuple(sorted((module.PAGE for module in modules if hasattr(module, "PAGE")), key=lambda page: page.order))
 
 

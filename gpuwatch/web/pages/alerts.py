@@ -18,16 +18,16 @@ def _show(view: View) -> Mapping[str, Any]:
     since = view.query.get("since") if view.query.get("since") in _SINCES else "7d"
     kind = view.query.get("kind") if view.query.get("kind") in set(AlertKind) else ""
     severity = view.query.get("severity") if view.query.get("severity") in set(Severity) else "info"
-    wanted = event_filter(parse_duration(str(since)), [str(kind)] if kind else (), str(severity))
-    found = stored_events(view.settings, wanted)
+    filter_ = event_filter(parse_duration(str(since)), [str(kind)] if kind else (), str(severity))
+    events = stored_events(view.settings, filter_)
     return {
         "asked": {"since": since, "kind": kind, "severity": severity},
-        "events": found[::-1][:_SHOWN],
-        "count": len(found),
+        "events": events[::-1][:_SHOWN],
+        "count": len(events),
         "silences": silences(view.settings),
         "sinces": _SINCES,
-        "kinds": [one.value for one in AlertKind],
-        "severities": [one.value for one in Severity],
+        "kinds": [kind.value for kind in AlertKind],
+        "severities": [severity.value for severity in Severity],
     }
 
 

@@ -11,10 +11,10 @@ from gpuwatch.web.page import Page, View
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    found = [(one, one.state_at(view.now)) for one in recent_approvals(view.settings)]
+    approvals = [(approval, approval.state_at(view.now)) for approval in recent_approvals(view.settings)]
     return {
-        "waiting": [one for one, state in found if state is ApprovalState.OPEN],
-        "settled": [(one, state) for one, state in found if state is not ApprovalState.OPEN],
+        "waiting": [approval for approval, state in approvals if state is ApprovalState.OPEN],
+        "settled": [(approval, state) for approval, state in approvals if state is not ApprovalState.OPEN],
     }
 
 

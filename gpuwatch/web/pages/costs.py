@@ -17,8 +17,8 @@ def _show(view: View) -> Mapping[str, Any]:
     by = view.query.get("by", "watch")
     by = by if by in KEYS else "watch"
     month = _first_of(view.query.get("month", ""))
-    found = cost_report_json(cost_report(view.settings, by, month), by)
-    return {"found": found, "by": by, "ways": list(KEYS), "lines": [_line(one, by) for one in found["lines"]]}
+    report = cost_report_json(cost_report(view.settings, by, month), by)
+    return {"report": report, "by": by, "ways": list(KEYS), "lines": [_line(line, by) for line in report["lines"]]}
 
 
 def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
@@ -27,10 +27,10 @@ def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
 
 def _first_of(text: str) -> date | None:
     """Return the first day of a month; None: the current one, also for text that is not a month."""
-    found = _MONTH.fullmatch(text)
-    if found is None or not 1 <= int(found[2]) <= 12 or not 1970 <= int(found[1]) <= 9998:
+    match = _MONTH.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= 12 or not 1970 <= int(match[1]) <= 9998:
         return None
-    return date(int(found[1]), int(found[2]), 1)
+    return date(int(match[1]), int(match[2]), 1)
 
 
 PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show, order=50)

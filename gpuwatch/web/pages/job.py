@@ -16,35 +16,35 @@ from gpuwatch.domain.jobs.stores import kept_facts
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import JobConflict, UsageError
-from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, View, is_confirmed
+from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
 _LOG_LINES = 200
 _SAMPLES = 600  # points of a chart: as many as fit on a screen
 _EVENTS = 200
 _RESULTS = 500
 _CHARTS: tuple[tuple[str, str, Callable[[RunSample], float | None]], ...] = (
-    ("Loss", "loss", lambda one: one.loss),
-    ("Speed", "tokens/s", lambda one: one.tokens_per_s),
-    ("GPU use", "percent", lambda one: one.gpu_percent),
+    ("Loss", "loss", lambda sample: sample.loss),
+    ("Speed", "tokens/s", lambda sample: sample.tokens_per_s),
+    ("GPU use", "percent", lambda sample: sample.gpu_percent),
 )
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    found = job_details(view.settings, view.path["id"])
-    log = log_part(view.settings, found.job.job_id)
-    events = without_older_samples(found.events)
-    results = [(run.run_number, one) for run in found.runs for one in run.results]
-    newest, zone = found.newest_sample, ZoneInfo(view.settings.timezone)
-    samples = found.samples
+    details = job_details(view.settings, view.path["id"])
+    log = log_part(view.settings, details.job.job_id)
+    events = without_older_samples(details.events)
+    results = [(run.run_number, result) for run in details.runs for result in run.results]
+    newest, zone = details.newest_sample, ZoneInfo(view.settings.timezone)
+    samples = details.samples
     return {
-        "job": found.job,
+        "job": details.job,
         "facts": [
             *([] if newest is None else sample_facts(newest, lambda at: format_moment(at, zone))),
-            *kept_facts(found.job.definition),
+            *kept_facts(details.job.definition),
         ],
         "events": events[-_EVENTS:],
         "events_left_out": max(0, len(events) - _EVENTS),
-        "runs": found.runs,
+        "runs": details.runs,
         "samples": samples[-_SAMPLES:],
         "charts": charts(samples),
         "log": log.lines[-_LOG_LINES:],
@@ -52,25 +52,25 @@ def _show(view: View) -> Mapping[str, Any]:
         "log_end": log.end,
         "results": results[:_RESULTS],
         "results_left_out": max(0, len(results) - _RESULTS),
-        "can_retry": found.job.state in job_actions.RETRIABLE,
+        "can_retry": details.job.state in job_actions.RETRIABLE,
     }
 
 
 def charts(samples: Sequence[RunSample]) -> list[dict[str, Any]]:
     """Return the chart data of runs: the newest `_SAMPLES` points, with a gap between two runs."""
     step = -(-len(samples) // _SAMPLES) or 1
-    chosen = list(reversed(samples[::-1][::step]))
-    found = []
+    thinned = list(reversed(samples[::-1][::step]))
+    panels = []
     for label, unit, value_of in _CHARTS:
-        points: list[tuple[int, float | None]] = [(_second(one), value_of(one)) for one in chosen[:1]]
-        for before, one in pairwise(chosen):
-            if one.run_number != before.run_number:
+        points: list[tuple[int, float | None]] = [(_second(sample), value_of(sample)) for sample in thinned[:1]]
+        for before, sample in pairwise(thinned):
+            if sample.run_number != before.run_number:
                 points.append((_second(before) + 1, None))
-            points.append((_second(one), value_of(one)))
+            points.append((_second(sample), value_of(sample)))
         if any(value is not None for _, value in points):
             series = [{"label": label, "values": [value for _, value in points]}]
-            found.append({"label": label, "x": [at for at, _ in points], "series": series, "unit": unit})
-    return found
+            panels.append({"label": label, "x": [at for at, _ in points], "series": series, "unit": unit})
+    return panels
 
 
 def _second(sample: RunSample) -> int:
@@ -79,40 +79,40 @@ def _second(sample: RunSample) -> int:
 
 def _cancel(view: View) -> FormResult:
     job = job_actions.job_of(view.settings, view.path["id"])
-    here = f"/jobs/{job.job_id}"
+    page_path = f"/jobs/{job.job_id}"
     if job.is_over:
-        return Done(text=f"It is already {job.state.value}; nothing changed.", to=here)
+        return Redirect(text=f"It is already {job.state.value}; nothing changed.", to=page_path)
     if not is_confirmed(view):
         facts = (
             *_money(job),
             ("Launch", f"{job.launch_id}: its instance and the data on it are destroyed" if job.launch_id else "none"),
         )
-        return Confirm(question=f"Cancel job {job.name}?", button="Cancel the job", back=here, facts=facts)
+        return Confirm(question=f"Cancel job {job.name}?", button="Cancel the job", back=page_path, facts=facts)
     try:
         _, changed = job_actions.request_cancel(view.settings, job.job_id, actor=view.actor)
     except (JobConflict, UsageError) as error:
-        return Done(text=str(error), to=here, is_error=True)
+        return Redirect(text=str(error), to=page_path, is_error=True)
     text = "It is cancelled; its instance, if any, is being ended." if changed else "It was already cancelled."
-    return Done(text=text, to=here)
+    return Redirect(text=text, to=page_path)
 
 
 def _retry(view: View) -> FormResult:
     job = job_actions.job_of(view.settings, view.path["id"])
-    here = f"/jobs/{job.job_id}"
+    page_path = f"/jobs/{job.job_id}"
     as_of = view.form.get("version", "")
     if job.state not in job_actions.RETRIABLE:
-        return Done(text=f"It is {job.state.value}; nothing changed.", to=here)
+        return Redirect(text=f"It is {job.state.value}; nothing changed.", to=page_path)
     if not is_confirmed(view):
         spec = job.definition
         facts = (*_money(job), ("Retries", str(spec.retries)), ("Reason", job.reason or "–"))
         question = f"Queue job {job.name} again? It may rent an instance."
-        return Confirm(question=question, button="Retry", back=here, facts=facts)
+        return Confirm(question=question, button="Retry", back=page_path, facts=facts)
     try:
         version = int(as_of) if as_of.isascii() and as_of.isdigit() and len(as_of) < 10 else -1
         job_actions.request_retry(view.settings, job.job_id, actor=view.actor, as_of=version)
     except (JobConflict, UsageError) as error:
-        return Done(text=str(error), to=here, is_error=True)
-    return Done(text="It is queued again; it resumes from its last complete checkpoint.", to=here)
+        return Redirect(text=str(error), to=page_path, is_error=True)
+    return Redirect(text="It is queued again; it resumes from its last complete checkpoint.", to=page_path)
 
 
 def _money(job: Job) -> tuple[tuple[str, str], ...]:
@@ -122,8 +122,8 @@ def _money(job: Job) -> tuple[tuple[str, str], ...]:
         (limit.max_price_usd_gpu_hour, "$ per GPU-hour"),
         (limit.max_usd_hour, "$ per hour"),
     )
-    said = ", ".join(f"{value} {unit}" for value, unit in limits if value is not None)
-    return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", said or "as in its resources")
+    limit_text = ", ".join(f"{value} {unit}" for value, unit in limits if value is not None)
+    return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", limit_text or "as in its resources")
 
 
 PAGE = Page(

@@ -14,12 +14,12 @@ _SHOWN = 200
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    found = listed_jobs(view.settings)
-    queued = in_order(found)
+    jobs = listed_jobs(view.settings)
+    queued = in_order(jobs)
     return {
-        "running": [one for one in found if not one.is_over and one.state is not JobState.QUEUED],
+        "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
         "queued": queued[:_SHOWN],
-        "over": [one for one in reversed(found) if one.is_over][:_SHOWN],
+        "over": [job for job in reversed(jobs) if job.is_over][:_SHOWN],
         "left_out": max(0, len(queued) - _SHOWN),
     }
 

@@ -10,23 +10,23 @@ from gpuwatch.app.launch_details import launch_details
 from gpuwatch.app.launches import relocation_findings
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, View, is_confirmed
+from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    found = launch_details(view.settings, view.path["id"])
-    samples = list(found.utilisation)
+    details = launch_details(view.settings, view.path["id"])
+    samples = list(details.utilisation)
     return {
-        "launch": found.launch,
-        "events": found.events,
-        "ends_at": found.ends_at,
-        "cheaper": relocation_findings(view.settings, [found.launch]).get(found.launch.launch_id),
-        "cost": cost_microusd(found.launch, view.now) / MICRO,
-        "listed_cost": cost_microusd(found.launch, view.now, listed=True) / MICRO,
+        "launch": details.launch,
+        "events": details.events,
+        "ends_at": details.ends_at,
+        "cheaper": relocation_findings(view.settings, [details.launch]).get(details.launch.launch_id),
+        "cost": cost_microusd(details.launch, view.now) / MICRO,
+        "listed_cost": cost_microusd(details.launch, view.now, listed=True) / MICRO,
         "samples": samples,
         "chart": {
-            "x": [int(one.at.timestamp()) for one in samples],
-            "series": [{"label": "GPU use", "values": [one.percent for one in samples]}],
+            "x": [int(sample.at.timestamp()) for sample in samples],
+            "series": [{"label": "GPU use", "values": [sample.percent for sample in samples]}],
             "unit": "percent",
         },
     }
@@ -34,10 +34,10 @@ def _show(view: View) -> Mapping[str, Any]:
 
 def _stop(view: View) -> FormResult:
     launch_id = view.path["id"]
-    here = f"/launches/{launch_id}"
+    page_path = f"/launches/{launch_id}"
     launch = launch_details(view.settings, launch_id).launch
     if launch.is_over:
-        return Done(text="It has already ended; nothing changed.", to=here)
+        return Redirect(text="It has already ended; nothing changed.", to=page_path)
     if not is_confirmed(view):
         cost = cost_microusd(launch, view.now) / MICRO
         facts = (
@@ -46,10 +46,10 @@ def _stop(view: View) -> FormResult:
             ("Price", f"{launch.price_microusd_hour / MICRO:.3f} $ per hour"),
             ("Cost so far", f"{cost:.2f} $"),
         )
-        return Confirm(question=f"Stop launch {launch_id}?", button="Stop it", back=here, facts=facts)
+        return Confirm(question=f"Stop launch {launch_id}?", button="Stop it", back=page_path, facts=facts)
     _, changed = owner_actions.request_stop(view.settings, launch_id, actor=view.actor)
     text = "It is being ended; this page shows when the provider confirms it." if changed else "It is already ending."
-    return Done(text=text, to=here)
+    return Redirect(text=text, to=page_path)
 
 
 PAGE = Page(

@@ -14,11 +14,11 @@ _SHOWN = 200
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    found = all_launches(view.settings)
+    launches = all_launches(view.settings)
     return {
-        "alive": [_row(one, view) for one in found if not one.is_over],
-        "over": [_row(one, view) for one in found if one.is_over][:_SHOWN],
-        "left_out": max(0, sum(one.is_over for one in found) - _SHOWN),
+        "alive": [_row(launch, view) for launch in launches if not launch.is_over],
+        "over": [_row(launch, view) for launch in launches if launch.is_over][:_SHOWN],
+        "left_out": max(0, sum(launch.is_over for launch in launches) - _SHOWN),
     }
 
 

@@ -17,12 +17,12 @@ _SHOWN = 200
 def _show(view: View) -> Mapping[str, Any]:
     level = view.query.get("level", "all")
     level = level if level in _LEVELS else "all"
-    text, kept = view.query.get("q", "").strip(), view.owner.recent_log
-    found = [] if kept is None else kept.newest(_LEVELS[level], text)
+    text, recent_log = view.query.get("q", "").strip(), view.owner.recent_log
+    lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
     return {
-        "is_daemon": kept is not None,
-        "rows": [_row(one) for one in found[:_SHOWN]],
-        "count": len(found),
+        "is_daemon": recent_log is not None,
+        "rows": [_row(line) for line in lines[:_SHOWN]],
+        "count": len(lines),
         "levels": list(_LEVELS),
         "asked": {"level": level, "q": text},
     }

@@ -14,13 +14,13 @@ from gpuwatch.errors import UsageError
 from gpuwatch.web.page import Page, View
 
 Priced = tuple[Offer, OfferPrice]
-_ASKED = ("gpu", "provider", "count", "max_price", "sort", "group")
+_FIELDS = ("gpu", "provider", "count", "max_price", "sort", "group")
 SHOWN = 100  # rows of one page
 _SORTS: Mapping[str, Callable[[Priced], Any]] = {
-    "gpu-price": lambda one: one[1].price_microusd_hour / one[0].gpu_count,
-    "price": lambda one: one[1].price_microusd_hour,
-    "provider": lambda one: (one[0].provider, one[1].price_microusd_hour / one[0].gpu_count),
-    "reliability": lambda one: -(one[0].reliability or 0.0),
+    "gpu-price": lambda priced: priced[1].price_microusd_hour / priced[0].gpu_count,
+    "price": lambda priced: priced[1].price_microusd_hour,
+    "provider": lambda priced: (priced[0].provider, priced[1].price_microusd_hour / priced[0].gpu_count),
+    "reliability": lambda priced: -(priced[0].reliability or 0.0),
 }
 _GROUPS: Mapping[str, Callable[[Offer], str]] = {
     "gpu": lambda offer: offer.gpu,
@@ -30,49 +30,49 @@ _GROUPS: Mapping[str, Callable[[Offer], str]] = {
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    asked = {
+    query = {
         name: view.query.get(name, "").strip() for name in ("gpu", "provider", "count", "max_price", "sort", "group")
     }
-    asked["spot"] = view.query.get("spot", "any") if view.query.get("spot") in {"no", "only", "any"} else "any"
-    asked["verified"] = "yes" if view.query.get("verified") == "yes" else ""
-    problem, found = None, None
+    query["spot"] = view.query.get("spot", "any") if view.query.get("spot") in {"no", "only", "any"} else "any"
+    query["verified"] = "yes" if view.query.get("verified") == "yes" else ""
+    problem, current = None, None
     try:
-        found = current_offers(view.settings, _filter(asked), [asked["provider"]] if asked["provider"] else [])
+        current = current_offers(view.settings, _filter(query), [query["provider"]] if query["provider"] else [])
     except UsageError as error:
         problem = str(error)
-    fitting = _fitting(found.offers if found else (), asked["max_price"])
-    fitting.sort(key=_SORTS.get(asked["sort"], _SORTS["gpu-price"]))
-    first = min(max(_number(view.query.get("page")), 1), max(1, -(-len(fitting) // SHOWN)))
+    matching = _within_price(current.offers if current else (), query["max_price"])
+    matching.sort(key=_SORTS.get(query["sort"], _SORTS["gpu-price"]))
+    first = min(max(_number(view.query.get("page")), 1), max(1, -(-len(matching) // SHOWN)))
     return {
-        "asked": asked,
+        "asked": query,
         "problem": problem,
-        "as_of": found.as_of if found else None,
-        "is_old": found is not None and is_old(found.as_of, view.now),
-        "count": len(fitting),
-        "offers": [_row(*one) for one in fitting[(first - 1) * SHOWN : first * SHOWN]],
-        "groups": _grouped(fitting, asked["group"]) if asked["group"] in _GROUPS else None,
+        "as_of": current.as_of if current else None,
+        "is_old": current is not None and is_old(current.as_of, view.now),
+        "count": len(matching),
+        "offers": [_row(*priced) for priced in matching[(first - 1) * SHOWN : first * SHOWN]],
+        "groups": _group_rows(matching, query["group"]) if query["group"] in _GROUPS else None,
         "page_number": first,
-        "pages": max(1, -(-len(fitting) // SHOWN)),
+        "pages": max(1, -(-len(matching) // SHOWN)),
         "providers": list(view.settings.providers),
         "sorts": list(_SORTS),
         "group_names": list(_GROUPS),
     }
 
 
-def _filter(asked: Mapping[str, str]) -> Any:
-    gpus = [asked["gpu"]] if asked["gpu"] else []
-    most = asked["max_price"] or None
+def _filter(query: Mapping[str, str]) -> Any:
+    gpus = [query["gpu"]] if query["gpu"] else []
+    max_price = query["max_price"] or None
     return offer_filter(
-        gpus, count=asked["count"] or None, spot=asked["spot"], verified=asked["verified"] == "yes", max_price=most
+        gpus, count=query["count"] or None, spot=query["spot"], verified=query["verified"] == "yes", max_price=max_price
     )
 
 
-def _fitting(offers: Sequence[Priced], max_price: str) -> list[Priced]:
+def _within_price(offers: Sequence[Priced], max_price: str) -> list[Priced]:
     """Return the offers at or under the price, which the filter has validated."""
     if not max_price or not offers:
         return list(offers)
-    most = float(max_price) * MICRO
-    return [(offer, price) for offer, price in offers if price.price_microusd_hour <= most * offer.gpu_count]
+    max_microusd = float(max_price) * MICRO
+    return [(offer, price) for offer, price in offers if price.price_microusd_hour <= max_microusd * offer.gpu_count]
 
 
 def _number(text: str | None) -> int:
@@ -80,23 +80,23 @@ def _number(text: str | None) -> int:
 
 
 def _row(offer: Offer, price: OfferPrice) -> dict[str, Any]:
-    listed, whole = price.listed_microusd_hour, price.price_microusd_hour
+    listed, total = price.listed_microusd_hour, price.price_microusd_hour
     disk = 0.0
     if offer.disk_usd_gb_month is not None:
         disk = offer.disk_usd_gb_month * offer.quoted_disk_gb / 730  # source: providers bill a month as 730 hours
     return {
         "offer": offer,
-        "gpu_price": whole / offer.gpu_count / MICRO,
-        "price": whole / MICRO,
+        "gpu_price": total / offer.gpu_count / MICRO,
+        "price": total / MICRO,
         "listed": listed / MICRO,
-        "commission": (whole - listed) / MICRO,
+        "commission": (total - listed) / MICRO,
         "rate": price.commission_rate,
         "disk": disk,
         "disk_gb": offer.quoted_disk_gb,
     }
 
 
-def _grouped(offers: Sequence[Priced], by: str) -> list[dict[str, Any]]:
+def _group_rows(offers: Sequence[Priced], by: str) -> list[dict[str, Any]]:
     groups: dict[str, list[float]] = {}
     for offer, price in offers:
         groups.setdefault(_GROUPS[by](offer), []).append(price.price_microusd_hour / offer.gpu_count / MICRO)

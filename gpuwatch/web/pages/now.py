@@ -14,37 +14,39 @@ from gpuwatch.app.provider_status import blind_lanes, provider_statuses
 from gpuwatch.app.watch_status import watch_statuses
 from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.web.page import Done, FormAction, Page, View
+from gpuwatch.web.page import FormAction, Page, Redirect, View
 
 
 def _show(view: View) -> Mapping[str, Any]:
     settings, now = view.settings, view.now
-    launches = [one for one in all_launches(settings) if not one.is_over]
+    launches = [launch for launch in all_launches(settings) if not launch.is_over]
     report = cost_report(settings, "watch")
     return {
         "watches": watch_statuses(settings),
-        "providers": [(one, blind_lanes(one)) for one in provider_statuses(settings, only_enabled=True)],
+        "providers": [(status, blind_lanes(status)) for status in provider_statuses(settings, only_enabled=True)],
         "launches": launches,
-        "held": [one for one in launches if one.state is LaunchState.HELD],
-        "approvals": [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN],
+        "held": [launch for launch in launches if launch.state is LaunchState.HELD],
+        "approvals": [
+            approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN
+        ],
         "burn": report.burn,
         "budgets": [(use, use.percent(use.used)) for use in report.budgets],
         "pauses": list(pauses(settings).in_force(now)),
     }
 
 
-def _pause(view: View) -> Done:
+def _pause(view: View) -> Redirect:
     watch = view.form.get("watch") or None
     _, changed = owner_actions.pause(view.settings, watch, None, "", actor=view.actor)
-    what = "Renting" if watch is None else f"Watch {watch}"
-    return Done(text=f"{what} is paused." if changed else f"{what} was already paused.", to="/")
+    subject = "Renting" if watch is None else f"Watch {watch}"
+    return Redirect(text=f"{subject} is paused." if changed else f"{subject} was already paused.", to="/")
 
 
-def _resume(view: View) -> Done:
+def _resume(view: View) -> Redirect:
     watch = view.form.get("watch") or None
     _, changed = owner_actions.resume(view.settings, watch, actor=view.actor)
-    what = "Renting" if watch is None else f"Watch {watch}"
-    return Done(text=f"{what} is resumed." if changed else f"{what} was not paused.", to="/")
+    subject = "Renting" if watch is None else f"Watch {watch}"
+    return Redirect(text=f"{subject} is resumed." if changed else f"{subject} was not paused.", to="/")
 
 
 PAGE = Page(

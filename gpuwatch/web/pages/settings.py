@@ -13,19 +13,19 @@ def _show(view: View) -> Mapping[str, Any]:
     from gpuwatch.app.config import settings_json  # noqa: PLC0415 pydantic, only when needed
     from gpuwatch.settings.show import origins  # noqa: PLC0415
 
-    wanted = view.query.get("q", "").strip()
+    search_text = view.query.get("q", "").strip()
     try:
-        found, faults = settings_json(*origins(view.owner.config)), []
+        values, faults = settings_json(*origins(view.owner.config)), []
     except SettingsError as error:  # of the file as it is now; the old settings are still in use
-        found, faults = {"source_file": view.owner.config, "settings": []}, list(error.faults)
-    rows = [one for one in found["settings"] if wanted.casefold() in one["key"].casefold()]
+        values, faults = {"source_file": view.owner.config, "settings": []}, list(error.faults)
+    rows = [row for row in values["settings"] if search_text.casefold() in row["key"].casefold()]
     only_set = view.query.get("all") != "yes"
     return {
-        "file": found["source_file"],
+        "file": values["source_file"],
         "faults": faults,
-        "rows": [one for one in rows if one["origin"] != "default" or not only_set or wanted],
+        "rows": [row for row in rows if row["origin"] != "default" or not only_set or search_text],
         "count": len(rows),
-        "asked": {"q": wanted, "all": "" if only_set else "yes"},
+        "asked": {"q": search_text, "all": "" if only_set else "yes"},
     }
 
 

@@ -9,7 +9,7 @@ from gpuwatch.app.owner_actions import record_audit
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import GpuwatchError, SettingsError
-from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, Shown, View, is_confirmed
+from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, Rerender, View, is_confirmed
 
 if TYPE_CHECKING:
     from gpuwatch.app.edit_watch import WatchDraft, WatchField
@@ -25,13 +25,13 @@ def _show(view: View) -> Mapping[str, Any]:
 
     name = _name(view)
     form = watch_form(view.owner.config, name)
-    given = _given(view)
-    fields = [(field, given.get(field.key, field.text or view.query.get(field.key, ""))) for field in form.fields]
+    form_values = _form_values(view)
+    fields = [(field, form_values.get(field.key, field.text or view.query.get(field.key, ""))) for field in form.fields]
     return {
         "name": name,
         "file_version": view.form.get("version", form.version),
-        "common": [one for one in fields if _is_first(*one)],
-        "others": [one for one in fields if not _is_first(*one)],
+        "common": [field for field in fields if _is_first(*field)],
+        "others": [field for field in fields if not _is_first(*field)],
         "errors": (), "diff": None, "matches": None, "polled": (), "backtest": None, "draft": None,
         "days": _BACKTEST_DAYS,
     }  # fmt: skip
@@ -46,19 +46,19 @@ def _name(view: View) -> str | None:
     return view.form.get("name_of", view.query.get("name")) or None
 
 
-def _given(view: View) -> dict[str, str]:
+def _form_values(view: View) -> dict[str, str]:
     return {key.removeprefix(_SET): text for key, text in view.form.items() if key.startswith(_SET)}
 
 
 def _draft(view: View) -> WatchDraft:
     from gpuwatch.app.edit_watch import draft_watch  # noqa: PLC0415
 
-    return draft_watch(view.owner.config, _name(view), _given(view))
+    return draft_watch(view.owner.config, _name(view), _form_values(view))
 
 
-def _faults(error: GpuwatchError) -> Shown:
+def _faults(error: GpuwatchError) -> Rerender:
     lines = error.faults if isinstance(error, SettingsError) else [str(error)]
-    return Shown(values={"errors": tuple(lines)})
+    return Rerender(values={"errors": tuple(lines)})
 
 
 def _preview(view: View) -> FormResult:
@@ -66,11 +66,11 @@ def _preview(view: View) -> FormResult:
 
     try:
         draft = _draft(view)
-        found = preview_market(draft)
+        preview = preview_market(draft)
     except GpuwatchError as error:
         return _faults(error)
-    reports = [part.report for part in found.providers]
-    return Shown(values={"draft": draft, "diff": draft.diff, "matches": found.matches[:_SHOWN], "polled": reports})
+    reports = [part.report for part in preview.providers]
+    return Rerender(values={"draft": draft, "diff": draft.diff, "matches": preview.matches[:_SHOWN], "polled": reports})
 
 
 def _backtest(view: View) -> FormResult:
@@ -81,7 +81,7 @@ def _backtest(view: View) -> FormResult:
         lines = preview_backtest(draft, _BACKTEST_DAYS)
     except GpuwatchError as error:
         return _faults(error)
-    return Shown(values={"draft": draft, "diff": draft.diff, "backtest": lines})
+    return Rerender(values={"draft": draft, "diff": draft.diff, "backtest": lines})
 
 
 def _save(view: View) -> FormResult:
@@ -90,9 +90,9 @@ def _save(view: View) -> FormResult:
     try:
         draft = _draft(view)
         if not draft.diff:
-            return Done(text="Nothing changed.", to="/watches")
+            return Redirect(text="Nothing changed.", to="/watches")
         if not draft.is_writable:
-            return Shown(values={"draft": draft, "diff": draft.diff})
+            return Rerender(values={"draft": draft, "diff": draft.diff})
         watch = watch_named(draft.settings, draft.name)
         if watch.action is not Action.ALERT and not draft.settings.dry_run and not is_confirmed(view):
             return _question(watch)
@@ -101,14 +101,16 @@ def _save(view: View) -> FormResult:
         return _faults(error)
     view.owner.reload()
     record_audit(view.settings, view.actor, f"watch {draft.name} saved", subject=draft.name, watch=draft.name)
-    where = "the daemon reloads it now" if view.owner.is_daemon else "reload the daemon: systemctl reload gpuwatch"
-    return Done(text=f"Saved in {draft.file}; {where}.", to="/watches")
+    reload_hint = (
+        "the daemon reloads it now" if view.owner.is_daemon else "reload the daemon: systemctl reload gpuwatch"
+    )
+    return Redirect(text=f"Saved in {draft.file}; {reload_hint}.", to="/watches")
 
 
 def _question(watch: Watch) -> Confirm:
     limit = "any price" if watch.unlimited else f"{watch.max_price_usd_gpu_hour:f} $ per GPU-hour"
-    least, most = watch.gpu_count_min, watch.gpu_count_max
-    count = f"{least}" if least == most else f"{least} to {most}"
+    min_gpus, max_gpus = watch.gpu_count_min, watch.gpu_count_max
+    count = f"{min_gpus}" if min_gpus == max_gpus else f"{min_gpus} to {max_gpus}"
     launch = watch.launch
     alive, total = (launch.max_active, launch.max_total) if launch else (1, 1)
     facts = (

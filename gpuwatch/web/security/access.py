@@ -47,8 +47,8 @@ def require_trusted_host(connection: HTTPConnection, web: WebSettings, also: str
     host = _host_of(connection.headers.get("host", ""))
     listening = split_listen(web.listen)[0]
     own = {*map(str.lower, web.trusted_hosts), *({listening.lower()} - _WILDCARDS), also}
-    here = connection.scope.get("server") or ("",)
-    if host and (is_loopback(host) or host in own or (host == here[0] and _is_address(host))):
+    server = connection.scope.get("server") or ("",)
+    if host and (is_loopback(host) or host in own or (host == server[0] and _is_address(host))):
         return
     raise HttpProblem(421, "this Host is not trusted; add it to web.trusted_hosts")
 
@@ -60,10 +60,10 @@ def origin_of(connection: HTTPConnection, web: WebSettings) -> RequestOrigin:
     server = (connection.scope.get("server") or ("",))[0]
     if not _is_in(peer, web.trusted_proxies):
         return RequestOrigin(client=peer, is_local=is_loopback(peer) or peer == server, is_encrypted=is_encrypted)
-    named = [one.strip() for one in connection.headers.get("x-forwarded-for", "").split(",") if one.strip()]
-    client = next((one for one in reversed(named) if not _is_in(one, web.trusted_proxies)), peer)
+    hops = [hop.strip() for hop in connection.headers.get("x-forwarded-for", "").split(",") if hop.strip()]
+    client = next((hop for hop in reversed(hops) if not _is_in(hop, web.trusted_proxies)), peer)
     forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
-    return RequestOrigin(client=client, is_local=not named and is_loopback(peer), is_encrypted=forwarded == "https")
+    return RequestOrigin(client=client, is_local=not hops and is_loopback(peer), is_encrypted=forwarded == "https")
 
 
 def require_encryption(origin: RequestOrigin) -> None:
@@ -82,10 +82,10 @@ def access_of(
     """Return what the request may do. Raises HttpProblem: 401, its token is unknown."""
     if (header := connection.headers.get("authorization")) is not None:
         kind, _, text = header.partition(" ")
-        found = credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
-        if found is None:
+        identity = credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
+        if identity is None:
             raise HttpProblem(401, "unknown token", CHALLENGE)
-        return Access(name=f"token {found[0]}", scopes=found[1])
+        return Access(name=f"token {identity[0]}", scopes=identity[1])
     session = sessions.get(connection.cookies.get(COOKIE))
     if session is not None:
         return Access(name=session.name, scopes=session.scopes, session=session)
@@ -114,7 +114,7 @@ def require_own_page(connection: HTTPConnection) -> None:
 
 def require_csrf_token(access: Access, tokens: Iterable[str | None]) -> None:
     """Require the session's token, in a header or a form, for a change. Raises HttpProblem: 403."""
-    if access.session is not None and not any(one and access.session.accepts(one) for one in tokens):
+    if access.session is not None and not any(token and access.session.accepts(token) for token in tokens):
         raise HttpProblem(403, f"the CSRF token is missing or wrong: send it as {CSRF_HEADERS[0]} or csrf_token")
 
 
@@ -147,4 +147,4 @@ def _is_in(host: str, networks: Sequence[str]) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    return any(address in ipaddress.ip_network(one, strict=False) for one in networks)
+    return any(address in ipaddress.ip_network(network, strict=False) for network in networks)

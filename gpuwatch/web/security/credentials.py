@@ -14,7 +14,7 @@ from gpuwatch.web.security.passwords import is_password
 
 EVERYTHING = frozenset(SCOPES)
 _CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # no characters that look alike
-_LEAST_TOKEN = 16
+_MIN_TOKEN_LENGTH = 16
 _MAX_TOKEN_FILE = 4096  # bytes
 
 
@@ -30,7 +30,7 @@ class Credentials:
 
     def __init__(self, web: WebSettings, announce: Callable[[str], None]) -> None:
         self._hash = web.password_hash
-        self._tokens = {_digest(_text_of(one)): (one.name, frozenset(one.scopes)) for one in web.tokens}
+        self._tokens = {_digest(_text_of(token)): (token.name, frozenset(token.scopes)) for token in web.tokens}
         self._announce = announce
         self.has_password = self._hash is not None
         self.is_open = not web.has_credentials  # on loopback, reading needs no login
@@ -53,8 +53,8 @@ class Credentials:
         A code works once; then a new one is announced.
         """
         if self.is_open:
-            given = text.strip().lower().replace("-", "")
-            if self._code and hmac.compare_digest(given.encode(), self._code.replace("-", "").encode()):
+            secret = text.strip().lower().replace("-", "")
+            if self._code and hmac.compare_digest(secret.encode(), self._code.replace("-", "").encode()):
                 self.print_code()
                 return "one-time code", EVERYTHING
             return None
@@ -71,11 +71,13 @@ def _text_of(token: WebToken) -> str:
         with Path(token.token_file).expanduser().open("rb") as opened:
             text = opened.read(_MAX_TOKEN_FILE).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "expected ASCII text"
-        raise SettingsError([f"web.tokens: {token.name}: cannot read token_file {token.token_file}: {why}"]) from None
-    if len(text) < _LEAST_TOKEN or any(letter.isspace() for letter in text):
-        wanted = f"expected one token of at least {_LEAST_TOKEN} characters"
-        raise SettingsError([f"web.tokens: {token.name}: token_file {token.token_file}: {wanted}"])
+        reason = error.strerror if isinstance(error, OSError) else "expected ASCII text"
+        raise SettingsError(
+            [f"web.tokens: {token.name}: cannot read token_file {token.token_file}: {reason}"]
+        ) from None
+    if len(text) < _MIN_TOKEN_LENGTH or any(character.isspace() for character in text):
+        expected = f"expected one token of at least {_MIN_TOKEN_LENGTH} characters"
+        raise SettingsError([f"web.tokens: {token.name}: token_file {token.token_file}: {expected}"])
     return text
 
 

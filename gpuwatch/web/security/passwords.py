@@ -22,10 +22,10 @@ def is_password(password: str, hashed: str) -> bool:
     """Whether this is the password, compared in constant time."""
     try:
         _, cost, block, parallel, salt, expected = hashed.split("$")
-        found = _derived(password[:MAX_LENGTH], bytes.fromhex(salt), int(cost), int(block), int(parallel))
+        derived = _derived(password[:MAX_LENGTH], bytes.fromhex(salt), int(cost), int(block), int(parallel))
     except ValueError:
         return False
-    return hmac.compare_digest(found, expected)
+    return hmac.compare_digest(derived, expected)
 
 
 def _derived(password: str, salt: bytes, cost: int, block: int, parallel: int) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 COOKIE = "gpuwatch_session"
 LIVES_S = 12 * 3600.0
-_MOST = 1000
+_MAX_SESSIONS = 1000
 
 
 class WebSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,22 +41,22 @@ class SessionStore:
     def open(self, name: str, scopes: frozenset[str]) -> tuple[str, WebSession]:
         """Create a session; return the value of its cookie, and the session."""
         now_s, cookie = self._monotonic(), secrets.token_urlsafe(32)
-        kept = {key: one for key, one in self._sessions.items() if one.ends_s > now_s}
-        while len(kept) >= _MOST:
-            kept.pop(next(iter(kept)))
+        open_sessions = {key: session for key, session in self._sessions.items() if session.ends_s > now_s}
+        while len(open_sessions) >= _MAX_SESSIONS:
+            open_sessions.pop(next(iter(open_sessions)))
         session = WebSession(name=name, scopes=scopes, csrf_token=secrets.token_urlsafe(32), ends_s=now_s + LIVES_S)
-        self._sessions = kept | {_key(cookie): session}
+        self._sessions = open_sessions | {_key(cookie): session}
         return cookie, session
 
     def get(self, cookie: str | None) -> WebSession | None:
         """Return the session of a cookie; None: there is none, or it has expired."""
-        found = self._sessions.get(_key(cookie)) if cookie else None
-        return found if found is not None and found.ends_s > self._monotonic() else None
+        session = self._sessions.get(_key(cookie)) if cookie else None
+        return session if session is not None and session.ends_s > self._monotonic() else None
 
     def close(self, cookie: str | None) -> None:
         """End a session."""
         if cookie:
-            self._sessions = {key: one for key, one in self._sessions.items() if key != _key(cookie)}
+            self._sessions = {key: session for key, session in self._sessions.items() if key != _key(cookie)}
 
     def close_all(self) -> None:
         """End all sessions, because the credentials have changed."""

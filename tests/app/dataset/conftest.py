@@ -12,7 +12,7 @@ from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_f
 from gpuwatch.app.dataset.embedding import Embedder, open_embedder
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.app.dataset.perplexity import CausalModel
-from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.scan import detect_fields
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from tests.app.dataset import tiny_models
 
@@ -51,7 +51,7 @@ def audit(tiny: AuditModels) -> Auditor:
         field: str = "",
     ) -> Audit:
         models = AuditModels(embedder=models.embedder, counter=models.counter, causal=causal)
-        reading = read_as(path, (field,) if field else ())
+        reading = detect_fields(path, (field,) if field else ())
         with open_work_folder(path.with_name(f"{path.name}.audit")) as folder:
             return audit_file(
                 path, reading, rules or RemovalRules(near=0.95), models, folder, lambda _what, _done, _all: None

@@ -105,7 +105,7 @@ def test_shares_are_of_a_tenth_of_the_clusters(sizes: list[int]) -> None:
 
 
 def test_rows_go_to_the_nearest_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ASSIGNED_AT_ONCE", 7)
+    monkeypatch.setattr(module, "_BATCH_ROWS", 7)
     vectors, middles = points(0, 50, 0.0), points(0, 5, 0.0, seed=9) * 2
     by_hand = ((vectors[:, None] - middles[None]) ** 2).sum(axis=2).argmin(axis=1)
     assert np.array_equal(module.nearest_centre(vectors, middles), by_hand)

@@ -70,7 +70,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("place", ["append-before", "append-after", "keep-before", "keep-after"])
+@pytest.mark.parametrize("place", ["append-before", "append-after", "save_state-before", "save_state-after"])
 @pytest.mark.parametrize("number", [1, 5])
 def test_after_kill_9_it_goes_on(data: Path, tiny_folder: Path, audit: Auditor, place: str, number: int) -> None:
     whole = audit(data.rename(data.with_name("whole.jsonl")))
@@ -159,13 +159,13 @@ def test_one_audit_at_a_time_in_a_folder_and_in_one_of_its_own(tmp_path: Path) -
 def test_a_file_that_grows_while_it_is_read_is_reported(
     data: Path, audit: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module._measured
+    real = module._scan_block
 
     def and_somebody_writes(*args: object) -> object:
         with data.open("ab") as file:
             file.write(b"{}\n")
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "_measured", and_somebody_writes)
+    monkeypatch.setattr(module, "_scan_block", and_somebody_writes)
     with pytest.raises(UsageError, match="changed during the run"):
         audit(data)

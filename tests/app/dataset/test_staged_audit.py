@@ -18,9 +18,9 @@ from gpuwatch.app.dataset.cheap_stages import read_whole, wording_duplicates
 from gpuwatch.app.dataset.filtering import write_kept
 from gpuwatch.app.dataset.report import report_of
 from gpuwatch.app.dataset.saving import TrainingWork, training_saving
-from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.scan import detect_fields
 from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
-from gpuwatch.app.dataset.wording import NO_ROW, alike_in_wording, minhashes, wording_similarity
+from gpuwatch.app.dataset.wording import NO_ROW, minhashes, similar_wording, wording_similarity
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
 
 def staged(path: Path, models: AuditModels, sample: int | None, threads: int = 1) -> Audit:
     rules = RemovalRules(near=0.999)
-    plan = AuditPlan(reading=read_as(path, ()), rules=rules, models=models, sample=sample, threads=threads)
+    plan = AuditPlan(reading=detect_fields(path, ()), rules=rules, models=models, sample=sample, threads=threads)
     with open_work_folder(path.with_name("work")) as folder:
         return audit_in_stages(path, plan, folder, lambda _what, _done, _all: None)
 
@@ -127,7 +127,7 @@ def test_what_goes_is_worded_as_a_row_that_stays(edits: list[tuple[int, int]]) -
         text[place] = "other"
         texts.append(" ".join(text))
     sketches = minhashes(texts)
-    near = alike_in_wording(sketches, np.full(len(texts), NO_ROW))
+    near = similar_wording(sketches, np.full(len(texts), NO_ROW))
     for row in np.flatnonzero(near != NO_ROW):
         assert near[row] < row
         assert near[near[row]] == NO_ROW

@@ -111,7 +111,7 @@ def test_small_jobs_share_an_instance_where_that_is_cheaper() -> None:
     shared = SharedInstances((), NOON, min_billing_h=1.0)
     assert [shared.holder_for(one) for one in jobs] == [None, jobs[0], jobs[0], jobs[0]]
     (found,) = shared.merges({one.job_id: 2.0 for one in jobs})
-    assert (len(found.jobs), found.separate_usd, found.together_usd) == (4, 8.0, pytest.approx(2.2 * 2.0))
+    assert (len(found.jobs), found.separate_usd, found.combined_usd) == (4, 8.0, pytest.approx(2.2 * 2.0))
     assert found.saving_usd == pytest.approx(3.6)
 
 
