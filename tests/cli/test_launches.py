@@ -285,7 +285,7 @@ def test_what_is_not_held_is_not_resolved(shell: Shell, rows: Rows) -> None:
 
 def test_the_life_of_a_launch_is_shown_step_by_step(shell: Shell, rows: Rows) -> None:
     launch = rows.reserve()
-    launch = rows.move(launch, S.STARTING, instance_id="7", words="[31mloading\x1b[0m <b>")
+    launch = rows.move(launch, S.STARTING, instance_id="7", message="[31mloading\x1b[0m <b>")
     ran = shell("launches", "show", launch.launch_id, "--json")
     assert (ran.code, [event["to_state"] for event in ran.json]) == (0, ["requested", "starting"])
     assert ran.json[1]["cause"] == "a test"
