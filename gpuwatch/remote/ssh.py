@@ -142,7 +142,8 @@ class OpenSshShell:
     def _exit_code(self, result: BoundedResult, timeout_s: float) -> int:
         if result.exit_code is None or result.exit_code == _CONNECTION_LOST:
             reason = _failure_reason(result, timeout_s)
-            error_class = RemoteRefused if is_rejection(reason) or reason == _KEY_CHANGED else RemoteUnreachable
+            is_refused = reason == _KEY_CHANGED or is_rejection(_text(result.stderr))
+            error_class = RemoteRefused if is_refused else RemoteUnreachable
             raise error_class(f"{self._host}: {reason}")
         return result.exit_code
 
@@ -197,11 +198,15 @@ def _archive(local: Path) -> bytes:
 def _failure_reason(result: BoundedResult, timeout_s: float) -> str:
     if result.exit_code is None:
         return f"no answer within {timeout_s:g} s"
-    message = _line(result.stderr)
-    if any(pattern in message.lower() for pattern in _KEY_CHANGED_MESSAGES):
+    text = _text(result.stderr).lower()  # all of it: a banner or a long path may stand before the error
+    if any(pattern in text for pattern in _KEY_CHANGED_MESSAGES):
         return _KEY_CHANGED
-    return message or "no connection"
+    return _line(result.stderr) or "no connection"
 
 
 def _line(stderr: bytes) -> str:
-    return clean(redact(" ".join(stderr.decode("utf-8", "replace").split())), 300)
+    return clean(redact(_text(stderr)), 300)
+
+
+def _text(stderr: bytes) -> str:
+    return " ".join(stderr.decode("utf-8", "replace").split())

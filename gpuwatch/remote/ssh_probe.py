@@ -138,6 +138,6 @@ def _check(host: str, port: int, user: str = "root") -> None:
 
 
 def _login_error(stderr: str, host: str, port: int) -> InstanceUnreachable | LoginRefused:
+    error_class = LoginRefused if is_rejection(stderr) else InstanceUnreachable  # before it is cut
     message = clean(" ".join(stderr.split()) or "no connection")
-    error_class = LoginRefused if is_rejection(message) else InstanceUnreachable
     return error_class(f"{host}:{port}: {message}")

@@ -52,6 +52,16 @@ def test_another_host_key_is_refused(machine: MachineSshd, address: SshAddress, 
         mine.open("launch", address, other).run("true", timeout_s=30)
 
 
+def test_a_key_that_is_not_let_in_is_refused_below_a_long_banner(
+    shell: OpenSshShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is unreachable would be waited for."""
+    says = f"echo {'Welcome ' * 60} >&2; echo 'root@host: Permission denied (publickey).' >&2; exit 255"
+    monkeypatch.setattr(shell, "_client", ["sh", "-c", says])
+    with pytest.raises(RemoteRefused):
+        shell.run("true", timeout_s=30)
+
+
 def test_a_key_that_is_not_let_in_is_refused(address: SshAddress, shells: OpenSshShells, tmp_path: Path) -> None:
     """Waiting does not help."""
     with pytest.raises(RemoteRefused, match="Permission denied"):

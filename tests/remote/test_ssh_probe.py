@@ -155,6 +155,14 @@ def test_a_key_file_that_is_not_there_is_no_fault_of_the_machine(server: SshServ
         SshProbe().measure("127.0.0.1", server.port, str(tmp_path / "none"), download=False)
 
 
+def test_a_long_path_of_a_key_does_not_hide_that_it_is_refused(server: SshServer, tmp_path: Path) -> None:
+    """The client names the file first, and the error is cut. An unreachable machine would be ended."""
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    with pytest.raises(LoginRefused):
+        SshProbe().measure("127.0.0.1", server.port, str(folder / "none"), download=False)
+
+
 def test_no_client_on_this_machine_is_no_fault_of_the_machine(tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match="cannot run"):
         SshProbe(client=str(tmp_path / "none")).measure("127.0.0.1", 22, "key", download=False)
