@@ -56,6 +56,7 @@ def parse_offers(
     reader: RowReader,
     on_offers: Callable[[Sequence[Offer]], None] | None = None,
     row_cache: RowCache | None = None,
+    cached_from_bytes: int = 0,
 ) -> ParsedAnswer:
     """Parse one search answer.
 
@@ -63,12 +64,13 @@ def parse_offers(
         body: the whole body, or its pieces as they arrive.
         on_offers: receives offers as soon as they are parsed, before the answer is complete.
         row_cache: rows of earlier answers to the same kind of query, updated; None: decode every row.
+        cached_from_bytes: decode every row of a part of the body that is shorter.
 
     Raises:
         PayloadChanged: it is not a list of offers, or none of its rows is usable.
         ProviderDown: it is cut off.
     """
-    parser = _Parser(reader, on_offers, row_cache)
+    parser = _Parser(reader, on_offers, row_cache, cached_from_bytes)
     for chunk in [body] if isinstance(body, bytes) else body:
         parser.feed(chunk)
     return parser.finish()
@@ -76,11 +78,16 @@ def parse_offers(
 
 class _Parser:
     def __init__(
-        self, reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None, row_cache: RowCache | None
+        self,
+        reader: RowReader,
+        on_offers: Callable[[Sequence[Offer]], None] | None,
+        row_cache: RowCache | None,
+        cached_from_bytes: int,
     ) -> None:
         self._reader = reader
         self._on_offers = on_offers
         self._row_cache = row_cache
+        self._cached_from_bytes = cached_from_bytes
         self._buffer = bytearray()
         self._head: bytes | None = None
         self._scanner: _Scanner | None = None
@@ -157,8 +164,8 @@ class _Parser:
             self._buffer[end] = original
 
     def _parse_text(self, block: memoryview) -> bool:
-        """Parse rows most of which are cached; False: it does not succeed, or there is no cache."""
-        if self._row_cache is None:
+        """Parse rows most of which are cached; False: it does not succeed, or is not tried."""
+        if self._row_cache is None or len(block) < self._cached_from_bytes:
             return False
         try:
             parsed = self._reader.parse_text(bytes(block), self._row_cache)

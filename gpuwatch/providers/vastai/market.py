@@ -18,6 +18,7 @@ from gpuwatch.providers.vastai.row_cache import RowCache, evict_oldest
 from gpuwatch.providers.vastai.rows import PROVIDER, RowReader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 per page: six times the market of 2026
+_HUNT_CACHED_FROM_BYTES: Final = 256 * 1024  # a page of 64 rows is shorter: a hunt decodes it at once
 _PRICE_STEP: Final = 1e-9  # to get past a price that fills a whole page by itself
 _MAX_CACHED_QUERIES: Final = 8  # kinds of query, by rental type and disk, with cached rows
 _PRICE_TOLERANCE_USD: Final = 1e-6  # rounding error of a price, in dollars
@@ -46,7 +47,7 @@ class VastMarket:
         started_s, observed_at = tools.monotonic(), tools.now()
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
         reader = RowReader(query.spot, disk_gb, observed_at, query.gpus)
-        row_cache = self._row_cache(query.spot, disk_gb) if tools.is_patient and query.limit is None else None
+        row_cache = self._row_cache(query.spot, disk_gb) if tools.is_patient else None
         paged = _PagedSearch(query)
         while not paged.is_done:
             fetch_page = partial(self._page, query, paged.from_usd_hour, reader, row_cache, on_offers)
@@ -63,7 +64,7 @@ class VastMarket:
         return paged.answer(observed_at, tools.monotonic() - started_s)
 
     def _row_cache(self, spot: bool, disk_gb: float) -> RowCache:
-        """Return the rows of earlier searches. It pays in a daemon's sweeps: commands and hunts read new rows."""
+        """Return the rows of earlier searches. It pays where a daemon reads the same rows again: in its sweeps."""
         if (spot, disk_gb) not in self._row_caches and len(self._row_caches) >= _MAX_CACHED_QUERIES:
             self._row_caches.clear()
         return self._row_caches.setdefault((spot, disk_gb), {})
@@ -81,7 +82,8 @@ class VastMarket:
         with self._client.stream(
             "GET", SEARCH_PATH, params=search_params(query, from_usd_hour), deadline_s=deadline_s
         ) as reply:
-            return parse_offers(reply.chunks, reader, on_parsed, row_cache)
+            cached_from_bytes = 0 if query.limit is None else _HUNT_CACHED_FROM_BYTES
+            return parse_offers(reply.chunks, reader, on_parsed, row_cache, cached_from_bytes)
 
 
 class _PagedSearch:
