@@ -62,7 +62,7 @@ def test_a_row_with_another_price_of_the_same_hash_is_read_again(field: str) -> 
 
 def test_a_short_answer_to_a_hunt_is_decoded_without_the_cache_and_a_long_one_with_it() -> None:
     body = json.dumps({"offers": [ROW, OTHER]}, separators=(",", ":")).encode()
-    for from_bytes, cached in ((len(body), 0), (len(body) - 100, 2)):
+    for from_bytes, cached in ((len(body), 0), (1, 2)):
         cache: RowCache = {}
         answer = parse_offers(body, RowReader(True, 8.0, NOW, ()), row_cache=cache, cached_from_bytes=from_bytes)
         assert (len(answer.offers), len(cache)) == (2, cached)
