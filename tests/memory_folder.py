@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 ROOM_BYTES = 6 << 30  # a run leaves 1.3 GB of files, until its end
 _NAME = "gpuwatch-tests-"
 
@@ -50,6 +51,9 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 def _available_bytes() -> int:
+    """Return the memory that may still be used, 0 if unknown. In a container its limit counts, too."""
     meminfo = Path("/proc/meminfo")
     lines = meminfo.read_text().splitlines() if meminfo.exists() else []
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+    free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+    limit = CONTAINER_LIMIT.read_text().strip() if CONTAINER_LIMIT.exists() else "max"
+    return free if limit == "max" else min(free, int(limit))

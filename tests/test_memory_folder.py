@@ -57,6 +57,15 @@ def test_without_room_it_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not is_usable(tmp_path)
 
 
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory_folder, "CONTAINER_LIMIT", limit)
+    monkeypatch.setattr(memory_folder, "ROOM_BYTES", 1 << 20)
+    for text, usable in (("max\n", True), ("2097152\n", True), ("4096\n", False)):
+        limit.write_text(text)
+        assert is_usable(tmp_path) is usable
+
+
 def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     ended, own = tmp_path / "gpuwatch-tests-99999999", tmp_path / f"gpuwatch-tests-{os.getpid()}"
     ended.mkdir()
