@@ -64,7 +64,7 @@ def parse_offers(
         body: the whole body, or its pieces as they arrive.
         on_offers: receives offers as soon as they are parsed, before the answer is complete.
         row_cache: rows of earlier answers to the same kind of query, updated; None: decode every row.
-        cached_from_bytes: decode every row of a part of the body that is shorter.
+        cached_from_bytes: decode every row until so much of the body has arrived.
 
     Raises:
         PayloadChanged: it is not a list of offers, or none of its rows is usable.
@@ -88,6 +88,7 @@ class _Parser:
         self._on_offers = on_offers
         self._row_cache = row_cache
         self._cached_from_bytes = cached_from_bytes
+        self._received_bytes = 0
         self._buffer = bytearray()
         self._head: bytes | None = None
         self._scanner: _Scanner | None = None
@@ -99,6 +100,7 @@ class _Parser:
         if self._scanner is not None:
             self._parse_each(self._scanner.feed(chunk))
             return
+        self._received_bytes += len(chunk)
         self._buffer += chunk
         if self._head is None and not self._find_head(is_complete=False):
             return
@@ -165,7 +167,7 @@ class _Parser:
 
     def _parse_text(self, block: memoryview) -> bool:
         """Parse rows most of which are cached; False: it does not succeed, or is not tried."""
-        if self._row_cache is None or len(block) < self._cached_from_bytes:
+        if self._row_cache is None or self._received_bytes < self._cached_from_bytes:
             return False
         try:
             parsed = self._reader.parse_text(bytes(block), self._row_cache)

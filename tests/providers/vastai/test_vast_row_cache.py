@@ -60,11 +60,13 @@ def test_a_row_with_another_price_of_the_same_hash_is_read_again(field: str) -> 
         assert _parse(rows, cache) == _parse(rows)
 
 
-def test_a_short_answer_to_a_hunt_is_decoded_without_the_cache_and_a_long_one_with_it() -> None:
+@pytest.mark.parametrize("piece", [1, 500, 100_000])
+def test_rows_are_cached_once_so_much_has_arrived_in_pieces_of_any_length(piece: int) -> None:
     body = json.dumps({"offers": [ROW, OTHER]}, separators=(",", ":")).encode()
-    for from_bytes, cached in ((len(body), 0), (1, 2)):
+    for from_bytes, cached in ((len(body) + 1, 0), (len(body), 1 if piece < len(body) else 2), (1, 2)):
         cache: RowCache = {}
-        answer = parse_offers(body, RowReader(True, 8.0, NOW, ()), row_cache=cache, cached_from_bytes=from_bytes)
+        pieces = [body[start : start + piece] for start in range(0, len(body), piece)]
+        answer = parse_offers(pieces, RowReader(True, 8.0, NOW, ()), row_cache=cache, cached_from_bytes=from_bytes)
         assert (len(answer.offers), len(cache)) == (2, cached)
 
 
