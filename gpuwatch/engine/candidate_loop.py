@@ -209,6 +209,8 @@ class CandidateLoop:
             return self._failed(
                 launch, EndReason.NOT_SENT.text("another process took it over before the request")
             ), None
+        except (StoreError, RemoteRefused) as error:  # without its obligation, nothing would end the instance
+            return self._failed(launch, EndReason.NOT_SENT.text(str(error))), None
         if refused is not None:
             return self._failed(retargeted, refused), None
         return self._send(retargeted, quote)
@@ -242,7 +244,12 @@ class CandidateLoop:
         )
 
     def _refused(self, launch: Launch) -> str | None:
-        """Make the last check before money is spent, and write the keeper's obligation; None: the order may be sent."""
+        """Make the last check before money is spent, and write the keeper's obligation; None: the order may be sent.
+
+        Raises:
+            LaunchConflict: another process took the launch over.
+            StoreError, RemoteRefused: the check, the keeper's file or the job's key failed: nothing may be sent.
+        """
         context = self._contexts[launch.provider]
         poor = context.why_unaffordable(launch.price_microusd_hour)
         if poor is not None:
@@ -250,11 +257,8 @@ class CandidateLoop:
         refusal = self._repository.may_send(launch, self._clock())
         if refusal is not None:
             return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
-        try:
-            context.job_key(launch)  # without the key nobody could log in
-            context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
-        except (StoreError, RemoteRefused) as error:  # if it is not recorded, nothing would end the instance
-            return EndReason.NOT_SENT.text(str(error))
+        context.job_key(launch)  # without the key nobody could log in
+        context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
         return None
 
     def _send(self, launch: Launch, match: Match) -> tuple[Launch, _Refused | None]:

@@ -29,7 +29,7 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_clock import LaunchClock
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.transition_executor import TransitionExecutor
-from gpuwatch.errors import GpuwatchError
+from gpuwatch.errors import GpuwatchError, StoreError
 from gpuwatch.ports import LaunchRepository
 from gpuwatch.ports.hooks import LaunchCommandInvoker
 from gpuwatch.redaction import redact
@@ -126,7 +126,11 @@ class LaunchCommands:
 
     def _execute(self, launch: Launch, watch: Watch, match: Match) -> None:
         """Make the last check before money is spent, run the command, and record the result."""
-        refusal = self._repository.may_send(launch, self._clock())
+        try:
+            refusal = self._repository.may_send(launch, self._clock())
+        except StoreError as error:
+            self._apply(launch, CommandNotRun(EndReason.NOT_RUN.text(str(error))), self._clock())
+            return
         if refusal is not None:
             self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
             return

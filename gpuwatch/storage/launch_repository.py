@@ -197,10 +197,14 @@ class SqlLaunchRepository:
 
         Raises:
             LaunchConflict: another process took it over; a process that slept long must not send an abandoned order.
-            StoreError: reading failed, so the order must not be sent.
+            StoreError: reading failed twice, so the order must not be sent.
         """
-        with self._database.read() as connection:
-            return refusal_before_send(connection, launch, now)
+        try:
+            with self._database.read() as connection:
+                return refusal_before_send(connection, launch, now)
+        except StoreError:  # such as a connection that died within the transaction; the offer is still there
+            with self._database.read() as connection:
+                return refusal_before_send(connection, launch, now)
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Return ids of labelled instances that the owner assigned to other installations. Raises StoreError."""

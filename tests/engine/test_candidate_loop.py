@@ -16,12 +16,13 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
 from gpuwatch.engine.balance_cache import STALE_S, BalanceCache
 from gpuwatch.engine.orders import build_order
-from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited
+from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited, StoreError
 from gpuwatch.ports import Created, Order
 from gpuwatch.storage.database import Database
 from tests.builders import NOON, a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, match_on
 from tests.engine.lying_provider import LyingProvider
+from tests.engine.uow_fakes import an_answer
 
 S = LaunchState
 
@@ -70,6 +71,27 @@ def test_a_pause_between_intent_and_order_holds_the_order_back(world: World, mon
     launch = world.execute(reserved(world), a_match())
     assert world.provider.orders == []
     assert launch.end_reason == "renting is paused: renting is paused until you resume it"
+
+
+@pytest.mark.parametrize("step", ["may_send", "retarget"])
+def test_a_store_that_fails_before_the_order_ends_the_launch_instead_of_blocking_its_slot(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Nothing was sent, so nobody has to look for an instance before the watch may rent again."""
+    launch = reserved(world)
+    world.market.script = [an_answer(an_offer(offer_id="2002"))]
+    world.pass_s(30)  # the offer is quoted again, and its new id is stored
+
+    def fails(*args: object, **named: object) -> None:
+        raise StoreError("the server closed the connection")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.repository, step, fails)
+        launch = world.execute(launch, a_match(), seen_s_ago=30)
+    assert world.provider.orders == []
+    assert launch.end_reason == EndReason.NOT_SENT.text("the server closed the connection")
+    assert world.state(launch) is S.FAILED
+    assert world.rent().state is S.STARTING
 
 
 # --- the balance ------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_commands import LaunchCommands
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.reminders import send_reminders
+from gpuwatch.errors import StoreError
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -91,6 +92,20 @@ class Bench:
 @pytest.fixture
 def bench(sqlite_database: Database) -> Bench:
     return Bench(sqlite_database)
+
+
+def test_a_store_that_fails_before_the_command_frees_the_watch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object) -> None:
+        raise StoreError("the server closed the connection")
+
+    launch = bench.reserved()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.repository, "may_send", fails)
+        bench.start(launch)
+    ended = bench.found(launch)
+    assert (ended.state, bench.ran) == (S.FAILED, [])
+    assert ended.end_reason == EndReason.NOT_RUN.text("the server closed the connection")
+    assert isinstance(bench.reserve(), Launch)
 
 
 def test_a_command_that_ends_with_0_keeps_its_reservation_until_max_runtime(bench: Bench) -> None:

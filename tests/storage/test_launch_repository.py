@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
@@ -245,6 +245,28 @@ def test_what_somebody_else_took_over_may_not_be_sent(database: Database) -> Non
     for stale in (launch, changed(lost, version=launch.version)):
         with pytest.raises(LaunchConflict):
             repository.may_send(stale, NOON)
+
+
+def test_a_connection_that_dies_in_the_last_check_is_replaced(database: Database, database_url: str) -> None:
+    """Nothing is sent yet, so reading again is safe; without it the launch would wait until its absence is proven."""
+    if database.is_sqlite:
+        pytest.skip("there is no server")
+    repository = SqlLaunchRepository(database)
+    launch = reserve(database, renting(), "1", "a" * 12)
+    admin = open_database(database_url)
+    cut: list[str] = []
+
+    def end_session(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if "launch" in statement and not cut:
+            cut.append(statement)
+            with admin.read() as other:
+                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                other.exec_driver_sql(f"{query} AND datname = current_database()")
+
+    event.listen(database.engine, "before_cursor_execute", end_session)
+    assert repository.may_send(launch, NOON) is None
+    assert len(cut) == 1
+    admin.close()
 
 
 def test_what_failed_does_not_count_towards_max_total_and_what_ended_does(database: Database) -> None:
