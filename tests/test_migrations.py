@@ -13,19 +13,19 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import config, require_head, revision, upgrade
+from gpuwatch.storage.schema import newest_schema
 from gpuwatch.storage.tables import metadata
 
 
 def test_there_is_one_head_and_the_program_knows_it() -> None:
-    assert ScriptDirectory.from_config(config()).get_heads() == [HEAD]
+    assert ScriptDirectory.from_config(config()).get_heads() == [newest_schema()]
 
 
 def test_an_empty_database_upgraded_is_what_tables_says(empty_database_url: str) -> None:
     database = open_database(empty_database_url)
-    assert upgrade(database)[-1] == HEAD
+    assert upgrade(database)[-1] == newest_schema()
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
@@ -78,7 +78,7 @@ def test_a_second_upgrade_does_nothing(empty_database_url: str) -> None:
     database = open_database(empty_database_url)
     upgrade(database)
     assert upgrade(database) == []
-    assert revision(database) == HEAD
+    assert revision(database) == newest_schema()
     database.close()
 
 
@@ -89,7 +89,7 @@ def test_down_and_up_again(empty_database_url: str) -> None:
         command.downgrade(config(connection), "base")
     with database.read() as connection:
         assert set(inspect(connection).get_table_names()) == {"alembic_version"}
-    assert upgrade(database)[-1] == HEAD
+    assert upgrade(database)[-1] == newest_schema()
     database.close()
 
 
@@ -137,7 +137,7 @@ def test_two_that_start_together_upgrade_once(empty_database_url: str) -> None:
     found.close()
     found.join_thread()
     assert steps[:2] == [[], []]
-    assert steps[2][-1] == HEAD
+    assert steps[2][-1] == newest_schema()
 
 
 def _upgrade_and_die(url: str, statements: int) -> None:
@@ -168,7 +168,7 @@ def test_kill_9_within_a_migration_leaves_nothing_half_done(empty_database_url: 
     database = open_database(empty_database_url)
     with database.write() as connection:
         assert inspect(connection).get_table_names() == []
-    assert upgrade(database)[-1] == HEAD
+    assert upgrade(database)[-1] == newest_schema()
     database.close()
 
 
@@ -176,6 +176,6 @@ def test_a_password_with_a_percent_sign_is_no_trouble(tmp_path: Path) -> None:
     folder = tmp_path / "100%s sure"
     folder.mkdir()
     database = open_database(f"sqlite:///{folder / 'gpuwatch.db'}")
-    assert upgrade(database)[-1] == HEAD
+    assert upgrade(database)[-1] == newest_schema()
     database.close()
     assert (folder / "gpuwatch.db").stat().st_size > 0

@@ -16,7 +16,6 @@ from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.machines import MachineVerdict
 from gpuwatch.ports import AlertKind, Severity
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.checklists import SqlChecklistRepository
 from gpuwatch.storage.database import Database, open_database
@@ -30,6 +29,7 @@ from gpuwatch.storage.migrate import config, upgrade
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import format_changes
+from gpuwatch.storage.schema import newest_schema
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 
@@ -130,7 +130,7 @@ def test_the_recorded_rows_are_about_every_renamed_table() -> None:
 
 
 def test_an_upgrade_keeps_every_row_and_value(older: Database) -> None:
-    assert upgrade(older) == [f"{number:04}" for number in range(5, int(HEAD) + 1)]
+    assert upgrade(older) == [f"{number:04}" for number in range(5, int(newest_schema()) + 1)]
     assert _rows(older) == _expected()
 
 

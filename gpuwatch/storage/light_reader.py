@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, driver_executor
+from gpuwatch.storage.schema import newest_schema
 from gpuwatch.storage.sqlite_driver import (
     configure_connection,
     connect_read_only,
@@ -40,7 +40,7 @@ def open_light_reader(database_url: str) -> Iterator[Executor]:
             connection = connect_read_only(path)
             try:
                 executor = Executor(connection.cursor())
-                if revision_of(executor) == HEAD:
+                if revision_of(executor) == newest_schema():
                     connection.execute("BEGIN")
                     yield executor
                     return

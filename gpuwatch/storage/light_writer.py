@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.ports import Answer, Query
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.answer_changes import clean, disk_part_microusd, machine_of, stored_disk_rate
 from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.light_reader import connect_sqlite, plain_sqlite_path, revision_of
@@ -29,6 +28,7 @@ from gpuwatch.storage.open_prices import (
 )
 from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
+from gpuwatch.storage.schema import newest_schema
 
 LANE = "check"
 _MAX_SINGLE_READS = 400  # with more offers than this, all open prices are read instead
@@ -75,7 +75,7 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
         return False
     with connect_sqlite(path) as connection:
         executor = Executor(connection.cursor())
-        if revision_of(executor) != HEAD:
+        if revision_of(executor) != newest_schema():
             return False
         connection.execute("BEGIN IMMEDIATE")
         prices = OpenPrices()

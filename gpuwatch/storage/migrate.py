@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.resources
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect
 
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, no_database, open_database, with_long_timeout
+from gpuwatch.storage.schema import migrations_folder, newest_schema
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -35,7 +33,7 @@ def upgrade(database: Database) -> list[str]:
         if not database.is_sqlite:  # held until the commit: a concurrent start waits
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
         previous = _revision(connection)
-        if previous == HEAD:
+        if previous == newest_schema():
             return []
         _require_known(connection, previous, database.place)
         with with_long_timeout(connection):
@@ -57,14 +55,14 @@ def require_head(database: Database) -> None:
         StoreTooNew: a newer gpuwatch wrote it.
     """
     current = revision(database)
-    if current == HEAD:
+    if current == newest_schema():
         return
     if current is None:
         raise no_database(database.place)
     if current not in _known_revisions():
         raise _too_new_error(current, database.place)
     raise StoreNotReady(
-        f"the database {database.place} has an older schema ({current}, this gpuwatch requires {HEAD});"
+        f"the database {database.place} has an older schema ({current}, this gpuwatch requires {newest_schema()});"
         " stop a running daemon, then run `gpuwatch db upgrade`"
     )
 
@@ -115,23 +113,12 @@ def open_read_only(url: str) -> Iterator[Database]:
         database.close()
 
 
-def scripts_folder() -> Path:
-    """Return the folder of migrations: in the installed package, or at the top of the checkout."""
-    packaged = Path(str(importlib.resources.files("gpuwatch"))) / "migrations"
-    if packaged.is_dir():
-        return packaged
-    checkout = Path(__file__).resolve().parents[2] / "migrations"
-    if checkout.is_dir():
-        return checkout
-    raise StoreError("the migrations are missing from this installation; reinstall gpuwatch")
-
-
 def config(connection: Connection | None = None) -> Config:
     """Return Alembic's settings, built here: there is no alembic.ini whose syntax a URL could break."""
     from alembic.config import Config as AlembicConfig  # noqa: PLC0415 140 ms that only a migration needs
 
     alembic_config = AlembicConfig()
-    alembic_config.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
+    alembic_config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     alembic_config.set_main_option("path_separator", "os")
     alembic_config.attributes["connection"] = connection
     return alembic_config
@@ -167,6 +154,6 @@ def _require_known(connection: Connection, previous: str | None, place: str) -> 
 
 def _too_new_error(stored_revision: str, place: str) -> StoreTooNew:
     return StoreTooNew(
-        f"the database {place} was written by a newer gpuwatch (schema {stored_revision}, this one has {HEAD}); "
-        "use that version"
+        f"the database {place} was written by a newer gpuwatch (schema {stored_revision}, "
+        f"this one has {newest_schema()}); use that version"
     )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.holds import Hold
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.light_reader import connect_sqlite, open_light_reader, plain_sqlite_path, revision_of
+from gpuwatch.storage.schema import newest_schema
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
@@ -93,7 +93,7 @@ class LightHolds:
         elif path.is_file():
             with connect_sqlite(path) as connection:
                 executor = Executor(connection.cursor())
-                if revision_of(executor) == HEAD:
+                if revision_of(executor) == newest_schema():
                     connection.execute("BEGIN IMMEDIATE")
                     _save(executor, hold)
                     connection.execute("COMMIT")
