@@ -131,7 +131,7 @@ class Polling:
             self.evaluator,
             recorder.record_hunt,
             base.stopping,
-            current_limit=self.limits.of,
+            current_limit=partial(self.limits.of, provider=name),
             job_watches=lambda: [watch for watch in self._job_queue.watches if is_polled_for(name, watch)],
             planner=self._planner(name, prices) if prices is not None else None,
         )

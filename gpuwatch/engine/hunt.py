@@ -25,14 +25,15 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
 from gpuwatch.engine.gather import with_earlier_matches
 from gpuwatch.engine.query_planner import QueryPlanner
-from gpuwatch.engine.search import highest_priced, queries_for, search_cheapest
+from gpuwatch.engine.search import RENTAL_TYPES, highest_priced, queries_for, search_cheapest
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 log = logging.getLogger(__name__)
 
 HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
-CurrentLimit = Callable[[Watch, datetime], Watch]  # the watch with its current limit; may raise StoreError
+# (watch, now, when its last answered poll was sent, by spot) -> the watch with its current limit; may raise StoreError
+CurrentLimit = Callable[[Watch, datetime, Mapping[bool, datetime]], Watch]
 Observations = Mapping[str, Observation]  # by the watch's name
 
 
@@ -55,7 +56,7 @@ class Hunter:
         record: HuntRecorder,
         stopping: threading.Event,
         *,
-        current_limit: CurrentLimit = lambda watch, _now: watch,
+        current_limit: CurrentLimit = lambda watch, _now, _polled_at: watch,
         job_watches: Callable[[], Sequence[Watch]] = tuple,
         planner: QueryPlanner | None = None,
     ) -> None:
@@ -72,6 +73,9 @@ class Hunter:
         self._planner = planner
         self._polled_at: dict[Query, datetime] = {}
         self._rows: dict[Query, int] = {}  # rows of the last answer to each query
+        self._answered_at: dict[
+            tuple[str, bool], datetime
+        ] = {}  # by watch and spot: when its last answer was requested
         self._asked: dict[Query, int] = {}  # number of its last poll: clocks may step back
         self._numbers = itertools.count(1)
         self._took_s: dict[Query, float] = {}  # duration of the last answer
@@ -233,7 +237,7 @@ class Hunter:
             if isinstance(answer, Answer) or answer.was_sent:
                 self._asked.update(dict.fromkeys(queries, number))
                 self._polled_at.update(dict.fromkeys(queries, asked_at))
-            self._decide_joined(shared, watches, answer, clock)
+            self._decide_joined(shared, watches, answer, asked_at, clock)
         self._record(shared.query, answer, clock())
         return answer
 
@@ -242,11 +246,13 @@ class Hunter:
         shared: SharedQuery,
         watches: Sequence[Watch],
         answer: Answer | ProviderError,
+        asked_at: datetime,
         clock: Callable[[], datetime],
     ) -> None:
         spot = shared.query.spot
         if isinstance(answer, Answer):
             observed = self._evaluator.observe(watches, answer, spot, clock())
+            self._answered_at.update({(watch.name, spot): asked_at for watch in watches})
             for one in shared.demands:
                 self._took_s[one.query] = answer.elapsed_s
                 self._rows[one.query] = sum(bool(observed[name].matches) for name in one.watches)
@@ -265,7 +271,7 @@ class Hunter:
         limited = []
         for watch in (*waiting, *self._watches):
             try:
-                limited.append(self._current_limit(watch, now))
+                limited.append(self._current_limit(watch, now, self._last_answers(watch, now)))
             except StoreError as error:
                 log.error("watch %s: its limit is unknown: %s", watch.name, error)  # noqa: TRY400
             except Exception:  # a broken history must not blind the provider's other watches
@@ -278,12 +284,18 @@ class Hunter:
         self._asked = {query: number for query, number in self._asked.items() if query in self._watches_of}
         self._unproven &= self._watches_of.keys()
 
+    def _last_answers(self, watch: Watch, now: datetime) -> Mapping[bool, datetime]:
+        """Return when the watch's last answers, on demand and spot, were requested; before the first one, the start."""
+        return {spot: self._answered_at.setdefault((watch.name, spot), now) for spot in RENTAL_TYPES[watch.spot]}
+
     def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Search, match, decide, reserve and start; then record the answer."""
-        self._polled_at[query], self._asked[query] = clock(), next(self._numbers)
+        asked_at = clock()
+        self._polled_at[query], self._asked[query] = asked_at, next(self._numbers)
         answer: Answer | ProviderError
         try:
             answer, observed = self._search(query, watches, clock)
+            self._answered_at.update({(watch.name, query.spot): asked_at for watch in watches})
             self._rows[query] = answer.rows
             self._took_s[query] = answer.elapsed_s
         except ProviderError as error:

@@ -5,6 +5,7 @@ The settings say how a limit is computed; hunts and jobs need the computed limit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from gpuwatch.domain.watches.watch import Watch
@@ -21,9 +22,16 @@ class WatchLimits:
         self._past_limits = past_limits
         self._reputations = reputations
 
-    def of(self, watch: Watch, now: datetime) -> Watch:
-        """Return the watch with its current limits. Raises StoreError."""
-        limited = self._past_limits.with_past(self._auto_prices.with_current_limit(watch, now), now)
+    def of(
+        self, watch: Watch, now: datetime, polled_at: Mapping[bool, datetime] | None = None, *, provider: str = ""
+    ) -> Watch:
+        """Return the watch with its current limits. Raises StoreError.
+
+        Args:
+            polled_at: by spot, when its last answered poll at the provider was sent; None: now.
+        """
+        limited = self._auto_prices.with_current_limit(watch, now)
+        limited = self._past_limits.with_past(limited, now, polled_at, provider=provider)
         return self._reputations.with_records(limited, now)
 
     def deadline(self, watch: Watch, now: datetime) -> datetime | None:

@@ -198,7 +198,7 @@ class Hunt:
         self.market = ScriptedMarket(an_answer(*offers))
         self.now = NOON
         keep = lambda *_: None  # noqa: E731
-        limit = AutoPrices(self.waits).with_current_limit
+        prices = AutoPrices(self.waits)
         self.hunter = Hunter(
             self.market,
             (watch,),
@@ -206,7 +206,7 @@ class Hunt:
             self.bench.evaluator,
             keep,
             threading.Event(),
-            current_limit=limit,
+            current_limit=lambda watch, now, _polled_at: prices.with_current_limit(watch, now),
         )
 
     def looks(self, after: timedelta = timedelta(0), *offers: object) -> None:
@@ -260,7 +260,7 @@ def test_while_no_limit_is_known_nothing_is_asked(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_limit_that_cannot_be_computed_blinds_no_other_watch(caplog: pytest.LogCaptureFixture) -> None:
-    def with_current_limit(watch: Watch, now: datetime) -> Watch:
+    def with_current_limit(watch: Watch, now: datetime, _polled_at: object) -> Watch:
         if watch.auto:
             raise ZeroDivisionError
         return watch

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.reputation import MachineRecord, MachineRecords
-from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.hunt import CurrentLimit, Hunter
 from gpuwatch.engine.machine_reputations import READ_EVERY, MachineReputations
 from gpuwatch.errors import StoreError
 from tests.builders import a_watch, an_offer
@@ -36,6 +36,11 @@ def bad_of(known: MachineReputations, now: datetime) -> int:
     return known.with_records(WANTS, now).records["vastai", "77"].bad
 
 
+def _with_records(launches: Launches) -> CurrentLimit:
+    known = MachineReputations(launches)
+    return lambda watch, now, _polled_at: known.with_records(watch, now)
+
+
 def test_launches_are_read_once_a_minute_for_all_watches_that_ask() -> None:
     launches = Launches()
     known = MachineReputations(launches)
@@ -52,7 +57,7 @@ def test_a_hunt_refuses_a_machine_once_it_has_failed(of_job: bool) -> None:
     bench, market = Bench(WANTS), ScriptedMarket(an_answer())
     hunter = Hunter(
         market, [] if of_job else [WANTS], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
-        current_limit=MachineReputations(launches).with_records, job_watches=lambda: [WANTS] if of_job else [],
+        current_limit=_with_records(launches), job_watches=lambda: [WANTS] if of_job else [],
     )  # fmt: skip
     fired = []
     for bad, usd in ((0, 2.0), (3, 1.0)):
@@ -77,7 +82,7 @@ def test_a_queued_job_gets_the_limits_of_this_moment_like_any_watch() -> None:
     bench, market = Bench(job), ScriptedMarket(an_answer())
     hunter = Hunter(
         market, [], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
-        current_limit=MachineReputations(launches).with_records, job_watches=lambda: [job],
+        current_limit=_with_records(launches), job_watches=lambda: [job],
     )  # fmt: skip
     fired = []
     for now in (NOON, NOON + READ_EVERY):
@@ -93,7 +98,7 @@ def test_the_automatic_limit_of_a_job_is_what_it_is_hunted_at() -> None:
     bench, market = Bench(job), ScriptedMarket(an_answer(an_offer(quoted_usd_hour=2.0)))
     hunter = Hunter(
         market, [], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
-        current_limit=lambda watch, _now: msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal(1)),
+        current_limit=lambda watch, _now, _polled_at: msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal(1)),
         job_watches=lambda: [job],
     )  # fmt: skip
     hunter.run_round(lambda: NOON, 30.0, 30.0)

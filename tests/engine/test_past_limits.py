@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.past_limits import PastLimits
+from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlPastPrices
@@ -45,12 +47,12 @@ class Polls:
             self.bench.evaluator,
             self._keep,
             threading.Event(),
-            current_limit=past.with_past,
+            current_limit=partial(past.with_past, provider="vastai"),
         )
 
     def _keep(self, _query: Query, answer: object, _now: datetime) -> None:
-        assert isinstance(answer, Answer)
-        self._store(answer)
+        if isinstance(answer, Answer):
+            self._store(answer)
 
     def _store(self, answer: Answer) -> None:
         self.history.record(answer, lane="sweep", gpu="", spot=self.spot)
@@ -69,6 +71,17 @@ class Polls:
         before = len(self.bench.uow_factory.alerts)
         self.hunter.run_round(lambda: self.now, 30.0, 30.0)
         return [alert.why for alert, _ in self.bench.uow_factory.alerts[before:]]
+
+    def elsewhere(self, usd: float) -> None:
+        """Store a price that another search of the daemon found since the last poll."""
+        at = self.now + timedelta(seconds=20)
+        self._store(an_answer(offer(usd, at, machine_id="77", offer_id="77"), at=at))
+
+    def fail(self) -> None:
+        """Poll without an answer."""
+        self.now += timedelta(minutes=1)
+        self.market.script = [ProviderDown("502")]
+        self.hunter.run_round(lambda: self.now, 30.0, 30.0)
 
     def facts(self) -> dict[str, str]:
         return dict(self.bench.uow_factory.alerts[-1][0].facts)
@@ -100,6 +113,25 @@ def test_a_low_that_is_gone_again_stays_the_lowest(sqlite_database: Database) ->
     polls = Polls(sqlite_database, LOW).before(24 * 12, 2.0)
     assert len(polls.see(1.5)) == 1
     assert not [why for _ in range(4) for why in polls.see()]
+    assert not polls.see(1.6)
+    assert len(polls.see(1.4)) == 1
+
+
+def test_a_low_that_another_search_stored_first_is_new_to_the_watch(sqlite_database: Database) -> None:
+    """A sweep or another watch's search may see and store the price before this watch's next poll."""
+    polls = Polls(sqlite_database, LOW).before(24 * 12, 2.0)
+    assert not polls.see(2.0)
+    polls.elsewhere(1.5)
+    polls.fail()
+    assert len(polls.see(1.5)) == 1
+    assert not [why for _ in range(3) for why in polls.see(1.5)]
+
+
+def test_a_low_that_only_another_search_saw_counts_from_the_next_poll_on(sqlite_database: Database) -> None:
+    polls = Polls(sqlite_database, LOW).before(24 * 12, 2.0)
+    assert not polls.see(2.0)
+    polls.elsewhere(1.5)
+    assert not polls.see(2.0)
     assert not polls.see(1.6)
     assert len(polls.see(1.4)) == 1
 
