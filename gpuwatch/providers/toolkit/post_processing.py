@@ -18,7 +18,7 @@ from gpuwatch.ports import Answer, Completeness, Query
 ID_LENGTH = 64  # of an offer id or a machine id: the size of the store's column
 _REASONS_SHOWN = 3
 _REASON_LENGTH = 200
-_PRICE_TOLERANCE_USD = 1e-6  # rounding error of a price, in dollars
+PRICE_TOLERANCE_USD = 1e-6  # rounding error of a price, in dollars
 _PRICE_WORDS = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the names of price fields
 
 
@@ -163,7 +163,7 @@ def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
     if query.min_reliability is not None:
         found = [offer for offer in found if (offer.reliability or 0.0) >= query.min_reliability]
     if query.max_listed_usd_hour is not None:
-        max_usd_hour = query.max_listed_usd_hour + _PRICE_TOLERANCE_USD
+        max_usd_hour = query.max_listed_usd_hour + PRICE_TOLERANCE_USD
         found = [offer for offer in found if listed_usd_hour(offer, query) <= max_usd_hour]
     return found
 

@@ -18,8 +18,9 @@ from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.drift import drift, unusable_fields
+from gpuwatch.providers.vastai.raw_rows import VastRow, row_of
 from gpuwatch.providers.vastai.row_cache import RowCache
-from gpuwatch.providers.vastai.rows import ParsedRows, RowReader, VastRow, row_of
+from gpuwatch.providers.vastai.rows import ParsedRows, RowReader
 from gpuwatch.redaction import redact
 
 _HEAD_MAX: Final = 64 * 1024
@@ -41,7 +42,8 @@ _decode_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 class ParsedAnswer(msgspec.Struct):
     """The content of one answer. `rows` counts every row, usable or not; the offers are in the answer's order.
 
-    `other_gpu_rows` counts rows of GPUs outside the query; they are not parsed further.
+    `other_gpu_rows` counts rows of GPUs outside the query; they are not parsed further. `rejected_rows` counts usable
+    rows that the query rejects otherwise: in an answer longer than a page they do not become offers.
     """
 
     offers: list[Offer]
@@ -49,6 +51,7 @@ class ParsedAnswer(msgspec.Struct):
     skipped: dict[str, int]
     drift: tuple[str, ...]
     other_gpu_rows: int = 0
+    rejected_rows: int = 0
 
 
 def parse_offers(
@@ -184,7 +187,7 @@ class _Parser:
             return self._parse_raw_rows(bytes(block))
         except UNREADABLE:
             return False
-        self._add(self._reader.parse(rows), block)
+        self._add(self._reader.parse(rows, self._parsed.rows), block)
         return True
 
     def _parse_raw_rows(self, array: bytes) -> bool:
@@ -213,8 +216,9 @@ class _Parser:
     def _add(self, parsed: ParsedRows, block: memoryview | None = None) -> None:
         if block is not None and self._sampled_rows < _SAMPLE_ROWS:
             self._sample_ends(bytes(block))
-        self._parsed.rows += len(parsed.offers) + len(parsed.skipped) + parsed.other_gpu_rows
+        self._parsed.rows += len(parsed.offers) + len(parsed.skipped) + parsed.other_gpu_rows + parsed.rejected_rows
         self._parsed.other_gpu_rows += parsed.other_gpu_rows
+        self._parsed.rejected_rows += parsed.rejected_rows
         self._parsed.offers += parsed.offers
         for skipped in parsed.skipped:
             self._skip(skipped)
@@ -224,7 +228,8 @@ class _Parser:
     def _require_usable_rows(self, at_least: int) -> None:
         """Reject an answer with this many rows if none of them is usable."""
         parsed = self._parsed
-        if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.other_gpu_rows:
+        usable_rows = len(parsed.offers) + parsed.other_gpu_rows + parsed.rejected_rows
+        if parsed.rows >= at_least and parsed.skipped and not usable_rows:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
             notes = dict.fromkeys([*unusable_fields(parsed.skipped, parsed.rows), *drift(self._names)])
             text = f"vastai: none of {parsed.rows} rows can be used ({reasons})"

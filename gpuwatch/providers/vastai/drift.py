@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.text import clean_word
-from gpuwatch.providers.vastai.rows import VastRow
+from gpuwatch.providers.vastai.raw_rows import VastRow
 
 _READ_FIELDS: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
 _PRICES: Final = frozenset({"dph_total", "min_bid", "storage_cost", "storage_total_cost"})

@@ -14,6 +14,7 @@ from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.client import SEARCH_PATH, VastClient
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, row_limit, search_params, wire_names
+from gpuwatch.providers.vastai.raw_rows import RowConditions
 from gpuwatch.providers.vastai.row_cache import RowCache, evict_oldest
 from gpuwatch.providers.vastai.rows import PROVIDER, RowReader
 
@@ -46,7 +47,8 @@ class VastMarket:
         tools = self._client.tools
         started_s, observed_at = tools.monotonic(), tools.now()
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
-        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus)
+        conditions = RowConditions(query, page_rows=max(row_limit(query), SILENT_CAP))
+        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, conditions)
         row_cache = self._row_cache(query.spot, disk_gb) if tools.is_patient else None
         paged = _PagedSearch(query)
         while not paged.is_done:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import GpuName, catalog, fold
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification, copy_of
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
+from gpuwatch.providers.toolkit.validation import time_from_unix
+from gpuwatch.providers.vastai.raw_rows import RowConditions, VastRow, decode_row, gpu_filter_of
 from gpuwatch.providers.vastai.row_cache import RowCache, split_rows
 
 PROVIDER: Final = "vastai"
@@ -25,102 +26,8 @@ _MAX_GPUS: Final = 1024
 _MAX_DISK_GB: Final = 1e6
 _COUNTRY_LETTERS: Final = 2
 _MAX_SHARED_VALUES: Final = 5_000
-_SPELLINGS_MAX: Final = 2_000  # of GPUs: a marketplace could send any number, of any length
-_SPELLING_LENGTH: Final = 200
-_set_field: Final = msgspec.structs.force_setattr
-
-
-class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The fields that gpuwatch reads, with their types of 2026. All other fields are ignored.
-
-    Their order is vast.ai's: the decoder expects the next one next.
-    """
-
-    id: int | str
-    bw_nvlink: float | None = None
-    cpu_arch: str | None = None
-    cpu_cores_effective: float | None = None
-    cpu_ram: float | None = None
-    cuda_max_good: float | None = None
-    direct_port_count: int | None = None
-    disk_space: float | None = None
-    dlperf: float | None = None
-    dph_total: float
-    driver_version: str | None = None
-    end_date: float | None = None
-    geolocation: str | None = None
-    gpu_name: str
-    gpu_ram: float | None = None
-    host_id: int | str | None = None
-    hosting_type: int | None = None
-    inet_down: float | None = None
-    inet_down_cost: float | None = None
-    inet_up: float | None = None
-    inet_up_cost: float | None = None
-    machine_id: int | str | None = None
-    min_bid: float | None = None
-    num_gpus: int
-    reliability: float | None = None  # the same as `reliability2`, in answers that lack the other
-    rentable: bool | None = None
-    static_ip: bool | None = None
-    storage_cost: float | None = None
-    storage_total_cost: float | None = None
-    verification: str | None = None
-    reliability2: float | None = None
-
-
-# A wrong value here makes the price or the machine uncertain, so the row is skipped. A wrong value in any other field
-# makes that field unknown.
-_ESSENTIAL: Final = frozenset(
-    {"id", "gpu_name", "num_gpus", "dph_total", "storage_cost", "storage_total_cost", "rentable"}
-)
 _VERIFICATIONS: Final = {word.value: word for word in Verification}
-_fields: Final = msgspec.structs.fields(VastRow)
-
-
-_decode_row: Final = msgspec.json.Decoder(VastRow).decode
-
-
-def row_of(raw: bytes | msgspec.Raw) -> VastRow:
-    """Decode one row; wrong values of optional fields become None.
-
-    Raises:
-        RowSkipped: it is not an object, or an essential field is missing or has a wrong type.
-    """
-    try:
-        value = msgspec.json.decode(raw)
-    except UNREADABLE:
-        value = _decode_leniently(bytes(raw))
-    if not isinstance(value, dict):
-        raise RowSkipped("row: not an object")
-    return VastRow(**{field.name: _field(field, value) for field in _fields})
-
-
-def _decode_leniently(raw: bytes) -> object:
-    """Decode by the standard library, which accepts what msgspec rejects: NaN, 1e999, lone surrogates."""
-    try:
-        import json  # noqa: PLC0415 - only for odd answers
-
-        return json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise RowSkipped("row: not JSON") from error
-
-
-def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
-    name = field.name
-    if field.required and value.get(name) is None:
-        raise RowSkipped(f"{name}: missing")
-    found = value.get(name)
-    if found is None:
-        return None
-    if isinstance(found, float) and found.is_integer() and field.type in (int, int | None):
-        found = int(found)
-    try:
-        return msgspec.convert(found, field.type, strict=True)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # UnicodeEncodeError: a lone surrogate
-        if name in _ESSENTIAL:
-            raise RowSkipped(f"{name}: wrong type") from error
-        return None
+_set_field: Final = msgspec.structs.force_setattr
 
 
 class _SharedValues(dict[float | None, float | None]):
@@ -135,30 +42,13 @@ class _SharedValues(dict[float | None, float | None]):
 _shared_values: Final = _SharedValues()
 
 
-class _GpuFilter(dict[str, bool]):
-    """Whether a row may be one of these GPUs, by its spelling; its memory decides later."""
-
-    def __init__(self, gpus: Collection[str]) -> None:
-        super().__init__()
-        self._gpus = frozenset(gpus)
-        self._spellings = frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
-
-    def __missing__(self, spelling: str) -> bool:
-        wanted = fold(spelling) in self._spellings or catalog().resolve(clean_word(spelling), None).name in self._gpus
-        if len(self) < _SPELLINGS_MAX and len(spelling) <= _SPELLING_LENGTH:
-            self[spelling] = wanted
-        return wanted
-
-
-_gpu_filter_of: Final = lru_cache(maxsize=256)(_GpuFilter)  # the same few queries repeat
-
-
 class ParsedRows(msgspec.Struct, gc=False):
     """The content of some rows. The offers are in the order of the rows."""
 
     offers: list[Offer]
     skipped: list[RowSkipped]  # one for each row that is not an offer
     other_gpu_rows: int  # of GPUs outside the query; they are not parsed further
+    rejected_rows: int = 0  # usable rows that other conditions of the query reject
 
 
 class RowReader:
@@ -169,24 +59,39 @@ class RowReader:
         disk_gb: the disk size of the quote.
         observed_at: when the answer arrived.
         gpus: canonical names of the query; empty: all. Rows of other GPUs are skipped early.
+        conditions: the query's other conditions; None: none is checked here.
     """
 
-    def __init__(self, spot: bool, disk_gb: float, observed_at: datetime, gpus: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spot: bool,
+        disk_gb: float,
+        observed_at: datetime,
+        gpus: Sequence[str] = (),
+        conditions: RowConditions | None = None,
+    ) -> None:
         self._spot = spot
         self._disk_gb = disk_gb
         self._disk_tolerance_gb = 1e-6 * max(1.0, disk_gb)
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
-        self._gpu_filter = _gpu_filter_of(tuple(gpus)) if gpus else None
+        self._gpu_filter = gpu_filter_of(tuple(gpus)) if gpus else None
+        self._conditions = conditions
 
-    def parse(self, rows: Sequence[VastRow]) -> ParsedRows:
-        """Turn rows into offers."""
-        gpu_filter = self._gpu_filter
+    def parse(self, rows: Sequence[VastRow], earlier_rows: int = 0) -> ParsedRows:
+        """Turn rows into offers; `earlier_rows`: of the same answer."""
+        gpu_filter, conditions = self._gpu_filter, self._conditions
+        if conditions is not None and earlier_rows + len(rows) <= conditions.page_rows:
+            conditions = None
         wanted = rows if gpu_filter is None else [row for row in rows if gpu_filter[row.gpu_name]]
         parsed = ParsedRows([], [], other_gpu_rows=len(rows) - len(wanted))
         for row in wanted:
             try:
-                parsed.offers.append(self._build(row))
+                if conditions is not None and conditions.reject(row):
+                    self._check(row)
+                    parsed.rejected_rows += 1
+                else:
+                    parsed.offers.append(self._build(row))
             except RowSkipped as skipped:
                 parsed.skipped.append(skipped)
         return parsed
@@ -204,7 +109,7 @@ class RowReader:
         for digest, start, end in split_rows(array):
             offer = cache.pop(digest, None)
             if offer is None:
-                row = _decode_row(array[start:end])
+                row = decode_row(array[start:end])
                 try:
                     offer = self._build(row)
                 except RowSkipped as skipped:
@@ -223,19 +128,9 @@ class RowReader:
         return parsed
 
     def _build(self, row: VastRow) -> Offer:
-        quoted_usd_hour = row.dph_total
-        if not _MIN_USD_HOUR <= quoted_usd_hour <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MAX_GPUS or not row.id:
-            raise RowSkipped(_skip_reason(row))
-        wire_name = clean_word(row.gpu_name)
-        if not wire_name:
-            raise RowSkipped("gpu_name: empty")
-        offer_id = _identifier(row.id)
-        if offer_id is None:
-            raise RowSkipped("id: no identifier")
+        offer_id, wire_name = self._check(row)
         memory = _shared_values[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
         gpu = self._resolve(wire_name, memory)
-        if self._spot:
-            quoted_usd_hour = _bid_quote(row)
         region, country = parse_place(row.geolocation)
         verification = row.verification
         return Offer(
@@ -249,7 +144,7 @@ class RowReader:
             gpu_count=row.num_gpus,
             gpu_memory_gib=memory,
             spot=self._spot,
-            quoted_usd_hour=quoted_usd_hour,
+            quoted_usd_hour=_bid_quote(row) if self._spot else row.dph_total,
             quoted_disk_gb=self._quoted_disk_gb(row),
             disk_usd_gb_month=row.storage_cost,
             observed_at=self._observed_at,
@@ -279,13 +174,27 @@ class RowReader:
             terms=PLAIN_TERMS if gpu.certain else _ambiguous_terms(gpu.reason),
         )
 
+    def _check(self, row: VastRow) -> tuple[str, str]:
+        """Return its id and its GPU name. Raises RowSkipped: it is not an offer."""
+        if not _MIN_USD_HOUR <= row.dph_total <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MAX_GPUS or not row.id:
+            raise RowSkipped(_skip_reason(row))
+        wire_name = clean_word(row.gpu_name)
+        if not wire_name:
+            raise RowSkipped("gpu_name: empty")
+        offer_id = _identifier(row.id)
+        if offer_id is None:
+            raise RowSkipped("id: no identifier")
+        if self._spot and row.min_bid is not None and not 0 < row.min_bid <= MAX_USD_HOUR:
+            raise RowSkipped("min_bid: out of range")
+        if row.storage_cost is not None and not 0 <= row.storage_cost <= MAX_USD_HOUR:
+            raise RowSkipped("storage_cost: out of range")
+        if row.storage_total_cost is not None and not 0 <= row.storage_total_cost <= MAX_USD_HOUR:
+            raise RowSkipped("storage_total_cost: out of range")
+        return offer_id, wire_name
+
     def _quoted_disk_gb(self, row: VastRow) -> float:
         """Return the disk of the quote: from its price if the row has both prices, else the disk of the query."""
         rate, total = row.storage_cost, row.storage_total_cost
-        if rate is not None and not 0 <= rate <= MAX_USD_HOUR:
-            raise RowSkipped("storage_cost: out of range")
-        if total is not None and not 0 <= total <= MAX_USD_HOUR:
-            raise RowSkipped("storage_total_cost: out of range")
         if not rate or total is None:
             return self._disk_gb
         disk_gb = total * HOURS_A_MONTH / rate
@@ -340,8 +249,6 @@ def _bid_quote(row: VastRow) -> float:
     """Return the cost of a won bid: at least the minimum bid and the disk, even if `dph_total` is less."""
     if row.min_bid is None:
         return row.dph_total
-    if not 0 < row.min_bid <= MAX_USD_HOUR:
-        raise RowSkipped("min_bid: out of range")
     return max(row.dph_total, row.min_bid + (row.storage_total_cost or 0.0))
 
 

@@ -15,8 +15,9 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
+from gpuwatch.providers.vastai.raw_rows import gpu_filter_of
 from gpuwatch.providers.vastai.row_cache import RowCache
-from gpuwatch.providers.vastai.rows import RowReader, _gpu_filter_of
+from gpuwatch.providers.vastai.rows import RowReader
 from tests.drawn import examples
 
 
@@ -190,7 +191,7 @@ def test_made_up_spellings_do_not_fill_the_memory() -> None:
     for _ in range(2):
         found = parse_offers(body, RowReader(False, 8.0, NOW, ("RTX 4090",)))
         assert (len(found.offers), found.other_gpu_rows) == (1, 2_101)
-    remembered = _gpu_filter_of(("RTX 4090",))
+    remembered = gpu_filter_of(("RTX 4090",))
     assert len(remembered) == 2_000
     assert max(map(len, remembered)) <= 200
 
