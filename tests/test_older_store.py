@@ -29,7 +29,7 @@ from gpuwatch.storage.migrate import config, upgrade
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import format_changes
-from gpuwatch.storage.schema import newest_schema
+from gpuwatch.storage.schema_head import newest_schema
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, driver_executor
-from gpuwatch.storage.schema import newest_schema
+from gpuwatch.storage.schema_head import newest_schema
 from gpuwatch.storage.sqlite_driver import (
     configure_connection,
     connect_read_only,

@@ -28,7 +28,7 @@ from gpuwatch.storage.open_prices import (
 )
 from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
-from gpuwatch.storage.schema import newest_schema
+from gpuwatch.storage.schema_head import newest_schema
 
 LANE = "check"
 _MAX_SINGLE_READS = 400  # with more offers than this, all open prices are read instead

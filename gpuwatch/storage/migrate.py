@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, no_database, open_database, with_long_timeout
-from gpuwatch.storage.schema import migrations_folder, newest_schema
+from gpuwatch.storage.schema_head import migrations_folder, newest_schema
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -12,7 +12,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.light_reader import connect_sqlite, open_light_reader, plain_sqlite_path, revision_of
-from gpuwatch.storage.schema import newest_schema
+from gpuwatch.storage.schema_head import newest_schema
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
