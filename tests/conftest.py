@@ -25,6 +25,7 @@ from tests.upgraded_store import empty_file
 from tests.worker_messages import send_less
 
 use_memory()
+os.environ |= {"PIP_DEFAULT_TIMEOUT": "20", "PIP_RETRIES": "10"}  # a stalled download is repeated, not waited for
 _NAMES = itertools.count(1)
 SLOW_TIMEOUT_S = 900  # a busy machine may take ten times as long; a test that hangs still ends
 GARBAGE_MB = 16  # garbage that a module's tests may leave without a collection

@@ -189,7 +189,7 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
     """The configured alert channels, by name."""
     from gpuwatch import notifiers
 
-    return {name: notifiers.build(one, http) for name, one in settings.channels.items()}
+    return {name: notifiers.build(channel, http) for name, channel in settings.channels.items()}
 
 
 @contextmanager

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def with_previous_keys(settings: Settings) -> Settings:
     """The providers with a previous key, each with only that key."""
     previous = {
-        name: msgspec.structs.replace(one, api_key=one.previous_api_key, previous_api_key=None)
-        for name, one in settings.providers.items()
-        if one.previous_api_key is not None
+        name: msgspec.structs.replace(provider, api_key=provider.previous_api_key, previous_api_key=None)
+        for name, provider in settings.providers.items()
+        if provider.previous_api_key is not None
     }
     return msgspec.structs.replace(settings, providers=previous)
 
@@ -69,7 +69,9 @@ def account_faults(
     return [
         fault
         for name in sorted({launch.provider for launch in launches})
-        for fault in _faults_of_provider(settings, store, http, [one for one in launches if one.provider == name], now)
+        for fault in _faults_of_provider(
+            settings, store, http, [launch for launch in launches if launch.provider == name], now
+        )
     ]
 
 

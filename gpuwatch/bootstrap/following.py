@@ -53,8 +53,12 @@ class Following:
         self._may_rent = may_rent
         settings, time_source = base.settings, base.time_source
         self.launchers = self._build_launchers()
-        self.accounts = {name: provider_account(settings, base.store, one) for name, one in self.launchers.items()}
-        self.balances = {name: BalanceCache(one, time_source.monotonic) for name, one in self.launchers.items()}
+        self.accounts = {
+            name: provider_account(settings, base.store, launcher) for name, launcher in self.launchers.items()
+        }
+        self.balances = {
+            name: BalanceCache(launcher, time_source.monotonic) for name, launcher in self.launchers.items()
+        }
         self.guards = {name: self._guard(launcher) for name, launcher in self.launchers.items()}
         self.reconcilers = {
             name: self._reconciler(launcher, self.accounts[name], self.guards[name])
@@ -75,7 +79,7 @@ class Following:
 
     def known_accounts(self) -> Mapping[str, str]:
         """The accounts known so far, by provider."""
-        return {name: one.account_id for name, one in self.accounts.items() if one.account_id is not None}
+        return {name: account.account_id for name, account in self.accounts.items() if account.account_id is not None}
 
     def reaches(self, launch: Launch) -> bool:
         """Whether a configured key is known to reach it."""

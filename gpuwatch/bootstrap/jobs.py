@@ -58,7 +58,7 @@ def job_shells(settings: Settings) -> OpenSshShells:
 
 def min_billing_h(settings: Settings) -> float:
     """Minimum billed hours of an instance, at any provider."""
-    return min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
+    return min((provider.commission.min_billing_s for provider in settings.providers.values()), default=0.0) / 3600
 
 
 def build_job_queue(base: Essentials) -> JobQueue:

@@ -33,7 +33,11 @@ def obligations_at(provider: str, file: ObligationReader, store: Database) -> li
     with store.read() as connection:
         installation = connection.execute(READ_INSTALLATION).first()
     install_id = None if installation is None else installation.install_id
-    return [one for one in file.open_obligations() if one.provider == provider and one.install in {None, install_id}]
+    return [
+        obligation
+        for obligation in file.open_obligations()
+        if obligation.provider == provider and obligation.install in {None, install_id}
+    ]
 
 
 def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) -> ObligationFile:

@@ -40,14 +40,15 @@ def build_gates(
         def probe() -> tuple[Sequence[Prerequisite], Sequence[str]]:
             try:
                 rehearsals = [
-                    rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in watches
+                    rehearsed_offers(watch, adapter.market, commission, adapter.info, time_source.now)
+                    for watch in watches
                 ]
             except KeyRejected:  # for the offers; if listing instances fails as well, nothing is rented there
                 credentials = credentials_of(launcher, adapter.info)
                 if credentials.met is not False:
                     raise
                 return (credentials,), ()
-            orders = [order for one in rehearsals for order in one.orders]
+            orders = [order for rehearsal in rehearsals for order in rehearsal.orders]
             return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
 
         return probe

@@ -46,7 +46,9 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
     with_key = [
         name for name in sorted(providers_with_key(settings).intersection(names)) if missing_extra_hint(name) is None
     ]
-    rentable = {name for name, one in build_adapters(settings, http, with_key).items() if one.launcher is not None}
+    rentable = {
+        name for name, adapter in build_adapters(settings, http, with_key).items() if adapter.launcher is not None
+    }
     return frozenset({*rentable, *({settings.orchestrator.tool} & set(names))})
 
 

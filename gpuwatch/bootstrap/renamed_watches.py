@@ -25,6 +25,6 @@ def apply_watch_changes(settings: Settings, store: Database, now: datetime) -> N
     for old, new in applied.changes.renamed.items():
         log.info("watch %s is now %s: its launches, limits and history continue", old, new)
     alerts = list(abandoned_alerts(applied.abandoned, applied.changes.blocked, new_id, now))
-    for one in alerts:
-        log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))
+    for alert in alerts:
+        log.warning("%s; %s", alert.alert.headline, "; ".join(alert.alert.can_do))
     identities.report(alerts)

@@ -69,9 +69,9 @@ def build_routing(settings: Settings, channels: Mapping[str, Channel]) -> AlertR
     return AlertRouting(
         channels=tuple(channels),
         watch_channels={watch.name: watch.notify for watch in settings.watches if watch.notify is not None},
-        min_severity={name: one.min_severity for name, one in settings.channels.items()},
+        min_severity={name: channel.min_severity for name, channel in settings.channels.items()},
         quiet_hours=settings.quiet_hours,
-        silent_channels=frozenset(name for name, one in channels.items() if isinstance(one, SilentChannel)),
+        silent_channels=frozenset(name for name, channel in channels.items() if isinstance(channel, SilentChannel)),
         zone=ZoneInfo(settings.timezone),
     )
 
@@ -84,7 +84,7 @@ def commissions_of(settings: Settings) -> Mapping[str, Commission]:
 def all_commissions(settings: Settings) -> Mapping[str, Commission]:
     """Provider → its commission, as configured; its default if it is not enabled."""
     defaults = {name: providers.info(name).commission for name in providers.names()}
-    return defaults | {name: one.commission for name, one in settings.providers.items()}
+    return defaults | {name: provider.commission for name, provider in settings.providers.items()}
 
 
 def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:

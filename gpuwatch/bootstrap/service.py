@@ -114,7 +114,7 @@ class Service:
 def _may_rent(settings: Settings, job_queue: JobQueue) -> bool:
     """Whether anything may be rented: jobs may be queued at any time."""
     watches = (*settings.watches, *job_queue.watches)
-    return not settings.dry_run and any(one.action is not Action.ALERT for one in watches)
+    return not settings.dry_run and any(watch.action is not Action.ALERT for watch in watches)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def detach_key(simulation: Simulation, request: EmulatorRequest) -> EmulatorRepl
 def templates(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET template/: the account's templates that pass `select_filters`."""
     filters = _filters(request)
-    found = [one for one in simulation.account.templates.values() if _matches(one, filters)]
+    found = [template for template in simulation.account.templates.values() if _matches(template, filters)]
     return reply({"success": True, "templates_found": len(found), "templates": found})
 
 

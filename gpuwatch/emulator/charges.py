@@ -81,12 +81,14 @@ def metered_charges(meter: BillingMeter, first: int, last: int, booked_until: fl
 
 def row_of(instance: EmulatedInstance, charges: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one contract's row, with an item for each kind at each price."""
-    start, end = min(one.day for one in charges), max(one.day for one in charges)
+    start, end = min(charge.day for charge in charges), max(charge.day for charge in charges)
     count = (end - start) // DAY_S + 1
     description = f"Instance {instance.id} Charges"
-    prices = sorted({(KINDS.index(one.kind), one.unit_usd) for one in charges})
-    groups = [[one for one in charges if (KINDS.index(one.kind), one.unit_usd) == price] for price in prices]
-    total = sum((one.quantity * one.unit_usd for one in charges), Decimal(0))
+    prices = sorted({(KINDS.index(charge.kind), charge.unit_usd) for charge in charges})
+    groups = [
+        [charge for charge in charges if (KINDS.index(charge.kind), charge.unit_usd) == price] for price in prices
+    ]
+    total = sum((charge.quantity * charge.unit_usd for charge in charges), Decimal(0))
     return {
         "start": start,
         "end": end,
@@ -101,7 +103,7 @@ def row_of(instance: EmulatedInstance, charges: list[MeteredCharge], decimals: i
 
 def item_of(group: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one item of a contract's row."""
-    one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
+    one, quantity = group[0], sum((charge.quantity for charge in group), Decimal(0))
     quantity_unit, price_unit = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
     return {
         "start": min(charge.day for charge in group),

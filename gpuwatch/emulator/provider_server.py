@@ -78,7 +78,7 @@ class ProviderServer(LoopbackService):
 
     def count(self, matching: str) -> int:
         """Return the number of requests that match "METHOD /path"."""
-        return sum(1 for one in self.requests if re.search(matching, f"{one.method} {one.path}"))
+        return sum(1 for request in self.requests if re.search(matching, f"{request.method} {request.path}"))
 
     def key_of(self, request: EmulatorRequest) -> str | None:
         """Return the key of a request: a bearer token, unless a provider has it elsewhere."""

@@ -79,7 +79,9 @@ class OfferQuery:
 
     def accepts(self, listing: EmulatedListing, now: float) -> bool:
         """Whether an offer passes all conditions."""
-        return all(one.accepts(column_value(listing, one.column, self.view, now)) for one in self.conditions)
+        return all(
+            condition.accepts(column_value(listing, condition.column, self.view, now)) for condition in self.conditions
+        )
 
     def sort(self, listings: list[EmulatedListing], now: float) -> None:
         """Sort offers in the requested order; offers without a value come last."""
@@ -94,9 +96,9 @@ class OfferQuery:
     @property
     def gpu_names(self) -> tuple[str, ...] | None:
         """Return the only GPU names that can pass, or None: lets a search skip the rest of the market."""
-        for one in self.conditions:
-            if one.column == "gpu_name" and one.operator in ("eq", "in"):
-                return (one.operand,) if one.operator == "eq" else tuple(one.operand)
+        for condition in self.conditions:
+            if condition.column == "gpu_name" and condition.operator in ("eq", "in"):
+                return (condition.operand,) if condition.operator == "eq" else tuple(condition.operand)
         return None
 
 
@@ -142,7 +144,9 @@ def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
     storage = number(raw.get("allocated_storage", DEFAULT_STORAGE_GB), "allocated_storage")
     limit = raw.get("limit")
     special = {"type", "order", "limit", "allocated_storage"} | IGNORED
-    conditions = [one for key, value in raw.items() if key not in special for one in parse_column(key, value)]
+    conditions = [
+        condition for key, value in raw.items() if key not in special for condition in parse_column(key, value)
+    ]
     return OfferQuery(
         view=PriceView(TYPES[kind], storage),
         conditions=tuple(conditions),

@@ -116,7 +116,7 @@ def ssh_add(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     key = request.body().get("ssh_key")
     if not isinstance(key, str) or not key.startswith(("ssh-", "ecdsa-", "sk-")):
         raise refuse(400, "invalid_args", "Invalid SSH key")
-    if any(one["public_key"] == key for one in simulation.account.ssh_keys):
+    if any(ssh_key["public_key"] == key for ssh_key in simulation.account.ssh_keys):
         raise refuse(400, "duplicate", "SSH key already exists")
     key_row = {"id": len(simulation.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
     simulation.account.ssh_keys.append(key_row)

@@ -112,4 +112,4 @@ class Search:
 
     def _encode(self, result: SearchResult, count: int, now: float) -> bytes:
         view = result.query.view
-        return b'{"offers":[%b]}' % b",".join(one.encode(view, now) for one in result.listings[:count])
+        return b'{"offers":[%b]}' % b",".join(listing.encode(view, now) for listing in result.listings[:count])

@@ -151,7 +151,7 @@ class MarketControls:
         with self._simulation.lock:
             now = self.clock()
             result = self._simulation.search.find({}, now)
-            return [one.row(result.query.view, now) for one in result.listings]
+            return [listing.row(result.query.view, now) for listing in result.listings]
 
     # --- instances -------------------------------------------------------------------------------------------
 

@@ -36,7 +36,10 @@ def audit_alert(  # noqa: PLR0913 each is a part of the event
         headline=clean(redact(what), _LONGEST),
         subject=subject,
         watch=watch,
-        facts=(("By", clean(redact(actor), _LONGEST)), *(("Detail", clean(redact(one), _LONGEST)) for one in details)),
+        facts=(
+            ("By", clean(redact(actor), _LONGEST)),
+            *(("Detail", clean(redact(detail), _LONGEST)) for detail in details),
+        ),
         did="Done.",
     )
     return outbox_alert(alert)

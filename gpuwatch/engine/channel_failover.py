@@ -34,9 +34,9 @@ class ChannelFailover:
         stalled = self._outbox.stalled_channels(before)
         self._outbox.retry_refused(now)
         added = 0
-        for one in self._outbox.overdue_alerts(tuple(channel.name for channel in stalled), before):
-            if others := self._stand_ins(one):
-                added += self._outbox.add_deliveries(one.alert_id, others)
+        for alert in self._outbox.overdue_alerts(tuple(channel.name for channel in stalled), before):
+            if others := self._stand_ins(alert):
+                added += self._outbox.add_deliveries(alert.alert_id, others)
         for channel in stalled:
             if channel.name in self._routing.channels:
                 self._reports.silent(channel.name, channel.since, channel.error or "no answer", now)

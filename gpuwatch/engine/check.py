@@ -180,5 +180,5 @@ class _Round:
             error="; ".join(dict.fromkeys(self._errors)) or None,
             without_country={name: len(offers) for name, offers in self._placeless.items() if offers},
         )
-        found = {one.name: tuple(in_order(one, self._found[one.name].values())) for one in self._watches}
+        found = {watch.name: tuple(in_order(watch, self._found[watch.name].values())) for watch in self._watches}
         return ProviderCheck(report=report, answers=self._answers, matches=found)

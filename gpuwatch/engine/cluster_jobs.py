@@ -202,7 +202,7 @@ class ClusterJobs:
         elif launch.state is LaunchState.STOPPING or job.is_over:
             self._apply(launch, NothingCreated(EndReason.ABSENT.text("dstack has no run of its name")))
         elif launch.tries >= MOST_TRIES:
-            said = [one.provider_words for one in self._launches.events(launch.launch_id) if one.provider_words]
+            said = [event.provider_words for event in self._launches.events(launch.launch_id) if event.provider_words]
             words = f"dstack accepted no run in {MOST_TRIES} attempts{f': {said[-1]}' if said else ''}"
             self._apply(launch, NothingCreated(EndReason.REFUSED.text(words)))
         else:
@@ -294,7 +294,7 @@ class ClusterJobs:
         return sum(cost_microusd(one, now) or 0 for one in earlier if one is not None)
 
     def _run_of(self, job: Job, launch: Launch, **changes: Any) -> JobRun:
-        found = next((one for one in self._jobs.runs(job.job_id) if one.run_number == job.run_number), None)
+        found = next((run for run in self._jobs.runs(job.job_id) if run.run_number == job.run_number), None)
         found = found or JobRun(job_id=job.job_id, run_number=job.run_number, launch_id=launch.launch_id)
         return msgspec.structs.replace(found, **changes)
 

@@ -63,5 +63,5 @@ class BudgetGuard:
             self._ended = [one for one in self._repository.all() if one.is_over and not one.dry_run]
         self._alive_ids = ids
         first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        self._ended = [one for one in self._ended if one.ended_at is None or one.ended_at >= first]
-        return [one for one in self._ended if one.launch_id not in ids]
+        self._ended = [launch for launch in self._ended if launch.ended_at is None or launch.ended_at >= first]
+        return [launch for launch in self._ended if launch.launch_id not in ids]

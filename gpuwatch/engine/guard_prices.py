@@ -148,7 +148,11 @@ class PriceGuard:
     def _refusal(self, launch: Launch, raised: int, watch_budget: Budget, now: datetime) -> LaunchRefusal | None:
         """Return why a budget forbids the launch at this price, which is higher than it was admitted with, or None."""
         dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
-        others = [one for one in self._counted_launches(now) if one.launch_id != launch.launch_id]
+        others = [
+            counted_launch
+            for counted_launch in self._counted_launches(now)
+            if counted_launch.launch_id != launch.launch_id
+        ]
         return all_budgets_refusal(dearer, others, self._budget, watch_budget, now)
 
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:

@@ -164,7 +164,7 @@ class Hunter:
         if self._planner is not None and limits is not None and self.is_planned:
             self._run_planned(self._planner, limits, clock)
             return
-        for query, watches in sorted(self._watches_of.items(), key=lambda one: self._asked.get(one[0], 0)):
+        for query, watches in sorted(self._watches_of.items(), key=lambda item: self._asked.get(item[0], 0)):
             if self._stopping.is_set():
                 return
             slow = self._rows.get(query) and not any(map(self._evaluator.may_rent_more, watches))
@@ -190,7 +190,7 @@ class Hunter:
             now = clock()
             plan = planner.plan(self._demands(planner, now), limits, now)
             left = min(left, len(plan.queries)) - 1
-            waited = {one: self._wait_of_shared_s(one, now) for one in plan.queries}
+            waited = {query: self._wait_of_shared_s(query, now) for query in plan.queries}
             due = [one for one, unasked_s in waited.items() if unasked_s >= max(one.every_s - early_s, 0.0)]
             if not due:
                 return
@@ -210,11 +210,11 @@ class Hunter:
         return Demand(query=query, watches=names, priority=MIN_PRIORITY)
 
     def _wait_of_shared_s(self, shared: SharedQuery, now: datetime) -> float:
-        return max(self._since_poll_s(one.query, now) for one in shared.demands)
+        return max(self._since_poll_s(demand.query, now) for demand in shared.demands)
 
     def _poll_shared(self, planner: QueryPlanner, shared: SharedQuery, clock: Callable[[], datetime]) -> bool:
         """Query for several watches at once, then in parts if the answer is incomplete; False: the provider refused."""
-        queries = [one.query for one in shared.demands]
+        queries = [demand.query for demand in shared.demands]
         if len(queries) == 1:
             answer = self._poll(queries[0], self._watches_of[queries[0]], clock)
             return not _is_refusal(answer)
@@ -226,7 +226,7 @@ class Hunter:
 
     def _search_joined(self, shared: SharedQuery, clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Send one search for all; a truncated answer is recorded, but leads to no decision."""
-        queries = [one.query for one in shared.demands]
+        queries = [demand.query for demand in shared.demands]
         watches = list({watch.name: watch for query in queries for watch in self._watches_of[query]}.values())
         number, asked_at = next(self._numbers), clock()
         try:
@@ -253,9 +253,9 @@ class Hunter:
         if isinstance(answer, Answer):
             observed = self._evaluator.observe(watches, answer, spot, clock())
             self._answered_at.update({(watch.name, spot): asked_at for watch in watches})
-            for one in shared.demands:
-                self._took_s[one.query] = answer.elapsed_s
-                self._rows[one.query] = sum(bool(observed[name].matches) for name in one.watches)
+            for demand in shared.demands:
+                self._took_s[demand.query] = answer.elapsed_s
+                self._rows[demand.query] = sum(bool(observed[name].matches) for name in demand.watches)
         else:
             observed = unanswered(watches, clock())
         with _store_errors_logged(self.market.name):

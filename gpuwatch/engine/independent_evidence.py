@@ -129,6 +129,6 @@ class IndependentEvidence:
 
 def _offer_of(launch: Launch, answer: Answer) -> Offer | None:
     return next(
-        (one for one in answer.offers if (one.offer_id, one.spot) == (launch.offer_id, launch.spot)),
+        (offer for offer in answer.offers if (offer.offer_id, offer.spot) == (launch.offer_id, launch.spot)),
         None,
     )

@@ -33,9 +33,11 @@ class InstanceAddresses:
 
     def __call__(self, launch: Launch) -> SshAddress | None:
         """Return the address of a launch's instance; None: not known yet."""
-        for one in self._instances(launch.provider):
-            if one.instance_id == launch.instance_id and one.ssh_host is not None:
-                return SshAddress(host=one.ssh_host, port=one.ssh_port or 22, user=one.ssh_user or "root")
+        for instance in self._instances(launch.provider):
+            if instance.instance_id == launch.instance_id and instance.ssh_host is not None:
+                return SshAddress(
+                    host=instance.ssh_host, port=instance.ssh_port or 22, user=instance.ssh_user or "root"
+                )
         return None
 
     def _instances(self, provider: str) -> Sequence[Instance]:
@@ -80,4 +82,4 @@ def instance_of(launcher: Launcher, instance_id: str) -> Instance | None:
     """Return one instance, by lookup if possible, which shows more than the list. Raises ProviderError."""
     if isinstance(launcher, InstanceLookup):
         return launcher.get(instance_id)
-    return next((one for one in launcher.list_instances() if one.instance_id == instance_id), None)
+    return next((instance for instance in launcher.list_instances() if instance.instance_id == instance_id), None)

@@ -69,9 +69,9 @@ class InvoiceCollector:
             ProviderError: it did not answer; earlier answers are kept.
             StoreError: storing failed.
         """
-        mine = [one for one in self._launches() if one.provider == self._provider and not one.dry_run]
+        mine = [launch for launch in self._launches() if launch.provider == self._provider and not launch.dry_run]
         days, kept = open_days(mine, self._repository.final_days(self._provider), now), 0
-        ours = {one.instance_id for one in mine if one.instance_id is not None}
+        ours = {launch.instance_id for launch in mine if launch.instance_id is not None}
         for since, until in unbroken_runs(days):
             charges = self._launcher.charges(since, until)
             if charges is None:

@@ -71,7 +71,7 @@ class JobCopies:
         self._parts.stores.put(here, [MANIFEST], target, timeout_s=_CALL_S)
 
     def _drop_superseded(self, folder: str, stored: Sequence[StoredCheckpoint]) -> None:
-        kept, newest = {_name(one) for one in stored}, _name(stored[-1])
+        kept, newest = {_name(checkpoint) for checkpoint in stored}, _name(stored[-1])
         for name in self._parts.stores.list_folders(folder, timeout_s=_CALL_S):
             if len(name) == len(newest) and name.isdecimal() and name < newest and name not in kept:
                 self._parts.stores.delete(below(folder, name), MANIFEST, timeout_s=_CALL_S)
@@ -82,7 +82,7 @@ class JobCopies:
         if spec is None or spec.store is None or job.run_number <= 1:  # the first run has nothing there
             return None
         folder, stores, files = below(spec.store, job.job_id), self._parts.stores, self._parts.files
-        torn = {_name(one) for one in files.checkpoints(job.job_id) if one.failed}
+        torn = {_name(checkpoint) for checkpoint in files.checkpoints(job.job_id) if checkpoint.failed}
         for name in reversed(stores.list_folders(folder, timeout_s=_CALL_S)):
             one = None if name in torn else self._manifest(below(folder, name, MANIFEST))
             if one is None or one.failed or _name(one) != name:

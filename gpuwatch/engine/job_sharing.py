@@ -59,11 +59,11 @@ class InstanceSharing:
     def _states(self, done: Job) -> Mapping[str, JobState]:
         """Return the states of awaited jobs. This job counts as done unless a store still lacks its results."""
         jobs = self._parts.jobs.open_jobs()
-        awaited = {name for one in jobs if one.state is JobState.QUEUED for name in one.definition.depends_on}
-        if not any(is_store(one.target) for one in done.definition.results):
+        awaited = {name for job in jobs if job.state is JobState.QUEUED for name in job.definition.depends_on}
+        if not any(is_store(result.target) for result in done.definition.results):
             is_done = msgspec.structs.replace(done, state=JobState.DONE)
-            jobs = [is_done if one.job_id == done.job_id else one for one in jobs]
-        ended = sorted(self._parts.jobs.ended_jobs(awaited), key=lambda one: one.submitted_at) if awaited else []
+            jobs = [is_done if job.job_id == done.job_id else job for job in jobs]
+        ended = sorted(self._parts.jobs.ended_jobs(awaited), key=lambda job: job.submitted_at) if awaited else []
         return group_states([*ended, *jobs])
 
     def _is_compatible(self, job: Job, launch: Launch, now: datetime) -> bool:

@@ -105,7 +105,7 @@ class Keeper:
         """Begin to end overdue instances, without waiting. Never raises GpuwatchError."""
         self._read()
         tick_s = self._monotonic()
-        known = {one.launch_id for one in self._known}
+        known = {obligation.launch_id for obligation in self._known}
         self._seen = {one: at for one, at in self._seen.items() if one in known}
         self._work = {one: work for one, work in self._work.items() if one in known}
         closed = self._obligations.recently_closed(now - self._watch_ended)
@@ -113,9 +113,9 @@ class Keeper:
         first_s = tick_s + LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
         before = self._watched
         self._watched = {one.launch_id: before.get(one.launch_id) or _Work(one.provider, first_s) for one in watched}
-        for one in self._overdue(now, tick_s):
-            work = self._work.setdefault(one.launch_id, _Work(one.provider, tick_s))
-            self._start(one, work, now, self._end)
+        for obligation in self._overdue(now, tick_s):
+            work = self._work.setdefault(obligation.launch_id, _Work(obligation.provider, tick_s))
+            self._start(obligation, work, now, self._end)
         for one in watched:
             self._start(one, self._watched[one.launch_id], now, self._check_reappeared)
 
@@ -132,12 +132,12 @@ class Keeper:
     def _overdue(self, now: datetime, tick_s: float) -> Iterable[Obligation]:
         """Return overdue obligations, longest overdue first."""
         late = [
-            one
-            for one in self._known
-            if one.ends_at is not None
-            and self._at_least(one, now, tick_s) >= one.ends_at + timedelta(seconds=self._after_s)
+            obligation
+            for obligation in self._known
+            if obligation.ends_at is not None
+            and self._at_least(obligation, now, tick_s) >= obligation.ends_at + timedelta(seconds=self._after_s)
         ]
-        return sorted(late, key=lambda one: one.ends_at or now)
+        return sorted(late, key=lambda obligation: obligation.ends_at or now)
 
     def _at_least(self, one: Obligation, now: datetime, tick_s: float) -> datetime:
         """Return the wall clock or a later time: a clock that stepped back must not let an instance run longer."""

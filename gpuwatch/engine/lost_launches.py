@@ -43,7 +43,11 @@ class LostLaunches:
         if self._lost is not None and not self._lost:
             return
         try:
-            open_now = {one.instance_id: one for one in self._obligations() if one.instance_id is not None}
+            open_now = {
+                obligation.instance_id: obligation
+                for obligation in self._obligations()
+                if obligation.instance_id is not None
+            }
         except StoreError as error:
             log.warning("cannot determine which launches the database lost: %s", error)
             return
@@ -86,7 +90,11 @@ class LostLaunches:
         return {i: one for i, one in lost.items() if i not in settled}
 
     def _store(self, now: datetime) -> None:
-        stored = {one.instance_id for one in self._repository.unknown_instances(self._provider)} if self._lost else ()
+        stored = (
+            {instance.instance_id for instance in self._repository.unknown_instances(self._provider)}
+            if self._lost
+            else ()
+        )
         for instance_id, lost in (self._lost or {}).items():
             if instance_id not in stored:
                 self._repository.add_unknown_instance(

@@ -56,9 +56,9 @@ def group_offers(found: Iterable[Match], group_by: str) -> list[OfferGroup]:
     """
     name_of = GROUPS[group_by]
     groups: dict[tuple[bool, str, OfferKind], list[FoldedOffer[Match]]] = {}
-    for one in sorted_offers(found, "gpu-price"):
-        offer = one.primary.offer
-        groups.setdefault((is_slice(offer), name_of(offer), offer.kind), []).append(one)
+    for sorted_offer in sorted_offers(found, "gpu-price"):
+        offer = sorted_offer.primary.offer
+        groups.setdefault((is_slice(offer), name_of(offer), offer.kind), []).append(sorted_offer)
     made = [_group(name, kind, sliced, mine) for (sliced, name, kind), mine in groups.items()]
     return sorted(made, key=lambda one: (one.is_slice, one.cheapest.primary.price_microusd_gpu_hour, one.name))
 

@@ -49,7 +49,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seen_within_s(self) -> Mapping[str, float]:
         """By watch: the longest time from the listing of a machine to its discovery, if the provider answers."""
-        asked = {name: one.every_s for one in self.shared_queries for name in one.watches}
+        asked = {name: query.every_s for query in self.shared_queries for name in query.watches}
         return {name: asked.get(name, self.round_s) for name in self.watches}
 
     @property
@@ -98,7 +98,7 @@ def plan_polling(
         shared_queries=shared_queries,
         hunts_a_minute=60.0 * len(shared_queries) / provider.poll_every_s,
         sweeps_a_minute=60.0 * targets / sweep_every_s,
-        round_s=max((one.every_s for one in shared_queries), default=0.0),
+        round_s=max((shared_query.every_s for shared_query in shared_queries), default=0.0),
         watches=tuple(watch.name for watch in watches),
     )
 
@@ -113,7 +113,9 @@ def _shared_queries(
     """
     if rows_of is None:
         round_s = max(provider.poll_every_s, len(demands) * provider.search_interval_s / turns_share)
-        return tuple(SharedQuery(query=one.query, demands=(one,), rows=0.0, every_s=round_s) for one in demands)
+        return tuple(
+            SharedQuery(query=demand.query, demands=(demand,), rows=0.0, every_s=round_s) for demand in demands
+        )
     limits = PollingLimits(
         poll_every_s=provider.poll_every_s,
         search_interval_s=provider.search_interval_s,

@@ -87,7 +87,8 @@ class PrerequisiteGate:
         """Whether the missing prerequisites are now known to be met: a missing answer is not a fix."""
         held = self._held(now)
         return bool(found) and (
-            held is None or not any(one.met is None and _title(one) in held.reason for one in found)
+            held is None
+            or not any(prerequisite.met is None and _title(prerequisite) in held.reason for prerequisite in found)
         )
 
     def _take(self, missing: Sequence[Prerequisite], *, known: bool, now: datetime) -> None:
@@ -100,7 +101,11 @@ class PrerequisiteGate:
             return
         reason = summary(missing)[:_REASON_LENGTH]
         self._reason = reason
-        of_every_rent = [one for one in missing if not one.offer_ids and one.name is not PrerequisiteName.KEY_PAIR]
+        of_every_rent = [
+            prerequisite
+            for prerequisite in missing
+            if not prerequisite.offer_ids and prerequisite.name is not PrerequisiteName.KEY_PAIR
+        ]
         self._job_reason = summary(of_every_rent)[:_REASON_LENGTH]
         try:
             if reason and held is None:
@@ -138,7 +143,7 @@ def _reason_of(holds: HoldStore, provider: str, kind: str, now: datetime) -> str
 
 def summary(missing: Sequence[Prerequisite]) -> str:
     """Return what is missing, each with its fix, in one line; empty: nothing."""
-    return "; ".join(dict.fromkeys(_line(one) for one in missing))
+    return "; ".join(dict.fromkeys(_line(prerequisite) for prerequisite in missing))
 
 
 def _line(one: Prerequisite) -> str:
@@ -158,12 +163,15 @@ def _missing_alert(provider: str, missing: Sequence[Prerequisite], alert_id: str
         headline=f"gpuwatch does not rent at {provider}: {len(missing)} prerequisite{'s' * (len(missing) > 1)} missing",
         facts=(
             ("Provider", provider),
-            *((f"{one.name.value} {one.place}".strip(), one.text) for one in missing),
+            *(
+                (f"{prerequisite.name.value} {prerequisite.place}".strip(), prerequisite.text)
+                for prerequisite in missing
+            ),
         ),
         why="Every order there would be refused, or its instance could not be used.",
         did="gpuwatch rents nothing there, keeps polling its offers, and checks again every minute.",
         can_do=(
-            *dict.fromkeys(one.mend for one in missing if one.mend),
+            *dict.fromkeys(prerequisite.mend for prerequisite in missing if prerequisite.mend),
             f"See all: gpuwatch doctor --provider {provider}",
         ),
     )

@@ -63,7 +63,7 @@ class PricesOnSale:
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
         with self._lock:
             prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), {}).values()]
-        return min((listed_usd_hour(one, disk_gb) for one in prices if fits(one, query)), default=None)
+        return min((listed_usd_hour(price, disk_gb) for price in prices if fits(price, query)), default=None)
 
     def expected_rows(self) -> ExpectedRows:
         """Return an estimator for the rows of answers, as of now."""

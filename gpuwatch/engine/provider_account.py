@@ -156,7 +156,9 @@ class ProviderAccount:
         joined = {launch.launch_id for launch in (older if self.other_key is None else shown)}
         for launch_id in joined:
             self._accounts.set_launch_account(launch_id, account_id)
-        return self.own([_with_account(one, account_id) if one.launch_id in joined else one for one in launches])
+        return self.own(
+            [_with_account(launch, account_id) if launch.launch_id in joined else launch for launch in launches]
+        )
 
 
 class OtherAccounts:

@@ -91,7 +91,7 @@ class QueryPlanner:
 
 
 def _ask_the_same(some: Sequence[Demand], others: Sequence[Demand]) -> bool:
-    return [(one.query, one.watches) for one in some] == [(one.query, one.watches) for one in others]
+    return [(demand.query, demand.watches) for demand in some] == [(one.query, one.watches) for one in others]
 
 
 def _allow_the_same(some: PollingLimits, other: PollingLimits) -> bool:

@@ -55,8 +55,8 @@ class QuoteCollector:
             if self._gathering.is_over:  # a daemon that stops must not rent
                 return
             if requests:
-                for one in requests:
-                    self._collect(one)
+                for request in requests:
+                    self._collect(request)
                 decide_at_s = min(decide_at_s, self._monotonic() + self._gathering.longest_s)
             elif self._monotonic() >= decide_at_s:
                 decide_at_s = self._monotonic() + self.decide()

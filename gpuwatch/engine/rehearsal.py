@@ -67,10 +67,12 @@ def prerequisites_of(
     Args:
         hour_microusd: hourly price that the balance must cover, as before an order; 0: any positive balance is enough.
     """
-    orders = {(one.offer_id, one.runtype, bool(one.onstart), "PUBLIC_KEY" in one.env): one for one in orders}.values()
+    orders = {
+        (order.offer_id, order.runtype, bool(order.onstart), "PUBLIC_KEY" in order.env): order for order in orders
+    }.values()
     found = [credentials_of(launcher, info)]
     if found[0].met is not False:
-        if any(one.name is PrerequisiteName.BALANCE for one in info.prerequisites):
+        if any(prerequisite.name is PrerequisiteName.BALANCE for prerequisite in info.prerequisites):
             found.append(_balance(launcher, usd(hour_microusd)))
         if isinstance(launcher, PrerequisiteProbe):
             found += launcher.prerequisites(tuple(orders))

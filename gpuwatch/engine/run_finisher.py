@@ -84,10 +84,10 @@ class RunFinisher:
         if len(verified) < len(listed):
             return (), f"{len(verified)} of {len(listed)} files are complete so far"
         places = [
-            (one.path, place_of(job, spec, one))
+            (file.path, place_of(job, spec, file))
             for spec in wanted
             if not is_store(spec.target)
-            for one in _of_pattern(spec, listed)
+            for file in _of_pattern(spec, listed)
         ]
         self._parts.files.publish(job.job_id, run.run_number, places)
         return verified, None
@@ -154,7 +154,7 @@ class RunFinisher:
         if not is_given:
             self._parts.shells.delete_keys(run.launch_id)
         if is_done:
-            names = ", ".join(str(one["path"]) for one in run.results[:5]) or "none"
+            names = ", ".join(str(result["path"]) for result in run.results[:5]) or "none"
             outbox_alert = job_alert(
                 job,
                 now,
@@ -179,7 +179,7 @@ def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
     for spec in job.definition.results:
         if is_store(spec.target):
             fixed = spec.source.removeprefix("./").split("/")[: _fixed(spec)]
-            paths = [str(one["path"]) for one in run.results if _fits(spec, str(one["path"]))]
+            paths = [str(result["path"]) for result in run.results if _fits(spec, str(result["path"]))]
             found.append(("/".join(fixed), spec.target, ["/".join(path.split("/")[len(fixed) :]) for path in paths]))
     return found
 
@@ -191,7 +191,7 @@ def _fixed(spec: JobFiles) -> int:
 
 
 def _of_pattern(spec: JobFiles, listed: Sequence[MachineFile]) -> list[MachineFile]:
-    return [one for one in listed if _fits(spec, one.path)]
+    return [file for file in listed if _fits(spec, file.path)]
 
 
 def _fits(spec: JobFiles, path: str) -> bool:

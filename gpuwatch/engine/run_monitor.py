@@ -105,7 +105,7 @@ class RunMonitor:
         failed = failed_text(findings)
         if not failed:
             return self._piloted(job, run, findings_detail(findings)), None
-        has_failed = is_enough or any(one.passed is False for one in findings)
+        has_failed = is_enough or any(finding.passed is False for finding in findings)
         return run, failed if has_failed else None  # None: not measured yet
 
     def _piloted(self, job: Job, run: JobRun, detail: dict[str, Any]) -> JobRun:
@@ -154,8 +154,12 @@ class RunMonitor:
         assert job.definition.checkpoint is not None
         if status.phase is RunPhase.STOPPING:  # its stop was announced: this checkpoint may be the last
             return True
-        mine = [one for one in self._parts.files.checkpoints(job.job_id) if one.run_number == job.run_number]
-        newest = max((one.fetched_at for one in mine), default=job.started_at or self._parts.clock())
+        mine = [
+            checkpoint
+            for checkpoint in self._parts.files.checkpoints(job.job_id)
+            if checkpoint.run_number == job.run_number
+        ]
+        newest = max((checkpoint.fetched_at for checkpoint in mine), default=job.started_at or self._parts.clock())
         return self._parts.clock() - newest >= timedelta(seconds=job.definition.checkpoint.every_s)
 
     def fetch_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, *, running: bool) -> JobRun:
@@ -188,7 +192,7 @@ class RunMonitor:
         for one in superseded([*stored, made], spec.keep):
             files.delete_checkpoint(job.job_id, one.sequence)
         run = msgspec.structs.replace(run, checkpoint=newest.name)
-        self._parts.event(run, "checkpoint", name=newest.name, bytes=sum(one.size for one in newest.files))
+        self._parts.event(run, "checkpoint", name=newest.name, bytes=sum(file.size for file in newest.files))
         return run
 
     # --- progress -----------------------------------------------------------------------------------------------------
@@ -300,7 +304,7 @@ def state_line(
 
 
 def _hashes(files: tuple[Any, ...]) -> list[tuple[str, str]]:
-    return sorted((one.path, one.sha256) for one in files)
+    return sorted((file.path, file.sha256) for file in files)
 
 
 def _is_same(stored: StoredCheckpoint, files: tuple[Any, ...]) -> bool:

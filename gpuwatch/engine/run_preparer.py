@@ -173,7 +173,7 @@ def _there(work: str, target: str) -> str:
 def _check_paths(job: Job) -> None:
     """Check that results and checkpoints lie in the work folder. Raises InputMissing."""
     checkpoint = job.definition.checkpoint
-    paths = [one.source for one in job.definition.results] + ([checkpoint.path] if checkpoint else [])
+    paths = [result.source for result in job.definition.results] + ([checkpoint.path] if checkpoint else [])
     for path in paths:
         if not is_safe_path(path.rstrip("/")):
             raise InputMissing(f"{path!r}: results and checkpoints must be in the job's working folder")

@@ -188,7 +188,7 @@ def why_incomplete(answer: Answer) -> str | None:
         return f"answered only in part: {answer.incomplete_because}" if is_part else answer.incomplete_because
     if answer.completeness is not Completeness.PARTIAL:
         return None
-    skipped = sorted(answer.skipped.items(), key=lambda one: -one[1])[:_REASONS_SHOWN]
+    skipped = sorted(answer.skipped.items(), key=lambda item: -item[1])[:_REASONS_SHOWN]
     reasons = "; ".join(f"{reason} ({rows})" for reason, rows in skipped)
     return f"answered only in part: {reasons}" if reasons else "answered only in part"
 

@@ -123,11 +123,13 @@ class UnknownInstances:
         self, listing: InstanceListing, labelled: Sequence[Instance], alive: Sequence[Launch], now: datetime
     ) -> list[ReturnedInstance]:
         """Return ended launches by instance id: their owner may have edited the label."""
-        known = {one.instance_id for one in labelled} | {launch.instance_id for launch in alive}
+        known = {instance.instance_id for instance in labelled} | {launch.instance_id for launch in alive}
         others = set(listing.by_id) - known
         if not others:
             return []
-        had = {one.instance_id: one for one in self._repository.ended_with_instances(self._provider, others)}
+        had = {
+            instance.instance_id: instance for instance in self._repository.ended_with_instances(self._provider, others)
+        }
         disowned = self._repository.known_foreign_instances(self._provider) if had else frozenset()
         found = [
             ReturnedInstance(launch, listing.by_id[i])
@@ -143,12 +145,16 @@ class UnknownInstances:
     def _unsettled(self, labelled: Sequence[Instance], alive: Sequence[Launch]) -> list[Instance]:
         """Return labelled instances without an active launch that the owner has not disowned."""
         ours = {launch.instance_id for launch in alive}
-        left = [one for one in labelled if one.instance_id not in ours]
+        left = [instance for instance in labelled if instance.instance_id not in ours]
         if not left:
             return []
         disowned = self._repository.known_foreign_instances(self._provider)
         elsewhere = self._repository.foreign_installations()
-        return [one for one in left if one.instance_id not in disowned and _installation(one.label) not in elsewhere]
+        return [
+            instance
+            for instance in left
+            if instance.instance_id not in disowned and _installation(instance.label) not in elsewhere
+        ]
 
     def _store(self, unknown: Sequence[Instance], stored: Sequence[UnknownInstance], now: datetime) -> None:
         known = {one.instance_id for one in stored}
@@ -178,12 +184,12 @@ class UnknownInstances:
         running = {one.instance_id for one in self._owner.own(alive) if one.state is LaunchState.RUNNING}
         is_trusted = has_canary(listing.by_id, {one for one in running if one is not None}, before)
         return [
-            one
-            for one in left
-            if one.instance_id not in ours
-            and one.instance_id not in disowned
-            and _installation(one.label) not in elsewhere
-            and not self._is_gone(one, listing, is_trusted)
+            instance
+            for instance in left
+            if instance.instance_id not in ours
+            and instance.instance_id not in disowned
+            and _installation(instance.label) not in elsewhere
+            and not self._is_gone(instance, listing, is_trusted)
         ]
 
     def _is_gone(self, unknown: UnknownInstance, listing: InstanceListing, is_trusted: bool) -> bool:

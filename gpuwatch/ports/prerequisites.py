@@ -94,8 +94,8 @@ def is_blocked(prerequisites: Sequence[Prerequisite], offer_ids: Sequence[str]) 
 
     Without offers, a missing prerequisite of one place does not block other places.
     """
-    missing = [one for one in prerequisites if one.met is False and one.is_blocking]
-    if any(not one.offer_ids and (offer_ids or not one.place) for one in missing):
+    missing = [prerequisite for prerequisite in prerequisites if prerequisite.met is False and prerequisite.is_blocking]
+    if any(not prerequisite.offer_ids and (offer_ids or not prerequisite.place) for prerequisite in missing):
         return True
-    blocked_ids = {offer_id for one in missing for offer_id in one.offer_ids}
+    blocked_ids = {offer_id for prerequisite in missing for offer_id in prerequisite.offer_ids}
     return bool(offer_ids) and blocked_ids.issuperset(offer_ids)

@@ -268,7 +268,9 @@ def _is_not_found(output: bytes, name: str) -> bool:
 
 def _cluster_run(run: _Run) -> ClusterRun:
     submissions = [submission for job in run.jobs for submission in job.job_submissions]
-    machines = [one.job_provisioning_data for one in submissions if one.job_provisioning_data is not None]
+    machines = [
+        submission.job_provisioning_data for submission in submissions if submission.job_provisioning_data is not None
+    ]
     is_over = run.status in _ENDED_STATUSES
     exit_codes = [submission.exit_status for submission in submissions if submission.exit_status]
     reasons = [submission.termination_reason for submission in submissions if submission.termination_reason]
@@ -291,7 +293,7 @@ _SECONDARY_REASONS: Final = frozenset({"terminated_by_server", "done_by_runner"}
 
 def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
     """Return the price of its machines, with the price cap for those not rented yet."""
-    cap, prices = run.run_spec.configuration.max_price, [one.price for one in machines]
+    cap, prices = run.run_spec.configuration.max_price, [machine.price for machine in machines]
     nodes = run.run_spec.configuration.nodes or 1
     prices += [None] * (nodes - len(prices))
     capped = [cap if price is None else price for price in prices]

@@ -81,7 +81,7 @@ def origin_of(loc: Location, sources: Sources, origins: Mapping[KeyPath, Externa
     number = line_number(sources.content.decode("utf-8-sig", "replace"), loc)
     if number:
         return f"{sources.display_name}:{number}"
-    return next((one.label for key, one in origins.items() if key[: len(path)] == path), sources.display_name)
+    return next((origin.label for key, origin in origins.items() if key[: len(path)] == path), sources.display_name)
 
 
 def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
@@ -150,7 +150,7 @@ def _dotted(loc: Location) -> str:
 
 def _right_section(key: str, table: type[BaseModel]) -> str | None:
     """Where a key stands that another section has; None: none has it."""
-    owners = [name for name, one in _SECTIONS.items() if key in one.model_fields]
+    owners = [name for name, section in _SECTIONS.items() if key in section.model_fields]
     if not owners or table not in {Root, *_SECTIONS.values()}:
         return None
     return f"unknown key here; {key} belongs in {' or '.join(owners)}"

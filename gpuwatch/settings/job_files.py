@@ -30,7 +30,11 @@ def read_job_file(path: Path) -> JobDefinition:
     try:
         table = JobFileTable.model_validate(tree)
     except ValidationError as error:
-        errors += [one for one in validation_errors(error, JobFileTable) if one[0] not in {loc for loc, _ in errors}]
+        errors += [
+            validation_error
+            for validation_error in validation_errors(error, JobFileTable)
+            if validation_error[0] not in {loc for loc, _ in errors}
+        ]
     script = None
     if table is not None and table.script is not None:
         try:

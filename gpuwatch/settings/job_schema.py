@@ -76,7 +76,7 @@ def _pilot(value: Any) -> Any:
 def _one_or_many_files(value: Any) -> Any:
     """`"out/*"` alone, or a list of texts and tables."""
     files = [value] if isinstance(value, (str, dict)) else value
-    return [{"source": one} if isinstance(one, str) else one for one in files] if isinstance(files, list) else files
+    return [{"source": file} if isinstance(file, str) else file for file in files] if isinstance(files, list) else files
 
 
 def _env_value(value: Any) -> Any:
@@ -237,7 +237,11 @@ class JobFileTable(Table):
         if (self.command is None) == (self.script is None):
             raise ValueError("expected either command or script")
         sources = [one.source for one in self.inputs if is_remote(one.source)]
-        targets = [one.target for one in self.results if one.target and (is_remote(one.target) or "://" in one.target)]
+        targets = [
+            result.target
+            for result in self.results
+            if result.target and (is_remote(result.target) or "://" in result.target)
+        ]
         for address in [*sources, *targets]:
             if not is_store(address):
                 raise ValueError(f"{address!r}: {EXPECTED}")
@@ -263,7 +267,8 @@ class JobFileTable(Table):
             secret_env=secret_env,
             inputs=tuple(JobFiles(source=one.source, target=one.target or ".") for one in self.inputs),
             results=tuple(
-                JobFiles(source=one.source, target=one.target or f"results/{self.name}") for one in self.results
+                JobFiles(source=result.source, target=result.target or f"results/{self.name}")
+                for result in self.results
             ),
             checkpoint=self.checkpoint.value() if self.checkpoint else None,
             pilot=self.pilot,

@@ -51,7 +51,9 @@ def job_json_schema() -> dict[str, Any]:
     schema["title"] = "gpuwatch job"
     schema["required"] = [key for key in schema["required"] if key != "name"]  # default: the file name
     resources = schema["$defs"]["ResourcesTable"]
-    resources["properties"] = {key: one for key, one in resources["properties"].items() if key in RESOURCE_KEYS}
+    resources["properties"] = {
+        key: resource for key, resource in resources["properties"].items() if key in RESOURCE_KEYS
+    }
     resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
     resources.pop("required", None)
     schema["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]

@@ -27,10 +27,10 @@ def _windows(value: object) -> tuple[str, ...]:
     """Windows as in a watch's `active`: a text, a list, or a list as JSON. Raises ValueError."""
     raw = plain_json(EnvText(value)) if isinstance(value, str) and value.strip().startswith("[") else value
     windows = [raw] if isinstance(raw, str) else raw
-    if not isinstance(windows, list | tuple) or not all(isinstance(one, str) for one in windows):
+    if not isinstance(windows, list | tuple) or not all(isinstance(window, str) for window in windows):
         raise ValueError('expected a list of windows, such as ["22:00-08:00"]')
-    for one in windows:
-        parse_window(one)
+    for window in windows:
+        parse_window(window)
     return tuple(windows)
 
 
@@ -129,7 +129,9 @@ def secrets_of_options(tree: Mapping[str, Any]) -> dict[KeyPath, Option]:
 def secret_texts(options: Mapping[str, Option], table: KeyPath) -> list[str]:
     """The values of the secret options of one table, for redaction."""
     values = [options.get(path[-1]) for path in secret_options(table)]
-    return [str(part) for one in values for part in (one if isinstance(one, tuple) else (one,)) if part is not None]
+    return [
+        str(part) for value in values for part in (value if isinstance(value, tuple) else (value,)) if part is not None
+    ]
 
 
 def _tables(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:

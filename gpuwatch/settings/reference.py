@@ -144,4 +144,6 @@ def provider_defaults(name: str) -> dict[str, str]:
 
 def _union_parts(annotation: Any) -> list[Any]:
     inner_types = getattr(annotation, "__args__", ())
-    return [annotation] if not inner_types else [part for one in inner_types for part in _union_parts(one)]
+    return (
+        [annotation] if not inner_types else [part for inner_type in inner_types for part in _union_parts(inner_type)]
+    )

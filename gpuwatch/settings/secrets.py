@@ -71,11 +71,11 @@ def without_secrets(settings: Settings) -> Settings:
         web=msgspec.structs.replace(settings.web, password_hash=None, tokens=()),
         providers={
             name: msgspec.structs.replace(
-                _with_options(one, ("providers", name, "options"), {}), **dict.fromkeys(_KEYS)
+                _with_options(provider, ("providers", name, "options"), {}), **dict.fromkeys(_KEYS)
             )
-            for name, one in settings.providers.items()
+            for name, provider in settings.providers.items()
         },
-        channels={name: _with_options(one, ("notify", name), {}) for name, one in settings.channels.items()},
+        channels={name: _with_options(channel, ("notify", name), {}) for name, channel in settings.channels.items()},
         watches=tuple(_launch_without_secrets(watch) for watch in settings.watches),
     )
 
@@ -97,12 +97,14 @@ def with_secrets(
         ),
         providers={
             name: msgspec.structs.replace(
-                _with_options(one, ("providers", name, "options"), secrets),
+                _with_options(provider, ("providers", name, "options"), secrets),
                 **{key: secrets.get(("providers", name, key)) for key in _KEYS},
             )
-            for name, one in settings.providers.items()
+            for name, provider in settings.providers.items()
         },
-        channels={name: _with_options(one, ("notify", name), secrets) for name, one in settings.channels.items()},
+        channels={
+            name: _with_options(channel, ("notify", name), secrets) for name, channel in settings.channels.items()
+        },
         watches=tuple(
             _launch_with_secrets(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)
         ),
@@ -112,7 +114,7 @@ def with_secrets(
 def secret_values(settings: Settings) -> list[str]:
     """Every secret of the settings, to redact in all texts."""
     web = settings.web
-    secrets: list[str | None] = [settings.heartbeat_url, web.password_hash, *(one.token for one in web.tokens)]
+    secrets: list[str | None] = [settings.heartbeat_url, web.password_hash, *(token.token for token in web.tokens)]
     for name, provider in settings.providers.items():
         secrets += [
             provider.api_key,

@@ -200,7 +200,7 @@ def _web_errors(root: Root) -> Iterator[Error]:
         yield ("web", "listen"), text
     if (web.tls_certificate is None) != (web.tls_key is None):
         yield ("web", "tls_key"), "expected both tls_certificate and tls_key, or neither"
-    names = [one.name for one in web.tokens]
+    names = [token.name for token in web.tokens]
     for index, name in enumerate(names):
         if name in names[:index]:
             yield ("web", "tokens", index, "name"), "expected a unique name; another token uses it"

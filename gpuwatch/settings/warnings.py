@@ -93,7 +93,9 @@ def _open_files(files: Collection[str]) -> Iterator[str]:
 
 def _plain_http(settings: Settings) -> Iterator[str]:
     addresses = [
-        (f"providers.{name}.base_url", one.base_url) for name, one in settings.providers.items() if one.api_key
+        (f"providers.{name}.base_url", provider.base_url)
+        for name, provider in settings.providers.items()
+        if provider.api_key
     ]
     for name, channel in settings.channels.items():
         table = ("notify", name)
@@ -112,7 +114,7 @@ def _plain_http(settings: Settings) -> Iterator[str]:
 
 
 def _broken_templates(settings: Settings) -> Iterator[str]:
-    by_channel = {name: one.options.get("templates") for name, one in settings.channels.items()}
+    by_channel = {name: channel.options.get("templates") for name, channel in settings.channels.items()}
     if not any(by_channel.values()):
         return
     from gpuwatch.notifiers.toolkit import template_errors  # noqa: PLC0415 - most starts do not need it

@@ -91,7 +91,7 @@ def _unknown_job_length(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyP
     """Report that the length of the job cannot be computed for any GPU of the watch."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
     estimates = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
-    reasons = [one for one in estimates if isinstance(one, str)]
+    reasons = [estimate for estimate in estimates if isinstance(estimate, str)]
     if len(reasons) == len(estimates):
         yield ("job",), f"cannot compute its length for any GPU of the watch: {reasons[0]}"
 

@@ -83,7 +83,7 @@ def listen_fault(web: WebSettings) -> str | None:
 def web_tokens(value: Any) -> tuple[WebToken, ...]:
     """The tokens of a table that the schema has accepted."""
     tables = plain_json(value) if isinstance(value, EnvText) else value
-    return tuple(_token(one) for one in tables or ())
+    return tuple(_token(table) for table in tables or ())
 
 
 def _token(table: Mapping[str, Any]) -> WebToken:

@@ -41,9 +41,9 @@ def _token(value: Any) -> str:
 
 def _proxies(value: Any) -> Any:
     networks = [value] if isinstance(value, str) else value
-    for one in networks if isinstance(networks, list | tuple) else ():
+    for network in networks if isinstance(networks, list | tuple) else ():
         try:
-            ipaddress.ip_network(one, strict=False)
+            ipaddress.ip_network(network, strict=False)
         except (ValueError, TypeError):
             raise ValueError('expected addresses or networks, such as ["10.0.0.1", "172.16.0.0/12"]') from None
     return networks
@@ -99,12 +99,12 @@ class WebTable(Table):
             password_hash=self.password_hash.get_secret_value() if self.password_hash else None,
             tokens=tuple(
                 WebToken(
-                    name=one.name,
-                    token=one.token.get_secret_value() if one.token else None,
-                    token_file=one.token_file,
-                    scopes=tuple(one.scopes),
+                    name=token.name,
+                    token=token.token.get_secret_value() if token.token else None,
+                    token_file=token.token_file,
+                    scopes=tuple(token.scopes),
                 )
-                for one in self.tokens
+                for token in self.tokens
             ),
             trusted_hosts=self.trusted_hosts,
             trusted_proxies=self.trusted_proxies,

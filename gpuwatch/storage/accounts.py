@@ -63,7 +63,7 @@ class SqlAccountRepository:
     def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
         """Store the account of a key, and return its id."""
         with self._database.write() as connection:
-            accounts = {one.account_id: one for one in _read(connection, provider)}
+            accounts = {account.account_id: account for account in _read(connection, provider)}
             if key_account is not None:
                 _upsert_seen(connection, provider, key_account, BY_KEY, now)
             if account_id is None:

@@ -62,7 +62,9 @@ def relocation_alerts(database: Database, launch_ids: Collection[str]) -> dict[s
     with database.read() as connection:
         rows = connection.execute(query.order_by(alert.c.created_at_ms)).all()
     newest = {row.once_key.rpartition(":")[2]: row.body for row in rows}
-    return {one: msgspec.json.decode(newest[one], type=Alert) for one in launch_ids if one in newest}
+    return {
+        launch_id: msgspec.json.decode(newest[launch_id], type=Alert) for launch_id in launch_ids if launch_id in newest
+    }
 
 
 def _event(row: AnyRow, outcomes: Sequence[Outcome]) -> StoredEvent:

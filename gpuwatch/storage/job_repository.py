@@ -289,7 +289,7 @@ _TIMES_OF_RUN = ("started_at", "lease_until", "last_seen_at", "ended_at", "held_
 
 def _row_of_run(run: JobRun) -> dict[str, Any]:
     values = msgspec.structs.asdict(run) | {"results": msgspec.json.encode(run.results).decode()}
-    return {f"{name}_ms" if name in _TIMES_OF_RUN else name: _stored(one) for name, one in values.items()}
+    return {f"{name}_ms" if name in _TIMES_OF_RUN else name: _stored(value) for name, value in values.items()}
 
 
 def _stored(value: Any) -> Any:

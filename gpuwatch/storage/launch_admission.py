@@ -192,7 +192,7 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
     skipped = scope_refusal(scopes_in_force(load_scopes(connection), now, breaker), match.offer, retargeted.watch)
     if skipped is not None:
         return skipped
-    others = [one for one in _relevant_launches(connection, now) if one.launch_id != retargeted.launch_id]
+    others = [launch for launch in _relevant_launches(connection, now) if launch.launch_id != retargeted.launch_id]
     if retargeted.provider != previous_provider:
         cooldown = rest_refusal(others, breaker, retargeted.watch, retargeted.provider, now)
         hold = cooldown or unknown_refusals(connection).get(retargeted.provider)
@@ -211,7 +211,7 @@ def extension_refusal(
     connection: Connection, extended: Launch, budget: Budget, watch_budget: Budget, now: datetime
 ) -> LaunchRefusal | None:
     """Return why the budgets do not allow an extension, or None. Pauses do not matter: the launch runs already."""
-    others = [one for one in _relevant_launches(connection, now) if one.launch_id != extended.launch_id]
+    others = [launch for launch in _relevant_launches(connection, now) if launch.launch_id != extended.launch_id]
     without_count = msgspec.structs.replace(budget, max_instances=None)
     watch_without_count = msgspec.structs.replace(watch_budget, max_instances=None)
     return all_budgets_refusal(extended, others, without_count, watch_without_count, now)

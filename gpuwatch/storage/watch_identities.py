@@ -147,7 +147,7 @@ def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
     for table, column in _KEYED:
         other_keys = [one for one in table.primary_key if one is not column]
         other_row = table.alias()
-        is_same_key = and_(other_row.c[column.name] == new, *(other_row.c[one.name] == one for one in other_keys))
+        is_same_key = and_(other_row.c[column.name] == new, *(other_row.c[key.name] == key for key in other_keys))
         connection.execute(delete(table).where(column == old, exists().where(is_same_key)))
         connection.execute(update(table).where(column == old).values({column.name: new}))
     for prefix in (WATCH_SCOPE, BREAKER_SCOPE):

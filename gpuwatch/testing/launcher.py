@@ -127,7 +127,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         instance_ids = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
         launcher.destroy(instance_ids[0])
         self.wait_for_end(place)
-        assert [one.instance_id for one in launcher.list_instances()] == instance_ids[1:]
+        assert [instance.instance_id for instance in launcher.list_instances()] == instance_ids[1:]
 
     @part("pages")
     def test_a_missing_page_is_never_a_short_list(
@@ -190,7 +190,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
             launcher.create(self.order(offers[0].offer_id))
         assert relay.count(self.bench.creates) == 1
         relay.restore()
-        assert [one.label for one in launcher.list_instances()] == [LABEL]
+        assert [instance.label for instance in launcher.list_instances()] == [LABEL]
 
     @part("lost")
     def test_an_order_that_got_lost_on_its_way_is_unknown_too(
@@ -226,7 +226,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
             with pytest.raises((OrderError, ProviderError)):
                 launcher.destroy(created.instance_id)
         relay.restore()
-        assert [one.instance_id for one in launcher.list_instances()] == [created.instance_id]
+        assert [instance.instance_id for instance in launcher.list_instances()] == [created.instance_id]
 
     @part("not_sent")
     def test_what_never_left_is_refused_as_not_sent(self, offers: Sequence[Offer]) -> None:
@@ -353,7 +353,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         labels = self._create_many(launcher, offers[:2], 2)
         relay.corrupt = with_junk
         try:
-            found = {one.instance_id for one in launcher.list_instances()}
+            found = {instance.instance_id for instance in launcher.list_instances()}
         except ProviderError:
             return
         assert found == set(labels)

@@ -20,7 +20,7 @@ class MoneySuite(Suite):
         credit = launcher.credit_usd()
         assert credit is None or math.isfinite(credit)
         charges = launcher.charges(DAY, DAY)
-        assert charges is None or all(math.isfinite(one.usd) and one.day == DAY for one in charges)
+        assert charges is None or all(math.isfinite(charge.usd) and charge.day == DAY for charge in charges)
         assert list(launcher.price_increases()) == []
 
     @part("lists")

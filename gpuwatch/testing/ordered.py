@@ -24,19 +24,19 @@ class OrderedSuite(LookupSuite):
     def test_the_disk_that_is_priced_is_the_disk_that_is_ordered(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
     ) -> None:
-        candidates = [one for one in offers if one.disk_usd_gb_month]
+        candidates = [offer for offer in offers if offer.disk_usd_gb_month]
         if not candidates:
             pytest.skip(f"{self.bench.name}: disk has no separate price")
         for suffix, disk_gb in (("a", self.bench.disk_gb), ("b", self.bench.disk_gb + 100)):
             relay.requests.clear()
             launcher.create(self.order(candidates[0].offer_id, f"gpuwatch-{suffix}", disk_gb=float(disk_gb)))
             request_texts = [
-                request_text(one)
-                for one in relay.requests
-                if re.search(self.bench.creates, request_text(one), re.DOTALL)
+                request_text(request)
+                for request in relay.requests
+                if re.search(self.bench.creates, request_text(request), re.DOTALL)
             ]
             with case(f"{disk_gb} GB"):
-                assert any(re.search(rf"(?<![\d.]){disk_gb}(?:\.0+)?(?![\d.]*\d)", one) for one in request_texts), (
+                assert any(re.search(rf"(?<![\d.]){disk_gb}(?:\.0+)?(?![\d.]*\d)", text) for text in request_texts), (
                     "the create request must contain the disk that is paid for: order.disk_gb"
                 )
             candidates = candidates[1:] or candidates
@@ -48,7 +48,7 @@ class OrderedSuite(LookupSuite):
         if not self.bench.info.runs_images:
             pytest.skip(f"{self.bench.name} starts machines, not images (runs_images = False)")
         launcher.create(self.order(offers[0].offer_id, image=IMAGE))
-        assert any(contains_text(one, IMAGE) for one in relay.requests), (
+        assert any(contains_text(request, IMAGE) for request in relay.requests), (
             "the create request must contain order.image, or declare runs_images=False"
         )
 
@@ -59,7 +59,7 @@ class OrderedSuite(LookupSuite):
         if not isinstance(launcher, InstanceLookup):
             pytest.skip(f"{self.bench.name}: {self.bench.info.no_lookup}")
         assert list(launcher.list_instances()) == []
-        request_texts = [request_text(one) for one in relay.requests]
+        request_texts = [request_text(request) for request in relay.requests]
         answers = list(relay.bodies)[-len(relay.requests) :]
         created = launcher.create(self.order(offers[0].offer_id))
         for line, body in zip(request_texts, answers, strict=True):

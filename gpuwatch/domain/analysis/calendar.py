@@ -154,7 +154,7 @@ def week_part(name: str, text: str) -> WeekPart:
         windows = [parse_window(part) for part in text.split(",")]
     if any(window.start_minute % 60 or window.end_minute % 60 for window in windows):
         raise ValueError("a part of the week must start and end on the hour")
-    mask = tuple(any(one.holds(at // DAY, at % DAY * 60) for one in windows) for at in range(WEEK))
+    mask = tuple(any(window.holds(at // DAY, at % DAY * 60) for window in windows) for at in range(WEEK))
     if all(mask) or not any(mask):
         raise ValueError("there is no other hour to compare with" if all(mask) else "it contains no hour")
     return WeekPart(name, text, mask)
@@ -196,7 +196,7 @@ def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[WeekPart], se
         changes=int(np.sum(np.abs(np.diff(logs)) > 1e-12)),
         median_microusd=float(np.exp(np.median(logs))) if len(known) else None,
         cells=hour_of_week_prices(hours, seed),
-        effects=[_with_no_offers(one, part, hours, series) for one, part in zip(effects, parts, strict=True)],
+        effects=[_with_no_offers(effect, part, hours, series) for effect, part in zip(effects, parts, strict=True)],
         any_hour=any_hour,
         by_hour=by_hour,
         comparisons=sum(one.p is not None for one in [*effects, any_hour]),
@@ -282,8 +282,8 @@ def _pooled_days(profiles: Floats) -> Floats:
 
 def _judged(effects: Sequence[CalendarEffect]) -> list[CalendarEffect]:
     """Set the verdicts, corrected for all comparisons that had enough data."""
-    adjusted = iter(holm([one.p for one in effects if one.p is not None]))
-    return [one if one.p is None else _with_verdict(one, next(adjusted)) for one in effects]
+    adjusted = iter(holm([effect.p for effect in effects if effect.p is not None]))
+    return [effect if effect.p is None else _with_verdict(effect, next(adjusted)) for effect in effects]
 
 
 def _with_verdict(effect: CalendarEffect, p_adjusted: float) -> CalendarEffect:
@@ -305,7 +305,7 @@ def _corrected_hours(by_hour: Sequence[HourEffect], any_hour: CalendarEffect) ->
     if any_hour.p is None or any_hour.p_adjusted is None:
         return []
     raised = any_hour.p_adjusted / any_hour.p
-    found = [msgspec.structs.replace(one, p_adjusted=min(1.0, one.p_adjusted * raised)) for one in by_hour]
+    found = [msgspec.structs.replace(effect, p_adjusted=min(1.0, effect.p_adjusted * raised)) for effect in by_hour]
     return [
         msgspec.structs.replace(one, verdict=_side(one.cheaper_percent, one.cheaper_percent))
         if one.p_adjusted <= ALPHA

@@ -142,7 +142,7 @@ def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf) -> list[
         return []
     return [
         _history_of(_of_gpu(market_history, gpu), gpu, priced)
-        for gpu in sorted({one.identity.gpu for one in market_history.listings})
+        for gpu in sorted({listing.identity.gpu for listing in market_history.listings})
     ]
 
 

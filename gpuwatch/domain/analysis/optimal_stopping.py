@@ -138,7 +138,7 @@ def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int
     blocks = np.unique(np.arange(until)[known] // block, return_inverse=True)[1]
     if len(blocks) == 0 or blocks.max() + 1 < _LEAST_BLOCKS:
         return rules[0]
-    means = [float((np.bincount(blocks, one) / np.bincount(blocks)).mean()) for one in costs[:, known]]
+    means = [float((np.bincount(blocks, cost) / np.bincount(blocks)).mean()) for cost in costs[:, known]]
     return rules[means.index(min(means, key=lambda mean: round(mean, 6)))]
 
 

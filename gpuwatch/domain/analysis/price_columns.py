@@ -194,7 +194,9 @@ def stated_polls(rows: PriceColumns, index: OfferIndex) -> dict[tuple[int, str, 
         bounded = mine.where(mine.microusd > 0)
         scope = (int(index.source[offer]), index.gpus[offer], bool(index.spot[offer]))
         pairs: Any = zip(bounded.at_s.tolist(), bounded.microusd.tolist(), strict=True)
-        found.setdefault(scope, StatedPolls()).add(mine.at_s[mine.microusd == 0], (CompletePoll(*one) for one in pairs))
+        found.setdefault(scope, StatedPolls()).add(
+            mine.at_s[mine.microusd == 0], (CompletePoll(*pair) for pair in pairs)
+        )
     return found
 
 

@@ -153,7 +153,9 @@ def _cut(
     hours = np.unique(np.concatenate([np.arange(a // HOUR_S, (b - 1) // HOUR_S + 1) for a, b in windows]))
     from_s = np.array([interval.from_s for interval in intervals])
     to_s = np.array([_until(interval, until_s) for interval in intervals])
-    listed, priced = (np.array([round(price(one.listing, one)) for one in intervals]) for price in prices)
+    listed, priced = (
+        np.array([round(price(interval.listing, interval)) for interval in intervals]) for price in prices
+    )
     first = np.searchsorted(hours, from_s // HOUR_S)
     counts = np.maximum(np.searchsorted(hours, (to_s - 1) // HOUR_S, side="right") - first, 0)
     who = np.repeat(np.arange(len(intervals)), counts)

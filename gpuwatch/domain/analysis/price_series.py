@@ -48,7 +48,7 @@ def gpu_pricer(
     Args:
         commissions: by provider; default: no commission.
     """
-    rates = {name: float(one.on_top_rate(None)) for name, one in commissions.items()}
+    rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
 
     def gpu_price(listing: int, interval: OfferInterval) -> float:
         who = market_history.listings[listing].identity

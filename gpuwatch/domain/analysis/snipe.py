@@ -112,10 +112,12 @@ def poll_spacing_s(market_history: MarketHistory) -> float:
 def lifetime_curve(lifetimes: Sequence[OfferLifetime], part: float = 0.5) -> SurvivalCurve:
     """The survival curve with each lifetime at this fraction of the way from its lower to its upper bound."""
     durations = [
-        one.shortest_s + part * (one.longest_s - one.shortest_s) if one.observed else one.shortest_s
-        for one in lifetimes
+        lifetime.shortest_s + part * (lifetime.longest_s - lifetime.shortest_s)
+        if lifetime.observed
+        else lifetime.shortest_s
+        for lifetime in lifetimes
     ]
-    return kaplan_meier(durations, [one.observed for one in lifetimes])
+    return kaplan_meier(durations, [lifetime.observed for lifetime in lifetimes])
 
 
 def _lifetime(before_s: int, first: OfferInterval, last: OfferInterval) -> OfferLifetime:

@@ -52,15 +52,15 @@ class KnownOffers:
         most_job = None if watch.max_job_cost_usd is None else microusd(watch.max_job_cost_usd * rearm)
         self._is_under = bytearray(len(found))
         far = float(limit * rearm) * MICRO * (1 + _TOLERANCE)
-        for number, one in enumerate(found):
-            if one.delisted_s is not None and one.delisted_s <= one.from_s:
+        for number, candidate in enumerate(found):
+            if candidate.delisted_s is not None and candidate.delisted_s <= candidate.from_s:
                 continue
-            query = self._query(one.key)
+            query = self._query(candidate.key)
             query.appearing.append(number)
-            if one.microusd_gpu_hour <= far and one.match is not None:
-                self._is_under[number] = one.accepted and _at_most(limit, one.match)
-                if self._is_under[number] or _at_most(limit * rearm, one.match, most_job):
-                    _expect(query, number, one)
+            if candidate.microusd_gpu_hour <= far and candidate.match is not None:
+                self._is_under[number] = candidate.accepted and _at_most(limit, candidate.match)
+                if self._is_under[number] or _at_most(limit * rearm, candidate.match, most_job):
+                    _expect(query, number, candidate)
         for query in self._queries.values():
             query.changes.sort()  # at the same time, removals come before additions
 

@@ -76,7 +76,10 @@ class SimulatedLaunches:
         month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         since = min(month, now - AVOID_FOR)
         return AdmissionState(
-            known=lambda: [*self._alive, *(one for one in self._over if one.ended_at and one.ended_at >= since)],
+            known=lambda: [
+                *self._alive,
+                *(launch for launch in self._over if launch.ended_at and launch.ended_at >= since),
+            ],
             total=lambda: self._totals.get(watch.name, 0),
             avoided=lambda _known: {},
             ticked=lambda: watch.require,

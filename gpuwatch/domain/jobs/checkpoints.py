@@ -41,7 +41,7 @@ class MachineCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def age_s(self) -> int:
         """Seconds since its newest file was changed."""
-        return min(one.age_s for one in self.files)
+        return min(file.age_s for file in self.files)
 
 
 def machine_checkpoints(path: str, files: Iterable[MachineFile]) -> list[MachineCheckpoint]:
@@ -52,7 +52,7 @@ def machine_checkpoints(path: str, files: Iterable[MachineFile]) -> list[Machine
     """
     depth = len(path.split("/")) + (0 if "*" in path else 1)
     found = []
-    for name, group in groupby(sorted(files, key=lambda one: one.path), lambda one: _entry(one.path, depth)):
+    for name, group in groupby(sorted(files, key=lambda file: file.path), lambda file: _entry(file.path, depth)):
         members = tuple(group)
         if not any(_INCOMPLETE.search(part) for part in name.split("/")[-1:]):
             found.append(MachineCheckpoint(name=name, files=members))
@@ -65,20 +65,25 @@ def newest_complete(listed: Sequence[MachineCheckpoint], *, running: bool) -> Ma
     Args:
         running: whether the command may be writing.
     """
-    return next((one for one in listed if not running or one.age_s >= SETTLE_S or one.age_s < 0), None)
+    return next(
+        (checkpoint for checkpoint in listed if not running or checkpoint.age_s >= SETTLE_S or checkpoint.age_s < 0),
+        None,
+    )
 
 
 def to_resume(stored: Sequence[StoredCheckpoint]) -> list[StoredCheckpoint]:
     """The checkpoints from which a run may start, best first."""
-    return sorted((one for one in stored if not one.failed), key=lambda one: one.sequence, reverse=True)
+    return sorted(
+        (checkpoint for checkpoint in stored if not checkpoint.failed), key=lambda one: one.sequence, reverse=True
+    )
 
 
 def superseded(stored: Sequence[StoredCheckpoint], keep: int) -> list[StoredCheckpoint]:
     """The checkpoints to delete: all but the newest `keep` and the newest sound one."""
-    newest = sorted(stored, key=lambda one: one.sequence, reverse=True)
+    newest = sorted(stored, key=lambda checkpoint: checkpoint.sequence, reverse=True)
     kept = newest[: max(keep, 1)]
-    sound = next((one for one in newest if not one.failed), None)
-    return [one for one in newest if one not in kept and one != sound]
+    sound = next((checkpoint for checkpoint in newest if not checkpoint.failed), None)
+    return [checkpoint for checkpoint in newest if checkpoint not in kept and checkpoint != sound]
 
 
 def _entry(path: str, depth: int) -> str:

@@ -67,13 +67,13 @@ class SharedInstances:
         self._all: list[_Shared] = []
         self._rented: dict[bytes, list[_Shared]] = {}
         self._unplaced: dict[bytes, _Shared] = {}  # only the newest one: the one before it was full or unsuitable
-        for one in holders:
-            if may_share(one.job):
-                starts_h = 0.0 if one.job.state in {JobState.RUNNING, JobState.FETCHING} else START_H
-                hours = starts_h + hours_left(one.job)
-                shared = _Shared(jobs=[one.job], hours=hours, rented=one)
+        for holder in holders:
+            if may_share(holder.job):
+                starts_h = 0.0 if holder.job.state in {JobState.RUNNING, JobState.FETCHING} else START_H
+                hours = starts_h + hours_left(holder.job)
+                shared = _Shared(jobs=[holder.job], hours=hours, rented=holder)
                 self._all.append(shared)
-                self._rented.setdefault(_needs(one.job), []).append(shared)
+                self._rented.setdefault(_needs(holder.job), []).append(shared)
 
     def holder_for(self, job: Job) -> Job | None:
         """The job whose instance a queued job waits for; None: it seeks its own, for which other jobs may wait.

@@ -84,12 +84,12 @@ def is_measured_enough(job: Job, run: JobRun, fraction: float | None, now: datet
 
 def failed_text(findings: Sequence[PilotFinding]) -> str:
     """The items that did not pass, in one line."""
-    return "; ".join(f"{one.item}: {one.text}" for one in findings if not one.passed)
+    return "; ".join(f"{finding.item}: {finding.text}" for finding in findings if not finding.passed)
 
 
 def findings_detail(findings: Sequence[PilotFinding]) -> dict[str, dict[str, str]]:
     """The evidence stored with the event of a pilot: one entry for each item that passed."""
-    passed = {one.item: one.text for one in findings if one.passed}
+    passed = {finding.item: finding.text for finding in findings if finding.passed}
     return {_KEY: passed} if passed else {}
 
 
@@ -116,7 +116,7 @@ def _ran(seen: PilotObservation) -> tuple[bool | None, str]:
 
 
 def _loss(seen: PilotObservation) -> tuple[bool | None, str]:
-    losses = [*(one.loss for one in seen.samples[:-1] if one.loss is not None), *seen.losses]
+    losses = [*(sample.loss for sample in seen.samples[:-1] if sample.loss is not None), *seen.losses]
     if len(losses) < _LEAST_LOSSES:
         return None, f"{len(losses)} losses were reported, {_LEAST_LOSSES} are required"
     part = len(losses) // 4
@@ -125,7 +125,7 @@ def _loss(seen: PilotObservation) -> tuple[bool | None, str]:
 
 
 def _use(seen: PilotObservation) -> tuple[bool | None, str]:
-    known = [one.gpu_percent for one in seen.samples if one.gpu_percent is not None and _computes(one)]
+    known = [sample.gpu_percent for sample in seen.samples if sample.gpu_percent is not None and _computes(sample)]
     if not known:
         return None, "GPU utilisation was not measured while it trained"
     middle = median(known)
@@ -136,14 +136,16 @@ def _use(seen: PilotObservation) -> tuple[bool | None, str]:
 
 
 def _memory(seen: PilotObservation) -> tuple[bool | None, str]:
-    known = [one.gpu_memory_share for one in seen.samples if one.gpu_memory_share is not None and _computes(one)]
+    known = [
+        sample.gpu_memory_share for sample in seen.samples if sample.gpu_memory_share is not None and _computes(sample)
+    ]
     if not known:
         return None, "GPU memory was not measured while it trained"
     return max(known) <= FULL_MEMORY, f"at most {max(known):.0%} of the GPU memory in use ({len(known)} readings)"
 
 
 def _speed(seen: PilotObservation) -> tuple[bool | None, str]:
-    known = [one.tokens_per_s for one in seen.samples if one.tokens_per_s is not None]
+    known = [sample.tokens_per_s for sample in seen.samples if sample.tokens_per_s is not None]
     if not known or not known[-1]:
         return None, "it reports no tokens/s"
     return True, f"{known[-1]:,.0f} tokens/s"

@@ -106,7 +106,7 @@ def pull_script(one: JobFiles) -> str:
 
 def result_patterns(results: Sequence[JobFiles]) -> list[str]:
     """The patterns for the runner's listing, relative to the work folder."""
-    return [one.source.removeprefix("./") for one in results]
+    return [result.source.removeprefix("./") for result in results]
 
 
 def checkpoint_pattern(path: str) -> str:

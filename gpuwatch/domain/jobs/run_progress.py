@@ -66,7 +66,7 @@ def losses(log: str, metrics: bytes = b"") -> list[float]:
     """The newest losses, oldest first, from the command's own record, else from the end of its log."""
     text = metrics.decode("utf-8", "replace")
     lines = [_of_lines(line).loss for line in text.splitlines()[-_LINES_READ:]]
-    kept = [one for one in lines if one is not None]
+    kept = [line for line in lines if line is not None]
     kept = kept or [one for found in _TRAINER["loss"].findall(text) if (one := _number(found)) is not None]
     return kept or [one for found in _LOSS.findall(log.replace("\r", "\n")) if (one := _number(found)) is not None]
 

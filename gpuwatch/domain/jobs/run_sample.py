@@ -83,7 +83,9 @@ def run_sample(
 def sample_detail(sample: RunSample) -> dict[str, Any]:
     """The sample as stored in its event, which has the time and the run itself."""
     values = msgspec.to_builtins(sample)
-    return {_KEY: {key: one for key, one in values.items() if one is not None and key not in {"at", "run_number"}}}
+    return {
+        _KEY: {key: value for key, value in values.items() if value is not None and key not in {"at", "run_number"}}
+    }
 
 
 def sample_of(event: JobEvent) -> RunSample | None:
@@ -99,16 +101,16 @@ def sample_of(event: JobEvent) -> RunSample | None:
 
 def samples_of(events: Sequence[JobEvent]) -> list[RunSample]:
     """The samples of a job, oldest first."""
-    return [found for one in events if (found := sample_of(one)) is not None]
+    return [found for event in events if (found := sample_of(event)) is not None]
 
 
 def without_older_samples(events: Sequence[JobEvent]) -> list[JobEvent]:
     """Events for display: of consecutive samples, only the newest."""
     following = [*events[1:], None]
     return [
-        one
-        for one, after in zip(events, following, strict=True)
-        if sample_of(one) is None or after is None or sample_of(after) is None or after.run_number != one.run_number
+        event
+        for event, after in zip(events, following, strict=True)
+        if sample_of(event) is None or after is None or sample_of(after) is None or after.run_number != event.run_number
     ]
 
 

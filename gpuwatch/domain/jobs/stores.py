@@ -30,8 +30,11 @@ def below(address: str, *names: str) -> str:
 
 def kept_facts(definition: JobDefinition) -> list[tuple[str, str]]:
     """Where a job's results and checkpoints go, as text; empty: nothing is kept."""
-    places = {one.source: one.target if is_store(one.target) else str(PurePath(definition.folder, one.target))
-              for one in definition.results}  # fmt: skip
+    folder = definition.folder
+    places = {
+        result.source: result.target if is_store(result.target) else str(PurePath(folder, result.target))
+        for result in definition.results
+    }
     facts = [("results", ", ".join(f"{source} to {target}" for source, target in places.items()))] if places else []
     if (checkpoint := definition.checkpoint) is not None:
         where = f"here and in {checkpoint.store}" if checkpoint.store else "here"

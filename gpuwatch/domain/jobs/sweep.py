@@ -58,8 +58,8 @@ def _one(definition: JobDefinition, number: int, values: Mapping[str, str]) -> J
     if checkpoint is not None and checkpoint.resume is not None:
         checkpoint = msgspec.structs.replace(checkpoint, resume=filled(checkpoint.resume))
     results = tuple(
-        msgspec.structs.replace(one, source=filled(one.source), target=below(one.target, name))
-        for one in definition.results
+        msgspec.structs.replace(result, source=filled(result.source), target=below(result.target, name))
+        for result in definition.results
     )
     return msgspec.structs.replace(
         definition,

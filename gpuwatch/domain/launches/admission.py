@@ -107,7 +107,11 @@ def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list
     failed = [launch for launch in known if launch.state is LaunchState.FAILED]
     if breaker is None or not breaker.is_closed:
         return failed
-    return [one for one in failed if one.watch != breaker.watch or one.ended_at is None or one.ended_at > breaker.at]
+    return [
+        launch
+        for launch in failed
+        if launch.watch != breaker.watch or launch.ended_at is None or launch.ended_at > breaker.at
+    ]
 
 
 def _first_free(

@@ -31,7 +31,7 @@ class BalanceReading(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_balance(tick_s: float, balance_usd: float, instances: Iterable[Instance]) -> BalanceReading:
     """Read the balance together with the instances listed at that moment."""
-    listed = frozenset((one.instance_id, _microusd_hour(one)) for one in instances)
+    listed = frozenset((instance.instance_id, _microusd_hour(instance)) for instance in instances)
     prices = [price for _, price in listed]
     known = [price for price in prices if price is not None]
     return BalanceReading(

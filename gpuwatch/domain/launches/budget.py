@@ -58,7 +58,7 @@ def budget_refusal(
 
 
 def _count_refusal(new: Launch, alive: Sequence[Launch], budget: Budget, whose: str) -> LaunchRefusal | None:
-    count = sum(one.promised.machines for one in alive)
+    count = sum(launch.promised.machines for launch in alive)
     if budget.max_instances is not None and count + new.promised.machines > budget.max_instances:
         text = f"{count} {'instance is' if count == 1 else 'instances are'} alive"
         if new.promised.machines > 1:

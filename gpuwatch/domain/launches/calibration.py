@@ -118,7 +118,7 @@ def _judged(found: Calibration, pairs: Sequence[BilledLaunch], commission: Commi
         candidates.append(_candidate("included", CommissionMode.INCLUDED, 0.0, pairs))
     elif commission.rate:
         candidates.append(_candidate("on_top", CommissionMode.ON_TOP, float(commission.rate), pairs))
-    best = min(candidates, key=lambda one: one.error_percent)
+    best = min(candidates, key=lambda candidate: candidate.error_percent)
     fitted = _candidate("fitted", CommissionMode.ON_TOP, fitted_rate, pairs)
     if 0 <= fitted_rate <= _MOST_RATE and fitted.error_percent < best.error_percent - _BETTER_BY:
         best = fitted

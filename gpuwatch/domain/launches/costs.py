@@ -141,7 +141,9 @@ class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
 
 def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
     """Return the current rate. A launch whose answer was lost counts with its full price, as it does in budgets."""
-    last = [parts[-1] for one in launches if one.state not in FINAL_STATES and (parts := price_segments(one, now))]
+    last = [
+        parts[-1] for launch in launches if launch.state not in FINAL_STATES and (parts := price_segments(launch, now))
+    ]
     billed = [part for part in last if part.price]
     return BurnRate(
         listed=sum(part.listed for part in billed),

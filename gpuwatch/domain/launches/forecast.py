@@ -72,7 +72,7 @@ def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
 
 def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
     """The day of the first launch; earlier days do not predict anything."""
-    began = [one.requested_at for one in launches if one.requested_at is not None and not one.dry_run]
+    began = [launch.requested_at for launch in launches if launch.requested_at is not None and not launch.dry_run]
     return midnight(min(began).astimezone(UTC).date()) if began else first
 
 

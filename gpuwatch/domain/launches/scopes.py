@@ -134,7 +134,7 @@ def scope_key(scope: RefusalScope, offer: Offer) -> str:
 
 def skipped_by(scopes: Iterable[SkippedScope], offer: Offer, watch: str) -> SkippedScope | None:
     """Return the first of these scopes that contains an order of this offer."""
-    return next((one for one in scopes if one.covers(offer, watch)), None)
+    return next((scope for scope in scopes if scope.covers(offer, watch)), None)
 
 
 def scopes_in_force(
@@ -148,7 +148,7 @@ def scopes_in_force(
     forgiven = breaker.at if breaker is not None and breaker.is_closed else None
     # if the clock was set back, nothing is skipped for years: `_LONGEST_S` from now is the limit
     latest = now + timedelta(seconds=_LONGEST_S)
-    return [one for one in scopes if now < one.until <= latest and (forgiven is None or one.since > forgiven)]
+    return [scope for scope in scopes if now < scope.until <= latest and (forgiven is None or scope.since > forgiven)]
 
 
 def scope_refusal(scopes: Iterable[SkippedScope], offer: Offer, watch: str) -> LaunchRefusal | None:

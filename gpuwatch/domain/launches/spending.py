@@ -54,8 +54,8 @@ def budget_statuses(
         ended: launches that ended since the first of the month (UTC); older ones cost nothing in any window.
         watch: count only the launches of this watch.
     """
-    ours = [one for one in alive if watch in {None, one.watch}]
-    over = [one for one in ended if watch in {None, one.watch}]
+    ours = [launch for launch in alive if watch in {None, launch.watch}]
+    over = [launch for launch in ended if watch in {None, launch.watch}]
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight.replace(day=1)
     next_month = (first + timedelta(days=32)).replace(day=1)
@@ -80,11 +80,13 @@ def launches_to_end(
     ending: dict[str, EndCause] = {}
     if budget.on_reached is not BudgetPolicy.STOP:
         return ending
-    for one in found:
-        if one.is_full:
-            fault = (EndReason.BUDGET_REACHED, one.words)
-            ours = [launch for launch in alive if one.watch in {None, launch.watch} and _goes_on(launch)]
-            ending |= {launch.launch_id: fault for launch in _chosen(one, ours, now) if launch.launch_id not in ending}
+    for status in found:
+        if status.is_full:
+            fault = (EndReason.BUDGET_REACHED, status.words)
+            ours = [launch for launch in alive if status.watch in {None, launch.watch} and _goes_on(launch)]
+            ending |= {
+                launch.launch_id: fault for launch in _chosen(status, ours, now) if launch.launch_id not in ending
+            }
     return ending
 
 

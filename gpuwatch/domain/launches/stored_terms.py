@@ -31,7 +31,7 @@ def terms_of(watch: Watch) -> str:
     found = _differing(watch, _OF_WATCH)
     if watch.launch is not None:
         hooks = {name: _command(getattr(watch.launch, name)) for name in _HOOKS}
-        found["launch"] = _differing(watch.launch, _OF_LAUNCH) | {name: one for name, one in hooks.items() if one}
+        found["launch"] = _differing(watch.launch, _OF_LAUNCH) | {name: hook for name, hook in hooks.items() if hook}
     return msgspec.json.encode(found).decode()
 
 
@@ -65,7 +65,7 @@ def _differing(spec: msgspec.Struct, names: tuple[str, ...]) -> dict[str, Any]:
 @cache
 def _defaults(of: type[msgspec.Struct]) -> Mapping[str, Any]:
     """The default of each field, cached, because this runs between an offer and its launch."""
-    return {one.name: one.default for one in msgspec.structs.fields(of) if one.default is not msgspec.NODEFAULT}
+    return {field.name: field.default for field in msgspec.structs.fields(of) if field.default is not msgspec.NODEFAULT}
 
 
 def _command(hook: HookSpec | None) -> dict[str, str] | None:

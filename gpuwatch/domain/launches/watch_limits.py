@@ -19,7 +19,7 @@ _NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
 def free_offer_slot(alive: Sequence[Launch], offer: Offer, watch: Watch) -> int | None:
     """Return the lowest free number for launches of this offer, or None if another launch has its only machine."""
     place = place_of(watch, offer)
-    taken = {one.offer_slot for one in alive if (one.provider, one.offer_id) == place}
+    taken = {launch.offer_slot for launch in alive if (launch.provider, launch.offer_id) == place}
     if taken and not offer.terms.fungible:
         return None
     return next(number for number in range(len(taken) + 1) if number not in taken)
@@ -56,7 +56,7 @@ def per_day_refusal(watch: Watch, known: Sequence[Launch], now: datetime) -> Lau
     if watch.max_per_day is None:
         return None
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    made = sum(one.watch == watch.name and one.was_created and one.intended_at >= day for one in known)
+    made = sum(launch.watch == watch.name and launch.was_created and launch.intended_at >= day for launch in known)
     if made < watch.max_per_day:
         return None
     return LaunchRefusal(
@@ -105,15 +105,15 @@ def replaced_launch_id(spec: LaunchSpec, watch: str, known: Sequence[Launch], no
     """
     if not spec.relaunch:
         return None
-    replaced = {one.relaunch_of for one in known if one.state is not LaunchState.FAILED}
+    replaced = {launch.relaunch_of for launch in known if launch.state is not LaunchState.FAILED}
     outbid = [
-        one
-        for one in known
-        if one.watch == watch
-        and one.state is LaunchState.ENDED
-        and one.ended_because(EndReason.OUTBID)
-        and one.ended_at is not None
-        and one.ended_at > now - DAY
-        and one.launch_id not in replaced
+        launch
+        for launch in known
+        if launch.watch == watch
+        and launch.state is LaunchState.ENDED
+        and launch.ended_because(EndReason.OUTBID)
+        and launch.ended_at is not None
+        and launch.ended_at > now - DAY
+        and launch.launch_id not in replaced
     ]
-    return max(outbid, key=lambda one: one.ended_at or now).launch_id if outbid else None
+    return max(outbid, key=lambda launch: launch.ended_at or now).launch_id if outbid else None

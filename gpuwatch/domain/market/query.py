@@ -37,13 +37,13 @@ def joined(queries: Sequence[Query], limit: int | None) -> Query:
         limit: rows of the requested page.
     """
     first = queries[0]
-    ceilings = [one.max_listed_usd_hour for one in queries]
-    counts = [one.count_max for one in queries]
-    least = [one.min_reliability for one in queries]
-    verified = {one.verified for one in queries}
+    ceilings = [query.max_listed_usd_hour for query in queries]
+    counts = [query.count_max for query in queries]
+    least = [query.min_reliability for query in queries]
+    verified = {query.verified for query in queries}
     return Query(
-        gpus=tuple(dict.fromkeys(gpu for one in queries for gpu in one.gpus)),
-        count_min=min(one.count_min for one in queries),
+        gpus=tuple(dict.fromkeys(gpu for query in queries for gpu in query.gpus)),
+        count_min=min(query.count_min for query in queries),
         count_max=None if None in counts else max(count for count in counts if count is not None),
         spot=first.spot,
         disk_gb=first.disk_gb,

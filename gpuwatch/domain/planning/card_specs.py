@@ -22,11 +22,11 @@ def specs_of(name: str) -> GpuSpecs | None:
     return msgspec.structs.replace(
         sheets[0],
         name=name,
-        memory_gib=min(one.memory_gib for one in sheets),
-        fp16_tflops=_least([one.fp16_tflops for one in sheets]),
-        fp8_tflops=_least([one.fp8_tflops for one in sheets]),
-        bandwidth_gb_s=_least([one.bandwidth_gb_s for one in sheets]),
-        nvlink=all(one.nvlink for one in sheets),
+        memory_gib=min(sheet.memory_gib for sheet in sheets),
+        fp16_tflops=_least([sheet.fp16_tflops for sheet in sheets]),
+        fp8_tflops=_least([sheet.fp8_tflops for sheet in sheets]),
+        bandwidth_gb_s=_least([sheet.bandwidth_gb_s for sheet in sheets]),
+        nvlink=all(sheet.nvlink for sheet in sheets),
     )
 
 
@@ -50,5 +50,5 @@ def _sheets(name: str) -> list[GpuSpecs]:
 
 
 def _least(figures: Sequence[float | None]) -> float | None:
-    known = [one for one in figures if one is not None]
+    known = [figure for figure in figures if figure is not None]
     return min(known) if known and len(known) == len(figures) else None

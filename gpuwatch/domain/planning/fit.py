@@ -136,7 +136,7 @@ class RankedClasses(msgspec.Struct, frozen=True, kw_only=True):
 
     def best(self, by: CostMeasure) -> ClassChoice | None:
         """The cheapest class by another measure, preferring plausible prices."""
-        known = [(value, one) for one in self.choices if (value := one.per(by)) is not None]
+        known = [(value, choice) for choice in self.choices if (value := choice.per(by)) is not None]
         return min(known, key=lambda pair: (pair[1].too_cheap, pair[0]))[1] if known else None
 
 
@@ -147,7 +147,7 @@ def default_measure(task: GpuTask) -> CostMeasure:
 
 def floors_of(prices: Iterable[PricedClass]) -> PriceFloors:
     """The price below which an offer is implausibly cheap."""
-    return PriceFloors(_market_price(one) for one in prices if not one.listed)
+    return PriceFloors(_market_price(price) for price in prices if not price.listed)
 
 
 def is_too_cheap(one: PricedClass, floors: PriceFloors) -> bool:
@@ -184,7 +184,13 @@ def rank_classes(
         else:
             left_out.setdefault(got, []).append(name)
     found.sort(
-        key=lambda one: (one.too_cheap, one.per(wanted) is None, one.per(wanted) or 0, one.usd_hour, one.gpu.name)
+        key=lambda choice: (
+            choice.too_cheap,
+            choice.per(wanted) is None,
+            choice.per(wanted) or 0,
+            choice.usd_hour,
+            choice.gpu.name,
+        )
     )
     return RankedClasses(
         choices=tuple(found), left_out={why: tuple(names) for why, names in left_out.items()}, by=wanted
@@ -309,11 +315,11 @@ SOURCE_CLASSES: tuple[SourceClass, ...] = (
 def source_classes(task: GpuTask, vram_gb: float) -> list[SourceClass]:
     """Classes whose printed memory holds the task on one card: cheapest first, those without a price last."""
     fitting = [
-        one
-        for one in SOURCE_CLASSES
-        if vram_gb <= one.memory_gb and (GpuTask.ANY in {task, one.task} or task is one.task)
+        source_class
+        for source_class in SOURCE_CLASSES
+        if vram_gb <= source_class.memory_gb and (GpuTask.ANY in {task, source_class.task} or task is source_class.task)
     ]
-    return sorted(fitting, key=lambda one: (one.low is None, one.low or 0))
+    return sorted(fitting, key=lambda source_class: (source_class.low is None, source_class.low or 0))
 
 
 def source_ratio(one: str, other: str) -> tuple[Decimal, Decimal]:

@@ -235,15 +235,17 @@ def compare_hardware(
 ) -> list[ComparedHardware]:
     """Compare candidates with the first one, in the given order. Raises ValueError: a cost cannot be computed."""
     found: list[ComparedHardware] = []
-    for one in candidates:
-        priced_gpus = priced_gpus_of_plan(one, job, extras)
-        cost = cost_on(msgspec.structs.replace(_with_hours(job, one), within_s=None), priced_gpus, traffic)
+    for candidate in candidates:
+        priced_gpus = priced_gpus_of_plan(candidate, job, extras)
+        cost = cost_on(msgspec.structs.replace(_with_hours(job, candidate), within_s=None), priced_gpus, traffic)
         if isinstance(cost, str):
-            raise ValueError(f"{one.text!r}: {cost}")  # noqa: TRY004 - the cost is a text that states why
+            raise ValueError(f"{candidate.text!r}: {cost}")  # noqa: TRY004 - the cost is a text that states why
         first = found[0] if found else None
         speed = exactly(1.0) if first is None else _speed(first.cost, cost)
         even = 1.0 if first is None else priced_gpus.microusd_hour / first.priced_gpus.microusd_hour
-        found.append(ComparedHardware(candidate=one, priced_gpus=priced_gpus, cost=cost, break_even=even, speed=speed))
+        found.append(
+            ComparedHardware(candidate=candidate, priced_gpus=priced_gpus, cost=cost, break_even=even, speed=speed)
+        )
     return found
 
 

@@ -173,7 +173,9 @@ def gb_read_per_step(work: Workload) -> float:
 def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
     """Trained parameters: rank × (inputs + outputs) of each matrix with an adapter (Hu et al., 2021)."""
     roles = _ADAPTED[targets]
-    return rank * sum((one.inputs + one.outputs) * one.count for one in shape.linears() if one.role in roles)
+    return rank * sum(
+        (linear.inputs + linear.outputs) * linear.count for linear in shape.linears() if linear.role in roles
+    )
 
 
 def usable_gb(memory_gib: float) -> float:

@@ -67,20 +67,20 @@ def find_listed(text: str) -> ListedModel | None:
     if found := next((names[key] for key in _keys(text) if key in names), None):
         return found
     start = fold(text)
-    begin = [one for one in model_index().models if start and fold(one.short_name).startswith(start)]
+    begin = [model for model in model_index().models if start and fold(model.short_name).startswith(start)]
     return begin[0] if len(begin) == 1 else None
 
 
 def near_names(text: str) -> list[str]:
     """Up to three similar names."""
-    short = {fold(one.short_name): one.short_name for one in model_index().models}
+    short = {fold(model.short_name): model.short_name for model in model_index().models}
     return [short[key] for key in get_close_matches(fold(text.rpartition("/")[2]), short, 3, 0.7)]
 
 
 @cache
 def _names() -> dict[str, ListedModel]:
     found: dict[str, ListedModel] = {}
-    keys = [(_keys(one.name), one) for one in model_index().models]
+    keys = [(_keys(model.name), model) for model in model_index().models]
     for depth in range(3):  # an exact name before one without its publisher, and the latter before an abbreviated name
         for forms, one in keys:
             found.setdefault(forms[depth], one)

@@ -48,5 +48,5 @@ def plan_pilot(tokens: float, per_s: FigureRange, share: float, losses: Sequence
 def _slope(places: Sequence[float], values: Sequence[float]) -> float:
     """The slope of the least-squares line."""
     middle, mean = sum(places) / len(places), sum(values) / len(values)
-    spread = sum((one - middle) ** 2 for one in places)
+    spread = sum((place - middle) ** 2 for place in places)
     return sum((at - middle) * (value - mean) for at, value in zip(places, values, strict=True)) / spread

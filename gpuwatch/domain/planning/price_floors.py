@@ -53,8 +53,8 @@ class PriceFloors:
 
 def _floors(seen: Iterable[MarketPrice], key: _Key) -> dict[tuple[str, bool], float]:
     groups: dict[tuple[str, bool], list[float]] = {}
-    for one in seen:
-        group, value = key(one)
+    for price in seen:
+        group, value = key(price)
         if value is not None:
             groups.setdefault(group, []).append(value)
     enough = {group: found for group, found in groups.items() if len(found) >= _LEAST_OFFERS}

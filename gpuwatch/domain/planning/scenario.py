@@ -97,12 +97,12 @@ def compare_scenarios(plan: ScenarioFile, price_of: PriceOf) -> list[ScenarioCos
         ScenarioCost(
             name=way.name,
             note=way.note,
-            costs=one,
+            costs=cost,
             total_usd=total,
             saving_usd=totals[0] - total,
             saving_percent=(totals[0] - total) * 100 / totals[0] if totals[0] else None,
         )
-        for way, one, total in zip(plan.scenario, costs, totals, strict=True)
+        for way, cost, total in zip(plan.scenario, costs, totals, strict=True)
     ]
 
 

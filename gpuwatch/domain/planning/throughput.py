@@ -221,5 +221,5 @@ def _spread_of(table: ThroughputTable, method: WorkMethod) -> FigureRange:
 
 
 def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
-    ratios = sorted(one.ratio for one in found if one.row.task.method is method)
+    ratios = sorted(row.ratio for row in found if row.row.task.method is method)
     return ratios[int(_INSIDE * (len(ratios) - 1))] if ratios else _UNKNOWN_SPREAD

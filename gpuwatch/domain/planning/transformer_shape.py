@@ -82,7 +82,7 @@ class TransformerShape(msgspec.Struct, frozen=True):
     @property
     def params(self) -> float:
         """Number of weights; norms and biases, below a thousandth, are left out."""
-        inner = sum(one.weights * one.count for one in self.linears())
+        inner = sum(linear.weights * linear.count for linear in self.linears())
         return float(inner + self.vocab * self.hidden * (1 if self.tied else 2))
 
     @property
@@ -90,7 +90,7 @@ class TransformerShape(msgspec.Struct, frozen=True):
         """Weights that one token is multiplied with; for experts without the input embedding, which is looked up."""
         if self.experts == 1:
             return self.params
-        inner = sum(one.weights * one.used for one in self.linears())
+        inner = sum(linear.weights * linear.used for linear in self.linears())
         return float(inner + self.vocab * self.hidden)
 
     def linears(self) -> Iterator[LinearMatrices]:

@@ -223,6 +223,7 @@ def job_from(fields: dict[str, Any]) -> JobSpec:
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False, include_context=False)
         faults = [
-            (str(one["loc"][0]) if one["loc"] else "", one["msg"].removeprefix("Value error, ")) for one in details
+            (str(detail["loc"][0]) if detail["loc"] else "", detail["msg"].removeprefix("Value error, "))
+            for detail in details
         ]
         raise WrongJob(faults) from None

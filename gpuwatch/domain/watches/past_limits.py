@@ -64,7 +64,7 @@ class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def limits_of(self, offer: Offer) -> list[PastLimit]:
         """The limits for an offer's GPU and rental type."""
-        return [one for one in self.limits if (one.gpu, one.spot) == (offer.gpu, offer.spot)]
+        return [limit for limit in self.limits if (limit.gpu, limit.spot) == (offer.gpu, offer.spot)]
 
 
 def is_compared(offer: Offer) -> bool:

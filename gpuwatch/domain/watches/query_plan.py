@@ -54,12 +54,12 @@ class SharedQuery(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def watches(self) -> tuple[str, ...]:
         """The names of its watches, without duplicates."""
-        return tuple(dict.fromkeys(name for one in self.demands for name in one.watches))
+        return tuple(dict.fromkeys(name for demand in self.demands for name in demand.watches))
 
     @property
     def priority(self) -> float:
         """The highest priority of its demands."""
-        return max(min(max(one.priority, MIN_PRIORITY), MAX_PRIORITY) for one in self.demands)
+        return max(min(max(demand.priority, MIN_PRIORITY), MAX_PRIORITY) for demand in self.demands)
 
 
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def round_s(self) -> float:
         """The longest time between two searches for the same query; 0: there is no query."""
-        return max((one.every_s for one in self.queries), default=0.0)
+        return max((query.every_s for query in self.queries), default=0.0)
 
 
 def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits) -> QueryPlan:
@@ -81,7 +81,7 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
         demands: distinct queries.
         rows_of: for any query made of the demands; where it returns None, nothing is joined.
     """
-    alone = [_alone(one, rows_of) for one in demands]
+    alone = [_alone(demand, rows_of) for demand in demands]
     best: Sequence[SharedQuery] = alone
     wait_s = _mean_wait_s(alone, limits)
     if limits.can_join:
@@ -98,14 +98,16 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
 
 def split(shared: SharedQuery) -> tuple[SharedQuery, SharedQuery]:
     """Split a query that several demands share into two: by GPU if it has several, else by limit."""
-    by_gpu = sorted(shared.demands, key=lambda one: (one.query.gpus, one.query.max_listed_usd_hour or math.inf))
+    by_gpu = sorted(
+        shared.demands, key=lambda demand: (demand.query.gpus, demand.query.max_listed_usd_hour or math.inf)
+    )
     middle = len(by_gpu) // 2
     first, second = (_together(tuple(part), shared) for part in (by_gpu[:middle], by_gpu[middle:]))
     return first, second
 
 
 def _together(demands: tuple[Demand, ...], whole: SharedQuery) -> SharedQuery:
-    query = demands[0].query if len(demands) == 1 else joined([one.query for one in demands], whole.query.limit)
+    query = demands[0].query if len(demands) == 1 else joined([demand.query for demand in demands], whole.query.limit)
     return SharedQuery(query=query, demands=demands, rows=whole.rows / 2, every_s=whole.every_s)
 
 
@@ -145,10 +147,10 @@ def _joins(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -
 def _families(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> list[SharedQuery]:
     """Replace queries that differ only in their limit by the one with the highest, which returns no more rows."""
     found: dict[Query, list[SharedQuery]] = {}
-    for one in alone:
-        found.setdefault(msgspec.structs.replace(one.query, max_listed_usd_hour=None), []).append(one)
+    for query in alone:
+        found.setdefault(msgspec.structs.replace(query.query, max_listed_usd_hour=None), []).append(query)
     joint = (same if len(same) == 1 else _family(same, rows_of, limits) for same in found.values())
-    return [one for queries in joint for one in queries]
+    return [query for queries in joint for query in queries]
 
 
 def _family(same: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> Sequence[SharedQuery]:
@@ -184,7 +186,7 @@ def _costs(queries: Sequence[SharedQuery], limits: PollingLimits) -> tuple[float
     if limits.rows_per_s is None:
         return turn, [0.0 for _ in queries]
     budget = max(limits.rows_per_s, 1e-9)
-    return turn, [one.rows / budget for one in queries]
+    return turn, [query.rows / budget for query in queries]
 
 
 def _shapes(queries: Sequence[SharedQuery], limits: PollingLimits, mix: float) -> list[float]:
@@ -194,8 +196,8 @@ def _shapes(queries: Sequence[SharedQuery], limits: PollingLimits, mix: float) -
     """
     turn, rows = _costs(queries, limits)
     return [
-        math.sqrt(max((1 - mix) * turn + mix * row, 1e-9) / one.priority)
-        for one, row in zip(queries, rows, strict=True)
+        math.sqrt(max((1 - mix) * turn + mix * row, 1e-9) / query.priority)
+        for query, row in zip(queries, rows, strict=True)
     ]
 
 
@@ -206,12 +208,12 @@ def _use(intervals: Sequence[float], turn: float, rows: Sequence[float]) -> floa
 
 
 def _wait_s(queries: Sequence[SharedQuery], intervals: Sequence[float]) -> float:
-    weights = [sum(one.priority * len(one.watches) for one in shared.demands) for shared in queries]
+    weights = [sum(demand.priority * len(demand.watches) for demand in shared.demands) for shared in queries]
     return sum(weight * every_s for weight, every_s in zip(weights, intervals, strict=True)) / sum(weights)
 
 
 def _paced_wait_s(queries: Sequence[SharedQuery]) -> float:
-    return _wait_s(queries, [one.every_s for one in queries]) if queries else 0.0
+    return _wait_s(queries, [query.every_s for query in queries]) if queries else 0.0
 
 
 def _mean_wait_s(queries: Sequence[SharedQuery], limits: PollingLimits) -> float:
@@ -240,7 +242,7 @@ def _paced(queries: Sequence[SharedQuery], limits: PollingLimits) -> list[Shared
         if best is None or wait_s < best[0]:
             best = wait_s, intervals
     assert best is not None, "there is always a mix"
-    return [msgspec.structs.replace(one, every_s=every_s) for one, every_s in zip(queries, best[1], strict=True)]
+    return [msgspec.structs.replace(query, every_s=every_s) for query, every_s in zip(queries, best[1], strict=True)]
 
 
 def _scaled(shapes: Sequence[float], turn: float, rows: Sequence[float], least_s: float) -> list[float]:

@@ -37,9 +37,9 @@ def _user_ids(value: object) -> tuple[str, ...]:
     error = ValueError("expected user ids, whole numbers as shown by @userinfobot, such as [123456789]")
     raw = value.strip("[] ").split(",") if isinstance(value, str) else value
     items = [raw] if isinstance(raw, int) and not isinstance(raw, bool) else raw
-    if not isinstance(items, list | tuple) or any(isinstance(one, bool) for one in items):
+    if not isinstance(items, list | tuple) or any(isinstance(item, bool) for item in items):
         raise error
-    ids = tuple(str(one).strip(" \"'") for one in items)
+    ids = tuple(str(item).strip(" \"'") for item in items)
     ids = tuple(one for one in ids if one)
     if not all(one.isascii() and one.isdecimal() for one in ids):
         raise error

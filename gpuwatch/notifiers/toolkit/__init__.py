@@ -42,7 +42,11 @@ def recipient_key(recipient: str) -> str:
 
 def pending_recipients(recipients: Sequence[str], taken: Sequence[str]) -> list[str]:
     """Return the recipients that have neither accepted the alert nor rejected it for good."""
-    return [one for one in recipients if not {recipient_key(one), "!" + recipient_key(one)} & set(taken)]
+    return [
+        recipient
+        for recipient in recipients
+        if not {recipient_key(recipient), "!" + recipient_key(recipient)} & set(taken)
+    ]
 
 
 def finish_delivery(

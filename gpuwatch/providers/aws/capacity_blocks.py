@@ -71,7 +71,7 @@ class CapacityBlocks:
             InstanceType=name, InstanceCount=1, CapacityDurationHours=self._hours,
         )  # fmt: skip
         blocks = (parse_block(row) for row in objects(rows))
-        return [one for one in blocks if one is not None and one.type == name]
+        return [block for block in blocks if block is not None and block.type == name]
 
 
 def parse_block(row: Mapping[str, Any]) -> CapacityBlock | None:

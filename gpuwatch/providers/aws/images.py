@@ -42,5 +42,5 @@ def image_problem(options: Mapping[str, Option], machine_type: str) -> tuple[str
 
 def value_for(values: Option, place: str) -> str | None:
     """Return the first "place=value" setting for a place; None: there is none."""
-    pairs = (str(one).partition("=") for one in values) if isinstance(values, tuple | list) else ()
+    pairs = (str(value).partition("=") for value in values) if isinstance(values, tuple | list) else ()
     return next((value.strip() for name, _, value in pairs if name.strip() == place and value.strip()), None)

@@ -178,10 +178,10 @@ class AwsLauncher(BasicLauncher):
             prices = PriceList()
         places = _spot_keys(rows, region)
         spot = self._spot_prices(region, found, places)
-        return [_with_price(one, places.get(one.instance_id), prices, spot) for one in found]
+        return [_with_price(instance, places.get(instance.instance_id), prices, spot) for instance in found]
 
     def _spot_prices(self, region: str, found: list[Instance], places: dict[str, SpotKey]) -> dict[SpotKey, SpotPrice]:
-        keys = (places.get(one.instance_id) for one in found if one.spot and _needs_price(one))
+        keys = (places.get(instance.instance_id) for instance in found if instance.spot and _needs_price(instance))
         types = tuple(sorted({key.type for key in keys if key is not None}))
         if not types:
             return {}

@@ -51,7 +51,7 @@ class AwsMarket:
     def _search_region(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
         offerings = self._offerings(region)
         machines = self._catalog.machines(region, (key.type for key in offerings))
-        machines_by_name = {name: one for name, one in machines.items() if matches_query(one, query)}
+        machines_by_name = {name: machine for name, machine in machines.items() if matches_query(machine, query)}
         new_types = [name for name in machines if name not in table()]
         result = ParseResult(rows=len(offerings), drift={f"new instance type: {name[:40]}": None for name in new_types})
         keys = [key for key in offerings if key.type in machines_by_name]

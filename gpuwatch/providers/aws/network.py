@@ -84,7 +84,7 @@ def allows_port(group: Mapping[str, Any], port: int) -> bool:
 
 def _pairs(values: Option) -> list[tuple[str, str]]:
     """Parse "place=value" settings. Raises ValueError."""
-    found = [str(one).partition("=") for one in values] if isinstance(values, tuple | list) else []
+    found = [str(value).partition("=") for value in values] if isinstance(values, tuple | list) else []
     invalid = [place for place, _, value in found if not value]
     if invalid:
         raise ValueError(f"expected us-east-1=sg-… or us-east-1a=subnet-… in the options, not {invalid[0][:40]!r}")

@@ -66,7 +66,11 @@ class AwsPrerequisites:
                 found += self._in_region(region, in_region)
         if any(one.offer.spot for one in requested):
             found.append(self._spot_role([one for one in requested if one.offer.spot]))
-        self._network_by_place |= {one.place: one for one in found if one.name is N.NETWORK and one.met is not None}
+        self._network_by_place |= {
+            prerequisite.place: prerequisite
+            for prerequisite in found
+            if prerequisite.name is N.NETWORK and prerequisite.met is not None
+        }
         return found
 
     def require_network(self, offer: OfferId) -> None:
@@ -83,13 +87,13 @@ class AwsPrerequisites:
     def _in_region(self, region: str, requested: Sequence[RequestedOrder]) -> Iterator[Prerequisite]:
         yield self._key_pair(region, requested)
         yield self._security_group(region, requested)
-        for zone in dict.fromkeys(one.offer.zone for one in requested):
-            yield self._subnet(region, zone, [one for one in requested if one.offer.zone == zone])
-        for type_ in dict.fromkeys(one.offer.type for one in requested):
-            yield self._image(region, type_, [one for one in requested if one.offer.type == type_])
+        for zone in dict.fromkeys(order.offer.zone for order in requested):
+            yield self._subnet(region, zone, [order for order in requested if order.offer.zone == zone])
+        for type_ in dict.fromkeys(order.offer.type for order in requested):
+            yield self._image(region, type_, [order for order in requested if order.offer.type == type_])
         quotas: dict[VcpuQuota, list[RequestedOrder]] = {}
-        for one in requested:
-            quotas.setdefault(quota_of(one.offer), []).append(one)
+        for order in requested:
+            quotas.setdefault(quota_of(order.offer), []).append(order)
         for quota, counted in quotas.items():
             yield self._quota(region, quota, counted)
 
@@ -124,7 +128,7 @@ class AwsPrerequisites:
             return _met(
                 N.KEY_PAIR, region, requested, "no key pair; login by Session Manager, if the profile allows it"
             )
-        if requested and all(one.order.onstart for one in requested):
+        if requested and all(order.order.onstart for order in requested):
             return _met(N.KEY_PAIR, region, requested, "no key pair: nobody can log in, and onstart must do the work")
         mend = "set options.key_name, or options.instance_profile for Session Manager (SSM)"
         return _missing(N.KEY_PAIR, "", (), "no key pair and no instance profile: nobody could log in", mend)
@@ -235,7 +239,7 @@ class AwsPrerequisites:
     def _vcpus(self, region: str, requested: Sequence[RequestedOrder]) -> float:
         """Return the vCPUs of the smallest machine that is wanted; 0: unknown."""
         prices = self._catalog.prices(region).types
-        sizes = [size for one in requested if (price := prices.get(one.offer.type)) and (size := price.vcpu)]
+        sizes = [size for order in requested if (price := prices.get(order.offer.type)) and (size := price.vcpu)]
         return min(sizes, default=0.0)
 
     def _vcpus_in_use(self, region: str, quota: VcpuQuota) -> float:

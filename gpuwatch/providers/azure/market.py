@@ -109,5 +109,5 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
 def _regions(option: object) -> tuple[str, ...]:
     """Return region names for the filter: lower case, no spaces; others would break it."""
     values = option if isinstance(option, tuple) else ()
-    names = (str(one).replace(" ", "").lower() for one in values)
+    names = (str(value).replace(" ", "").lower() for value in values)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))

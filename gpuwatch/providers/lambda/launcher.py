@@ -104,7 +104,7 @@ class LambdaLauncher(ApiLauncher):
         """Return every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         found = parse_instances(self._account.get("/instances", kind="instances"))
-        self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
+        self._ending = frozenset(instance.instance_id for instance in found if instance.status == _ENDING)
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:

@@ -29,7 +29,7 @@ class NebiusAccount:
         """Return the tenant's id. Raises ProviderError; KeyRejected: there is none, or the settings must name one."""
         if isinstance(self._tenant, str):
             return self._tenant
-        found = self._cache.get(lambda: [_id(one.metadata.id) for one in self._client.pages(LIST_TENANTS)], "tenants")
+        found = self._cache.get(lambda: [_id(page.metadata.id) for page in self._client.pages(LIST_TENANTS)], "tenants")
         assert isinstance(found, list)
         if len(found) != 1:
             raise KeyRejected(
@@ -43,9 +43,9 @@ class NebiusAccount:
 
         def fetch() -> object:
             found: dict[str, list[tuple[str, str]]] = {}
-            for one in self._client.pages(LIST_PROJECTS, parent_id=self.tenant()):
-                if _REGION.fullmatch(one.spec.region):
-                    found.setdefault(one.spec.region, []).append((_id(one.metadata.id), str(one.metadata.name)))
+            for page in self._client.pages(LIST_PROJECTS, parent_id=self.tenant()):
+                if _REGION.fullmatch(page.spec.region):
+                    found.setdefault(page.spec.region, []).append((_id(page.metadata.id), str(page.metadata.name)))
             return found
 
         cached = self._cache.get(fetch, "projects")
@@ -63,8 +63,8 @@ class NebiusAccount:
 
         def fetch() -> object:
             return [
-                (_id(one.metadata.id), str(one.metadata.name))
-                for one in self._client.pages(LIST_SUBNETS, parent_id=project)
+                (_id(page.metadata.id), str(page.metadata.name))
+                for page in self._client.pages(LIST_SUBNETS, parent_id=project)
             ]
 
         cached = self._cache.get(fetch, project)

@@ -110,4 +110,4 @@ def _line(error: Exception) -> str:
 def _reasons(error: Exception) -> set[str]:
     found: Any = getattr(getattr(error, "status", None), "service_errors", None) or []
     fields = [getattr(getattr(one, "details", None), "field", None) for one in found]
-    return {one for one in fields if isinstance(one, str)}
+    return {field for field in fields if isinstance(field, str)}

@@ -196,8 +196,8 @@ def instance_of(row: Any, region: str) -> Instance | None:
 
 
 def _public_address(row: Any) -> str | None:
-    for one in row.status.network_interfaces:
-        if address := word(one.public_ip_address.address, 64):
+    for interface in row.status.network_interfaces:
+        if address := word(interface.public_ip_address.address, 64):
             return address.partition("/")[0]
     return None
 

@@ -62,7 +62,7 @@ class NebiusPrerequisites:
             images = self._client.pages(LIST_PUBLIC_IMAGES, kind="images", region=region)
         except ProviderError as error:
             return result(met=None, text=str(error))
-        if any(one.spec.image_family == family for one in images):
+        if any(image.spec.image_family == family for image in images):
             return result(met=True, text=f"the image family {family[:60]} exists")
         mend = "set options.image to a family of `nebius compute image list-public`"
         return result(met=False, text=f"there is no image family {family[:60]!r}", mend=mend)

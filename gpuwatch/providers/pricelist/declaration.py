@@ -163,8 +163,8 @@ def _problems(source: PriceSource) -> Iterator[str]:
         "currency: three uppercase letters": re.fullmatch(r"[A-Z]{3}", source.currency),
         f"every_s: at least {_MIN_EVERY_S:g}": source.every_s >= _MIN_EVERY_S,
         "least_rows: at least 0": source.least_rows >= 0,
-        "price_scale: above 0": source.price_scale > 0 and all(one.price_scale > 0 for one in source.machines),
-        "count: 1 to 1000": all(one is None or 0 < one <= 1000 for one in _counts(source)),
+        "price_scale: above 0": source.price_scale > 0 and all(machine.price_scale > 0 for machine in source.machines),
+        "count: 1 to 1000": all(count is None or 0 < count <= 1000 for count in _counts(source)),
         "kind live requires fields.free: the proof of stock": source.kind != "live" or source.fields.free,
         "fields.gpu or [[machines]] is required: it names the GPU": source.fields.gpu or source.machines,
         "spot_tiers and fields.tier require each other": bool(source.spot_tiers) == bool(source.fields.tier),
@@ -196,7 +196,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _counts(source: PriceSource) -> Sequence[int | None]:
-    return [source.count, *(one.count for one in source.machines)]
+    return [source.count, *(machine.count for machine in source.machines)]
 
 
 def _field_paths(source: PriceSource) -> Iterator[str]:
@@ -209,5 +209,5 @@ def _field_paths(source: PriceSource) -> Iterator[str]:
 
 
 def _patterns(source: PriceSource) -> Iterator[str]:
-    yield from (one.match for one in source.machines)
+    yield from (machine.match for machine in source.machines)
     yield from (pattern for pattern in (source.gpu_pattern, source.suspects) if pattern is not None)

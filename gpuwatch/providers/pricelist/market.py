@@ -47,7 +47,11 @@ class PriceLists:
             ProviderError: no source has a usable answer; or a declaration is wrong.
         """
         started_s, now = self._tools.monotonic(), self._tools.now()
-        clients = [one for one in self._source_clients() if one.source.sells_spot or not query.spot]
+        clients = [
+            source_client
+            for source_client in self._source_clients()
+            if source_client.source.sells_spot or not query.spot
+        ]
         answers = query_all({one.name: one.read for one in clients}, self._tools.stop)
         result, errors = ParseResult(searches=0), list[ProviderError]()
         for client, answer in zip(clients, answers, strict=True):

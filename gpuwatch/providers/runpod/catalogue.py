@@ -69,17 +69,17 @@ def parse_catalogue(value: Any, request: CatalogueRequest) -> ParseResult:
         PayloadChanged: it is not a catalogue, or none of its rows is usable.
     """
     result, usable_rows = ParseResult(), 0
-    for one in gpu_types(value):
+    for gpu_type in gpu_types(value):
         result.rows += 1
-        if one.get("id") == SENTINEL or one.get(request.cloud.lower()) is False:
+        if gpu_type.get("id") == SENTINEL or gpu_type.get(request.cloud.lower()) is False:
             continue  # not sold in this cloud: ignore its leftover price
-        result.check_drift(one, _TYPE_FIELDS, _REQUIRED_FIELDS)
-        reason = _skip_reason(one, request.cloud)
+        result.check_drift(gpu_type, _TYPE_FIELDS, _REQUIRED_FIELDS)
+        reason = _skip_reason(gpu_type, request.cloud)
         if reason is not None:
             result.skip(reason)
             continue
         usable_rows += 1
-        result.offers += _offers(one, request, result)
+        result.offers += _offers(gpu_type, request, result)
     require_usable_row(usable_rows, result)
     return result
 
@@ -183,7 +183,7 @@ def _min_cuda(one: Mapping[str, Any]) -> float | None:
     """Return the lowest of the hosts' CUDA versions: every host has at least that. None: unknown for some hosts."""
     rows = objects(one.get("cudaVersions"))
     usable_rows = [number(row.get("version"), 1.0, 1000.0) for row in rows if row.get("available") is True]
-    return min((one for one in usable_rows if one is not None), default=None) if None not in usable_rows else None
+    return min((row for row in usable_rows if row is not None), default=None) if None not in usable_rows else None
 
 
 @lru_cache(maxsize=512)

@@ -136,5 +136,5 @@ def _line(name: str, body: ErrorBody) -> str:
     """Return status, sentence, and the message in `errors` about each wrong field."""
     value = body.value.get("errors") if isinstance(body.value, dict) else None
     rows = [one for one in (value if isinstance(value, list) else [])[:_LINES] if isinstance(one, str)]
-    lines = [text for one in rows if (text := word(redact(one), _LINE_LENGTH))]
+    lines = [text for row in rows if (text := word(redact(row), _LINE_LENGTH))]
     return f"{name}: {body.summary}" + (f" ({'; '.join(lines)})" if lines else "")

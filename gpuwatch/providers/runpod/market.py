@@ -78,12 +78,12 @@ class RunpodMarket:
                 raise
             except ProviderError as error:
                 errors.append(error)
-        observed_at = min((one.observed_at for one in replies), default=self._account.tools.now())
+        observed_at = min((reply.observed_at for reply in replies), default=self._account.tools.now())
         merged = ParseResult()
-        for one in replies:
-            request = CatalogueRequest(one.cloud, one.count, self._disk_gb(query), observed_at)
+        for reply in replies:
+            request = CatalogueRequest(reply.cloud, reply.count, self._disk_gb(query), observed_at)
             try:
-                merged.add(parse_catalogue(one.value, request))
+                merged.add(parse_catalogue(reply.value, request))
             except PayloadChanged as error:
                 errors.append(error)
         if errors and not merged.rows:

@@ -88,11 +88,11 @@ class RestartDetector:
             now_s: monotonic; the interval between polls may vary.
         """
         pods = list(pods)
-        containers = {one.instance.instance_id: self._track(one, now_s) for one in pods}
+        containers = {pod.instance.instance_id: self._track(pod, now_s) for pod in pods}
         self._young_containers = {
             instance_id: container for instance_id, container in containers.items() if container is not None
         }
-        return [self._with_restart_state(one, now_s) for one in pods]
+        return [self._with_restart_state(pod, now_s) for pod in pods]
 
     def _track(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
         """Update a young container; None: it is no longer young, or there is none."""

@@ -40,7 +40,7 @@ def has_no_other_login(order: Order) -> bool:
 
 def _needs_account_key(order: Order, *runtypes: str) -> bool:
     """Whether the pod starts no work by itself, and only the account's own key can log in."""
-    has_login = any(one in order.runtype for one in runtypes)
+    has_login = any(runtype in order.runtype for runtype in runtypes)
     return has_login and not order.onstart and not _KEY_VARIABLES & order.env.keys()
 
 

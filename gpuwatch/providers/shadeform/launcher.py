@@ -97,7 +97,9 @@ class ShadeformLauncher(ApiLauncher):
         """Return every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         match = parse_instances(self._account.get("/instances", kind="instances"))
-        self._ending = frozenset(one.instance_id for one in match if one.status.partition(":")[0] == _ENDING)
+        self._ending = frozenset(
+            instance.instance_id for instance in match if instance.status.partition(":")[0] == _ENDING
+        )
         return match
 
     def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
@@ -185,7 +187,7 @@ def _variables(order: Order) -> list[dict[str, str]]:
 
 def _port_mapping(port: str) -> dict[str, int]:
     match = _PORT.fullmatch(port)
-    if match is None or not all(0 < int(one) <= _LAST_PORT for one in match.groups() if one):
+    if match is None or not all(0 < int(group) <= _LAST_PORT for group in match.groups() if group):
         raise not_sent(PROVIDER, f"port {port[:20]!r}: Shadeform maps TCP ports only, such as 8000 or 8080:8000")
     return {"host_port": int(match[1] or match[2]), "container_port": int(match[2])}
 

@@ -32,7 +32,7 @@ def query_all(queries: Mapping[str, Callable[[], T]], stop: threading.Event) -> 
             found[place] = ProviderError(f"{place}: {type(error).__name__}")
 
     # Daemon threads: the process does not wait for them.
-    threads = [threading.Thread(target=run, args=one, name=one[0], daemon=True) for one in queries.items()]
+    threads = [threading.Thread(target=run, args=item, name=item[0], daemon=True) for item in queries.items()]
     for thread in threads:
         thread.start()
     for thread in threads:

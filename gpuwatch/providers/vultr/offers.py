@@ -134,7 +134,7 @@ def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
         gpu_memory_gib=memory_gib,
         usd_hour=price,
         usd_hours=_prices_by_place(row.get("location_cost")),
-        places=tuple(one for one in places if isinstance(one, str) and _PLACE.fullmatch(one)),
+        places=tuple(place for place in places if isinstance(place, str) and _PLACE.fullmatch(place)),
         vcpu=number(row.get("vcpu_count"), 1, 10_000),
         ram_gib=None if ram_mib is None else round(ram_mib / _MIB, 1),
         disk_gb=number(row.get("disk"), 1, 1e7),
