@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
 from tests.memory_folder import use_memory
+from tests.own_process import plugin_for
 from tests.run_order import arranged
 from tests.upgraded_store import empty_file
 from tests.worker_messages import send_less
@@ -42,6 +43,13 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 # the same examples in every run: a change must not fail because of random examples; see docs/decisions/0136
 settings.register_profile("gpuwatch", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("gpuwatch")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let some tests run in a process of their own."""
+    plugin = plugin_for(config)
+    if plugin:
+        config.pluginmanager.register(plugin)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.own_process import PLACES, place_of
 from tests.run_order import arranged
 
 
@@ -47,3 +48,12 @@ def test_what_loads_the_same_libraries_is_in_one_part() -> None:
     assert all(
         n < 100 for n, item in enumerate(ordered) if "aws" in item.nodeid and not item.get_closest_marker("slow")
     )
+
+
+def test_what_shares_a_process_is_together_even_if_it_is_slow() -> None:
+    """Otherwise the process would start again and again."""
+    items: list[Any] = _items(600, 7)
+    for number, item in enumerate(items[::15]):
+        item.nodeid = f"{PLACES[number % 2][0]}::test_{number}"
+    ordered = [place_of(item) for item in arranged(items, 6)]
+    assert [place for place, _ in groupby(ordered) if place] == list(PLACES[:2])

@@ -17,7 +17,6 @@ from gpuwatch.app.dataset.embedding import OnnxEmbedder, open_embedder
 from gpuwatch.app.dataset.onnx_models import find_model, read_folder
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
-from tests.app.dataset.bert_graph import PACKAGED, packaged_graph
 from tests.app.dataset.tiny_models import HEADS, HIDDEN, LAYERS, PLACES, words
 from tests.late import LateModule
 
@@ -54,10 +53,6 @@ def test_a_text_has_the_same_vector_whatever_stands_beside_it(minilm: AuditModel
 def test_the_graph_does_what_the_papers_say(tiny_folder: Path, tiny: AuditModels) -> None:
     expected = np.stack([_by_hand(tiny_folder, text) for text in TEXTS])
     assert np.abs(tiny.embedder.vectors(TEXTS)[0] - expected).max() < 1e-5
-
-
-def test_the_packaged_graph_is_the_one_that_is_tested_here() -> None:
-    assert packaged_graph() == PACKAGED.read_bytes()
 
 
 def test_the_first_token_may_stand_for_the_text(tmp_path: Path) -> None:
