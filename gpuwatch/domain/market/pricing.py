@@ -70,6 +70,17 @@ class OfferPrice(msgspec.Struct, frozen=True, gc=False):
         return usd(self.price_microusd_hour) / gpu_count
 
 
+class _Factor:
+    """A factor of prices, exact and as a float."""
+
+    def __init__(self, exact: Decimal) -> None:
+        self.exact = exact
+        self.rounded = float(exact)
+
+
+_ONE = _Factor(Decimal(1))
+
+
 def usd(microusd: int) -> Decimal:
     """Return whole micro-dollars as exact dollars."""
     return Decimal(microusd) / MICRO
@@ -93,13 +104,13 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Off
             removing the surplus disk would leave nothing, because then the quote does not include that disk. A disk
             below the provider's minimum is priced as the minimum, which is what is rented.
     """
-    rate = commission.on_top_rate(offer.fee_rate)
-    listed = _listed_microusd(offer, disk_gb, Decimal(1))
-    price = listed if not rate else _listed_microusd(offer, disk_gb, 1 + rate)
+    factor, rate = _factor_and_rate(commission, offer.fee_rate)
+    listed = _listed_microusd(offer, disk_gb, _ONE)
+    price = listed if not rate else _listed_microusd(offer, disk_gb, factor)
     least_s = commission.min_billing_s
     if offer.terms is not PLAIN_TERMS:
         least_s = max(least_s, offer.terms.min_billing_s or 0.0)
-    return OfferPrice(listed, price, float(rate), least_s, commission.billing_step_s)
+    return OfferPrice(listed, price, rate, least_s, commission.billing_step_s)
 
 
 @lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll
@@ -123,7 +134,14 @@ def least_price_microusd(listed_usd_hour: float, commission: Commission) -> int:
     return round(Fraction(Decimal(repr(listed_usd_hour))) * Fraction(1 + rate) * MICRO)
 
 
-def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> int:
+@lru_cache(maxsize=256)  # the same commission for every offer of a poll
+def _factor_and_rate(commission: Commission, fee_rate: float | None) -> tuple[_Factor, float]:
+    """Return price ÷ listed price, and the rate that is shown."""
+    rate = commission.on_top_rate(fee_rate)
+    return _Factor(1 + rate), float(rate)
+
+
+def _listed_microusd(offer: Offer, disk_gb: float | None, factor: _Factor) -> int:
     quoted, extra_gb = offer.quoted_usd_hour, 0.0
     rate = offer.disk_usd_gb_month
     if disk_gb is not None and rate:
@@ -132,11 +150,11 @@ def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> in
     listed = quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH
     if listed <= 0:
         listed, extra_gb = quoted, 0.0
-    near = listed * MICRO * float(factor)
+    near = listed * MICRO * factor.rounded
     if near < _FLOATS_TO and abs(near % 1 - 0.5) > _TIE_MARGIN:
         return round(near)
     total = Fraction(Decimal(repr(quoted)))
     if extra_gb and rate:
         disks = Fraction(Decimal(repr(disk_gb))) - Fraction(Decimal(repr(offer.quoted_disk_gb)))
         total += Fraction(Decimal(repr(rate))) * disks / HOURS_A_MONTH
-    return round(total * MICRO * Fraction(factor))
+    return round(total * MICRO * Fraction(factor.exact))

@@ -60,9 +60,13 @@ def matches(
     names = frozenset(watch.gpu_names)
     found = []
     for offer in offers:
-        if offer.gpu in names and offer.rentable:
+        if offer.gpu in names and offer.rentable and watch.gpu_count_min <= offer.gpu_count <= watch.gpu_count_max:
             price = price_for(watch, offer, commissions)
-            if accepts(watch, offer, price, now):
+            # compared first: `accepts` would state by how much the many dearer offers exceed the limit
+            is_affordable = price.price_microusd_hour <= threshold_microusd(
+                watch.max_price_usd_gpu_hour, offer.gpu_count
+            )
+            if is_affordable and accepts(watch, offer, price, now):
                 found.append(match_of(watch, offer, price))
     return tuple(sorted(found, key=rank))
 
