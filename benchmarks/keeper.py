@@ -73,7 +73,7 @@ def ended_after_s(folder: Path, market: Marketplace, running_s: float) -> float:
 
 
 def _rented(market: Marketplace) -> float:
-    while not any(one.get("actual_status") == "running" for one in market.instances()):
+    while not any(instance.get("actual_status") == "running" for instance in market.instances()):
         time.sleep(0.05)
     return time.monotonic()
 

@@ -109,7 +109,7 @@ class MutantPlace:
     def _find(self, parent: ast.AST, name: str) -> None:
         for node in getattr(parent, "body", ()):
             decorators = getattr(node, "decorator_list", ())
-            first = min([node.lineno, *(one.lineno for one in decorators)])
+            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
             if not first <= self._line <= node.end_lineno:
                 continue
             if isinstance(node, ast.ClassDef):
@@ -121,7 +121,7 @@ class MutantPlace:
                 self.lines = range(node.body[0].lineno, node.end_lineno + 1)
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                self._names = [one.id for one in targets if isinstance(one, ast.Name)]
+                self._names = [target.id for target in targets if isinstance(target, ast.Name)]
 
     def tests(self, known: TestMap) -> set[str]:
         """Return tests that run the line; else those that use the constant or field, or its function, class or file."""

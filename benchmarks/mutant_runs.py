@@ -181,7 +181,7 @@ class _Run:
         in_memory = bool(
             new and functions and place.in_body
             and self._at_import.get(mutant.file, set()).isdisjoint(place.lines)  # it may have created functions
-            and all(one.__code__.co_freevars == new.co_freevars for one in functions)
+            and all(function.__code__.co_freevars == new.co_freevars for function in functions)
         )  # fmt: skip
         covering = place.tests(self._map)
         chosen = self._chosen(mutant, covering, len(self._items) if in_memory else _FILES_MAX)

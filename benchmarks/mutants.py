@@ -177,7 +177,9 @@ def survivors_of(report: Path) -> list[Mutant]:
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     wanted = {_identity(row) for row in rows if row["verdict"] == "survived"}
     files = sorted({Path(row["file"]) for row in rows})
-    return [one for file in files if file.exists() for one in mutants_of(file) if _identity(asdict(one)) in wanted]
+    return [
+        mutant for file in files if file.exists() for mutant in mutants_of(file) if _identity(asdict(mutant)) in wanted
+    ]
 
 
 def _identity(row: dict[str, object]) -> tuple[object, ...]:
@@ -206,7 +208,7 @@ def main() -> None:
         print(f"{len(drawn)} of {total} mutants, seed {chosen.seed}", flush=True)
     rows = [json.loads(line) for line in chosen.report.read_text().splitlines()] if chosen.report.exists() else []
     done = {(row["file"], row["node"], row["variant"]) for row in rows}
-    left = [one for one in drawn if (one.file, one.node, one.variant) not in done]
+    left = [mutant for mutant in drawn if (mutant.file, mutant.node, mutant.variant) not in done]
     run_mutants(left, chosen.tests, chosen.map, chosen.report, Limits(chosen.budget, chosen.examples))
     rows = [json.loads(line) for line in chosen.report.read_text().splitlines()]
     print(dict(Counter(row["verdict"] for row in rows)))

@@ -77,8 +77,8 @@ class _Double:
     def send(self, alert: Alert) -> None:
         if not self.works_at(self._clock.passed_s):
             self._fails(self)
-        for one in alert.parts or (alert,):
-            self.took.setdefault(one.alert_id, []).append(self._clock.passed_s)
+        for part in alert.parts or (alert,):
+            self.took.setdefault(part.alert_id, []).append(self._clock.passed_s)
 
     def block(self, seconds: float) -> None:
         """Block the thread until virtual time has passed."""
@@ -112,15 +112,15 @@ def simulate(hours: float, folder: Path) -> Outcome:
         upgrade(database)
         outbox = Outbox(database)
         deliverer = AlertDelivery(
-            outbox, {one.name: one for one in doubles}, monotonic=lambda: clock.passed_s, patience_s=0.0
+            outbox, {double.name: double for double in doubles}, monotonic=lambda: clock.passed_s, patience_s=0.0
         )
         events, outcome = _events(total_s), Outcome()
         created: dict[str, float] = {}
         while clock.passed_s < total_s:
-            for one in doubles:
-                if one.blocked_until_s is not None and one.blocked_until_s <= clock.passed_s:
-                    one.blocked_until_s = None
-                    one.free.set()
+            for double in doubles:
+                if double.blocked_until_s is not None and double.blocked_until_s <= clock.passed_s:
+                    double.blocked_until_s = None
+                    double.free.set()
             _settle(doubles)
             if clock.passed_s % EVENT_EVERY_S == 0:
                 alert, channels = next(events)
@@ -153,22 +153,22 @@ def _threads() -> list[threading.Thread]:
 
 def _settle(doubles: list[_Double]) -> None:
     """Wait until every thread of the deliverer has ended or waits for virtual time."""
-    blocked = {f"deliver-{one.name}": one for one in doubles}
-    while busy := [one for one in _threads() if blocked[one.name].blocked_until_s is None]:
+    blocked = {f"deliver-{double.name}": double for double in doubles}
+    while busy := [thread for thread in _threads() if blocked[thread.name].blocked_until_s is None]:
         busy[0].join(0.002)
 
 
 def _judge(outcome: Outcome, doubles: list[_Double], created: dict[str, float], total_s: float) -> Outcome:
-    outcome.sent = {one.name: sum(map(len, one.took.values())) for one in doubles}
-    outcome.twice = sum(len(times) > 1 for one in doubles for times in one.took.values())
+    outcome.sent = {double.name: sum(map(len, double.took.values())) for double in doubles}
+    outcome.twice = sum(len(times) > 1 for double in doubles for times in double.took.values())
     for alert_id, at_s in created.items():
         works_s = at_s
-        while works_s < total_s and not any(one.works_at(works_s) for one in doubles):
+        while works_s < total_s and not any(double.works_at(works_s) for double in doubles):
             works_s += STEP_S
         if at_s < 0 or works_s > total_s - 1200:  # not about money, or too late to judge
             continue
         outcome.money += 1
-        arrived = [min(one.took[alert_id]) for one in doubles if alert_id in one.took]
+        arrived = [min(double.took[alert_id]) for double in doubles if alert_id in double.took]
         if arrived:
             outcome.arrived += 1
             outcome.latest_s = max(outcome.latest_s, min(arrived) - works_s)

@@ -31,10 +31,10 @@ class EstimateError(msgspec.Struct, frozen=True):
 
 def error_of(found: Sequence[HeldOutRow]) -> EstimateError:
     """Summarise omitted rows; there is at least one."""
-    ratios = sorted(one.ratio for one in found)
+    ratios = sorted(row.ratio for row in found)
     middle = len(ratios) // 2
     median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
-    return EstimateError(len(ratios), median, sum(one <= 3 for one in ratios) / len(ratios), ratios[-1])
+    return EstimateError(len(ratios), median, sum(ratio <= 3 for ratio in ratios) / len(ratios), ratios[-1])
 
 
 def plan_error(table: ThroughputTable) -> list[tuple[str, str, EstimateError]]:
@@ -43,7 +43,7 @@ def plan_error(table: ThroughputTable) -> list[tuple[str, str, EstimateError]]:
     for left_out, publications in (("the row", False), ("its source", True)):
         rows = leave_one_out(table, publications=publications)
         for method in WorkMethod:
-            if some := [one for one in rows if one.row.task.method is method]:
+            if some := [row for row in rows if row.row.task.method is method]:
                 found.append((left_out, method.value, error_of(some)))
         found.append((left_out, "all", error_of(rows)))
     return found
@@ -67,8 +67,8 @@ def main() -> int:
 
 
 def _print_rows(rows: list[HeldOutRow]) -> None:
-    for one in sorted(rows, key=lambda one: -one.ratio):
-        print(f"{one.ratio:6.2f}×  estimated {one.estimate:,.0f}: {one.row.text}; {one.row.url}")
+    for row in sorted(rows, key=lambda one: -one.ratio):
+        print(f"{row.ratio:6.2f}×  estimated {row.estimate:,.0f}: {row.row.text}; {row.row.url}")
 
 
 if __name__ == "__main__":

@@ -79,14 +79,14 @@ def main() -> int:
     """Print the jobs; with --sources, also where each is published."""
     found = planned_jobs()
     print(f"{'job':36}{'on':22}{'published':>13}{'planned GPU-hours':>26}{'ratio':>8}")
-    for one in found:
-        span = f"{one.low_h:,.0f}–{one.high_h:,.0f}"
-        mark = "" if one.is_inside else "  outside"
-        print(f"{one.name:36}{one.gpu:22}{one.published_h:13,.0f}{span:>26}{one.ratio:8.2f}{mark}")
+    for job in found:
+        span = f"{job.low_h:,.0f}–{job.high_h:,.0f}"
+        mark = "" if job.is_inside else "  outside"
+        print(f"{job.name:36}{job.gpu:22}{job.published_h:13,.0f}{span:>26}{job.ratio:8.2f}{mark}")
         if "--sources" in sys.argv:
-            print(f"    {one.source}")
-    times = [max(one.ratio, 1 / one.ratio) for one in found]
-    inside = sum(one.is_inside for one in found)
+            print(f"    {job.source}")
+    times = [max(job.ratio, 1 / job.ratio) for job in found]
+    inside = sum(job.is_inside for job in found)
     print(f"{len(found)} jobs: median ratio {median(times):.2f}, worst {max(times):.2f}; {inside} within the range")
     return 0
 

@@ -149,7 +149,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
         watched=watched,
         recorded=[gpu for gpu, _ in worker.sweeper.targets if wire_names((gpu,))],  # it has no offers of others
         searches=searches,
-        bargains=[one for one in market.bargains if one.gpu in watched and one.appears_s < ends_s],
+        bargains=[bargain for bargain in market.bargains if bargain.gpu in watched and bargain.appears_s < ends_s],
         covered_s=_covered(folder / "gpuwatch.db", worker.sweeper.targets, scenario.start.timestamp()),
         alerts=_count(folder / "gpuwatch.db", "SELECT count(*) FROM alert WHERE kind = 'match'"),
         processor_s=time.process_time() - began,

@@ -62,14 +62,16 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 def early(searches: Sequence[Search], spacing_s: float = SPACING_S) -> int:
     """Searches that were sent before the spacing was over."""
-    sent = sorted(one.sent_s for one in searches)
+    sent = sorted(search.sent_s for search in searches)
     return sum(after - before < spacing_s - 0.001 for before, after in itertools.pairwise(sent))
 
 
 def despite_refusal(searches: Sequence[Search]) -> int:
     """Searches sent earlier than a refusal allowed; a used-up quota is counted separately."""
     held_until, found = 0.0, 0
-    answers = sorted((one.answered_s, one) for one in searches if one.retry_after_s and not one.quota_spent)
+    answers = sorted(
+        (search.answered_s, search) for search in searches if search.retry_after_s and not search.quota_spent
+    )
     for one in sorted(searches, key=lambda search: search.sent_s):
         while answers and answers[0][0] <= one.sent_s:
             answered_s, refused = answers.pop(0)
@@ -80,10 +82,10 @@ def despite_refusal(searches: Sequence[Search]) -> int:
 
 def after_spent_quota(searches: Sequence[Search]) -> tuple[int, float]:
     """Searches after the first answer with a used-up quota, and for how many hours that lasted."""
-    spent = [one for one in searches if one.quota_spent]
+    spent = [search for search in searches if search.quota_spent]
     if not spent:
         return 0, 0.0
-    later = [one.sent_s for one in searches if one.sent_s > spent[0].answered_s]
+    later = [search.sent_s for search in searches if search.sent_s > spent[0].answered_s]
     return len(later), (max(later, default=spent[0].answered_s) - spent[0].answered_s) / 3600
 
 
@@ -96,32 +98,32 @@ def unread_s(day: Day, gpu: str) -> list[float]:
 def longest_unasked_s(day: Day, gpu: str) -> float:
     """The longest time without a hunt for a watched GPU."""
     wire = models()[gpu].name
-    asked = [one.sent_s for one in day.searches if one.task == "hunt" and wire in one.gpu.split(",")]
+    asked = [search.sent_s for search in day.searches if search.task == "hunt" and wire in search.gpu.split(",")]
     moments = [0.0, *asked, day.scenario.hours * 3600]
     return max(after - before for before, after in itertools.pairwise(moments))
 
 
 def reactions_s(day: Day) -> list[float]:
     """The delays from visible to seen of all seen bargains, ascending."""
-    return sorted(one.seen_s - one.appears_s for one in day.bargains if one.seen_s is not None)
+    return sorted(bargain.seen_s - bargain.appears_s for bargain in day.bargains if bargain.seen_s is not None)
 
 
 def missed(day: Day) -> list[Bargain]:
     """Bargains that were gone before a hunt saw them."""
     ends_s = day.scenario.start.timestamp() + day.scenario.hours * 3600
-    return [one for one in day.bargains if one.seen_s is None and one.vanishes_s < ends_s]
+    return [bargain for bargain in day.bargains if bargain.seen_s is None and bargain.vanishes_s < ends_s]
 
 
 def _of(day: Day, lane: str) -> int:
-    return sum(one.task == lane for one in day.searches)
+    return sum(search.task == lane for search in day.searches)
 
 
 def _rows(day: Day, lane: str) -> int:
-    return sum(one.rows for one in day.searches if one.task == lane)
+    return sum(search.rows for search in day.searches if search.task == lane)
 
 
 def _refused(day: Day) -> tuple[int, int]:
-    refused = [one.quota_spent for one in day.searches if one.status == 429]
+    refused = [search.quota_spent for search in day.searches if search.status == 429]
     return len(refused) - sum(refused), sum(refused)
 
 
@@ -142,7 +144,7 @@ def _gap_share(day: Day) -> float:
 
 def _bargains(day: Day) -> str:
     gone = missed(day)
-    short = sum(one.vanishes_s - one.appears_s < 60 for one in gone)
+    short = sum(bargain.vanishes_s - bargain.appears_s < 60 for bargain in gone)
     return f"{len(day.bargains)}; {len(gone)} ({short} of them there for under 1 min)"
 
 
@@ -167,11 +169,11 @@ def _longest_unasked(day: Day) -> str:
 def overlooked(day: Day) -> list[Bargain]:
     """Return the missed bargains whose GPU was successfully hunted while they existed."""
     start_s, known = day.scenario.start.timestamp(), models()
-    hunts = [one for one in day.searches if one.task == "hunt" and one.status == 200]
+    hunts = [search for search in day.searches if search.task == "hunt" and search.status == 200]
 
     def was_asked(bargain: Bargain) -> bool:
         wire, from_s, to_s = known[bargain.gpu].name, bargain.appears_s - start_s, bargain.vanishes_s - start_s
-        return any(from_s <= one.sent_s + UPLINK_S < to_s and wire in one.gpu.split(",") for one in hunts)
+        return any(from_s <= hunt.sent_s + UPLINK_S < to_s and wire in hunt.gpu.split(",") for hunt in hunts)
 
     return [one for one in missed(day) if was_asked(one)]
 

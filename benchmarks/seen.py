@@ -47,15 +47,17 @@ def waits_s(day: Day) -> tuple[list[float], int]:
     found, missed = [], 0
     start_s = day.scenario.start.timestamp() + WARM_UP_S
     for name, gpu, limit in watches_of(day.scenario, day.watched):
-        mine = [one for one in day.bargains if one.gpu == gpu and one.usd_hour <= limit]
+        mine = [bargain for bargain in day.bargains if bargain.gpu == gpu and bargain.usd_hour <= limit]
         log = [(at, reason not in UNMATCHED) for at, watch, reason in day.decided if watch == name]
-        for one in mine:
-            if one.appears_s < start_s or _is_matched(log, one.appears_s) or _others(mine, one):
+        for bargain in mine:
+            if bargain.appears_s < start_s or _is_matched(log, bargain.appears_s) or _others(mine, bargain):
                 continue
-            seen_s = next((at for at, matched in log if matched and one.appears_s <= at <= one.vanishes_s + 5.0), None)
+            seen_s = next(
+                (at for at, matched in log if matched and bargain.appears_s <= at <= bargain.vanishes_s + 5.0), None
+            )
             if seen_s is not None:
-                found.append(seen_s - one.appears_s)
-            elif one.vanishes_s < start_s - WARM_UP_S + day.scenario.hours * 3600:
+                found.append(seen_s - bargain.appears_s)
+            elif bargain.vanishes_s < start_s - WARM_UP_S + day.scenario.hours * 3600:
                 missed += 1
     return sorted(found), missed
 
@@ -89,14 +91,16 @@ def measure(watches: int, hours: float, days: int, seed: int, rows_per_day: int)
             lived.append(simulate(scenario(watches, hours, rows_per_day), seed + number, Path(folder)))
     waits = [waits_s(day) for day in lived]
     scale = 24.0 / hours / days
-    hunts = [one for day in lived for one in day.searches if one.task == "hunt"]
+    hunts = [search for day in lived for search in day.searches if search.task == "hunt"]
     return Row(
         watches=watches,
         waits_s=sorted(wait for found, _ in waits for wait in found),
         missed=sum(missed for _, missed in waits),
         searches=round(len(hunts) * scale),
-        rows=round(sum(one.rows for one in hunts) * scale),
-        sweep_rows=round(sum(one.rows for day in lived for one in day.searches if one.task == "sweep") * scale),
+        rows=round(sum(hunt.rows for hunt in hunts) * scale),
+        sweep_rows=round(
+            sum(search.rows for day in lived for search in day.searches if search.task == "sweep") * scale
+        ),
         early=sum(early(day.searches) for day in lived),
     )
 

@@ -121,11 +121,11 @@ class VirtualTime:
             yield
         finally:
             self._ended = True
-            for one in self._tasks:
-                self._running = one
-                one.turn.release()
-                if one.thread is not None:
-                    one.thread.join(timeout=_STUCK_AFTER_S)
+            for task in self._tasks:
+                self._running = task
+                task.turn.release()
+                if task.thread is not None:
+                    task.thread.join(timeout=_STUCK_AFTER_S)
             self._running = self._main
         self._raise_failure()
 

@@ -121,14 +121,14 @@ def load(daemon: Daemon, clients: int, seconds: float) -> tuple[Reader, list[Rea
     ends_s = time.monotonic() + seconds
     woken = [Reader(daemon.address) for _ in range(clients)]
     threads = [threading.Thread(target=client, args=(daemon.address, one, ends_s)) for one in woken]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     steady = Reader(daemon.address)
     while time.monotonic() < ends_s:
         steady.read()
         time.sleep(0.1)
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
     return steady, woken
 
 

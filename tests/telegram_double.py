@@ -215,7 +215,7 @@ class TelegramDouble(WebhookSender):
     def _confirm(self, offset: int) -> None:
         if offset > 0:
             self.offsets.append(offset)
-            self.updates = [one for one in self.updates if one["update_id"] >= offset]
+            self.updates = [update for update in self.updates if update["update_id"] >= offset]
 
     def _press_answered(self, request: dict[str, Any], fault: Fault) -> tuple[Fault, bytes]:
         press_id, text = request["callback_query_id"], request.get("text", "")
@@ -303,12 +303,12 @@ def _markup(request: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], ...]:
 
 def _wire_entities(shown: Shown) -> list[dict[str, Any]]:
     found, at = [], 0
-    for one in shown.entities:
-        start = shown.text.find(one.text, at)
-        if start >= 0 and one.kind in {"b", "code"}:
+    for entity in shown.entities:
+        start = shown.text.find(entity.text, at)
+        if start >= 0 and entity.kind in {"b", "code"}:
             offset = len(shown.text[:start].encode("utf-16-le")) // 2
-            length = len(one.text.encode("utf-16-le")) // 2
-            found.append({"type": {"b": "bold"}.get(one.kind, one.kind), "offset": offset, "length": length})
+            length = len(entity.text.encode("utf-16-le")) // 2
+            found.append({"type": {"b": "bold"}.get(entity.kind, entity.kind), "offset": offset, "length": length})
             at = start
     return found
 

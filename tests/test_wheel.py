@@ -128,7 +128,9 @@ def test_the_migrations_are_inside_the_package(wheel: Path) -> None:
 def test_the_pages_of_the_documentation_are_inside(wheel: Path) -> None:
     """Those for users: decision records and pictures stay in the repository."""
     pages = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/providers/*.md")]}
-    assert {name for name in _names(wheel) if name.startswith("gpuwatch/docs/")} == {f"gpuwatch/{one}" for one in pages}
+    assert {name for name in _names(wheel) if name.startswith("gpuwatch/docs/")} == {
+        f"gpuwatch/{page}" for page in pages
+    }
 
 
 def test_nothing_else_is_inside(wheel: Path) -> None:

@@ -21,9 +21,9 @@ def with_table(page: str) -> str:
 def _rows() -> Iterator[str]:
     yield "| metric | type | labels | meaning |"
     yield "|---|---|---|---|"
-    for one in METRICS:
-        labels = ", ".join(f"`{label}`" for label in one.labels) or "–"
-        yield f"| `{one.name}` | {one.kind.value} | {labels} | {one.about} |"
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.about} |"
 
 
 if __name__ == "__main__":

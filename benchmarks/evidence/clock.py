@@ -22,9 +22,9 @@ TABLE = (4.50, 5.50, 2.80, 3.50)  # by day from, to; at night and at weekends fr
 def calendar_section(runs: int) -> Section:
     """Return how often it is right, over `runs` runs for each kind of price."""
     runs_of = {name: runs * MORE.get(name, 1) for name in PROCESSES}
-    quiet = {name: quiet_share(one, WEEKS, runs_of[name], SEED) for name, one in PROCESSES.items()}
+    quiet = {name: quiet_share(process, WEEKS, runs_of[name], SEED) for name, process in PROCESSES.items()}
     night = next(at for at, part in enumerate(PARTS) if part.name == "night")
-    power = {name: found_share(one, WEEKS, runs, night, 0.05) for name, one in PROCESSES.items()}
+    power = {name: found_share(process, WEEKS, runs, night, 0.05) for name, process in PROCESSES.items()}
     weak = sorted(power, key=lambda name: power[name][0])[:3]
     notes = [
         f"{WEEKS} weeks of hours, {runs} runs for each of {len(PROCESSES)} kinds of price, for false alarms "
@@ -69,8 +69,8 @@ def _table() -> list[Claim]:
         logs = np.array([math.log((at_night if _is_off_peak(at) else by_day) / 2) for at in range(6 * 168)])
         effects, _, _ = answered(logs, FIRST_HOUR, 0)
         true = 100 * (1 - at_night / by_day)
-        worst = max(abs((one.cheaper_percent or 0.0) - true) for one in effects)
-        shown = ", ".join(f"{one.cheaper_percent:.1f} %" for one in effects if one.cheaper_percent is not None)
+        worst = max(abs((effect.cheaper_percent or 0.0) - true) for effect in effects)
+        shown = ", ".join(f"{effect.cheaper_percent:.1f} %" for effect in effects if effect.cheaper_percent is not None)
         text = f"{by_day:.2f} by day and {at_night:.2f} off-peak: {', '.join(part.name for part in PARTS)}"
         claims.append(Claim(text, shown, f"{true:.1f} %", "6 weeks", judged(worst < 0.1)))
     return claims

@@ -121,10 +121,10 @@ def _markets(seeds: int, every_h: int) -> Iterator[Market]:
 
 def _section(market: Market) -> Section:
     asked = [
-        one
+        statement
         for part in market.parts
         for hours in DEADLINES_H
-        for one in statements(part, hours, market.each_h, is_one_market=market.is_one)
+        for statement in statements(part, hours, market.each_h, is_one_market=market.is_one)
     ]
     found = [one for one in asked if one is not None]
     notes = [

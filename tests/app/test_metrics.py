@@ -49,7 +49,7 @@ PROMISED = {
 
 
 def test_promised_names_and_labels_stay() -> None:
-    assert PROMISED.items() <= {one.name: one.labels for one in METRICS}.items()
+    assert PROMISED.items() <= {metric.name: metric.labels for metric in METRICS}.items()
 
 
 def test_the_page_has_every_metric() -> None:

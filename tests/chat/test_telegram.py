@@ -151,7 +151,7 @@ def test_hostile_text_and_secrets_stay_out_of_messages() -> None:
     assert "<b>host</b> & @someone" in shown.text
     assert TOKEN not in shown.text
     assert "\u202e" not in shown.text
-    assert not [one for one in shown.entities if one.kind in {"mention", "bot_command", "b"}]
+    assert not [entity for entity in shown.entities if entity.kind in {"mention", "bot_command", "b"}]
 
 
 def test_a_press_is_answered_in_time_whatever_it_sets_off() -> None:
@@ -223,7 +223,7 @@ def test_what_is_not_updates_is_refused(result: bytes) -> None:
 
 def test_an_update_of_an_unknown_form_is_left_out_and_confirmed() -> None:
     read = read_updates(b'[{"update_id": 7, "message": {"text": 5}}, {"update_id": 8, "poll": {}}]')
-    assert ([one.update_id for one in read.updates], read.next_id, read.unread) == ([8], 9, 1)
+    assert ([update.update_id for update in read.updates], read.next_id, read.unread) == ([8], 9, 1)
 
 
 def test_jobs_are_listed_with_state_and_cost(chat: Chat, database: Database) -> None:

@@ -60,7 +60,7 @@ def put(store: Database, alert_id: str, kind: AlertKind = AlertKind.MATCH, ago: 
 
 
 def deliver(store: Database, *channels: Scripted) -> None:
-    AlertDelivery(Outbox(store), {one.name: one for one in channels}, patience_s=10).send_due(real_now())
+    AlertDelivery(Outbox(store), {channel.name: channel for channel in channels}, patience_s=10).send_due(real_now())
 
 
 def listed(shell: Shell, *argv: str) -> list[str]:

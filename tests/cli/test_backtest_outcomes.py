@@ -60,7 +60,7 @@ def expected(polls: Iterable[tuple[int, float | None]], limit: float, deadline_h
     seen = [Poll(float(at), usd, usd if usd is not None and usd <= limit else None) for at, usd in polls]
     first = [at for at in range(len(seen)) if not at or seen[at].at_s // HOUR > seen[at - 1].at_s // HOUR]
     ends = [outcome(seen, at, deadline_h * HOUR, LASTS_S) for at in first]
-    kinds = [one.kind for one in ends]
+    kinds = [end.kind for end in ends]
     means = mean_paid(ends)
     counts = {kind: kinds.count(kind) for kind in ("bought", "missed", "unknown")}
     return {"starts": len(first), **counts, "means": means}

@@ -237,7 +237,7 @@ def test_what_cannot_be_meant_is_wrong_usage(shell: Shell, rows: Rows, argv: tup
 def test_nothing_is_fetched_without_refresh(shell: Shell, rows: Rows, market: Marketplace) -> None:
     rows.add(real_now() - DAY)
     shell("costs")
-    assert [one for one in market.requests if "charges" in one.path] == []
+    assert [request for request in market.requests if "charges" in request.path] == []
 
 
 def test_without_a_key_it_shows_what_is_known_and_says_so(shell: Shell, rows: Rows) -> None:
@@ -358,9 +358,9 @@ def test_a_refresh_fetches_charges_and_keeps_them(shell: Shell, bill: Any, rows:
     kept = rows.charges.all()
     assert sum(row.microusd for row in kept) == pytest.approx(market.ledger.bill_microusd(), rel=1e-3)
     assert {row.kind for row in kept} == {"gpu", "disk"}
-    asked = len([one for one in market.requests if "charges" in one.path])
+    asked = len([request for request in market.requests if "charges" in request.path])
     shell("costs", "--refresh")
-    assert len([one for one in market.requests if "charges" in one.path]) == asked  # all of it is final
+    assert len([request for request in market.requests if "charges" in request.path]) == asked  # all of it is final
 
 
 def test_a_provider_that_fails_costs_nothing_but_the_answer(shell: Shell, bill: Any) -> None:

@@ -43,7 +43,7 @@ def found(shell: Shell, area: str) -> list[dict[str, Any]]:
 
 
 def the(findings: list[dict[str, Any]], words: str) -> dict[str, Any]:
-    (one,) = [one for one in findings if words in one["text"]]
+    (one,) = [finding for finding in findings if words in finding["text"]]
     return one
 
 
@@ -168,4 +168,4 @@ class Taciturn:
 
 def test_what_a_provider_tells_nobody_is_no_right_of_the_key(tmp_path: Path) -> None:
     findings = account_findings(load(env={}, cwd=tmp_path), "lambda", Taciturn(), {}, KnownLaunches())  # type: ignore[arg-type] what is asked
-    assert [one.text for one in findings] == ["the key works; it may list instances"]
+    assert [finding.text for finding in findings] == ["the key works; it may list instances"]

@@ -111,7 +111,7 @@ def market() -> Iterator[Marketplace]:
 
 
 def running_launch(home: Home) -> dict[str, Any]:
-    return next((one for one in home.launches() if one["state"] == "running"), {})
+    return next((launch for launch in home.launches() if launch["state"] == "running"), {})
 
 
 def test_a_running_launch_lives_on_beyond_its_first_end(market: Marketplace, tmp_path: Path) -> None:

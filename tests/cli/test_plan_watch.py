@@ -48,7 +48,7 @@ def test_from_the_question_to_a_watch_in_two_commands(asking: Shell) -> None:
     assert 'watch "weekend"' not in checked.err
     offers = checked.json["watches"][0]["offers"]
     assert offers
-    assert all(one["job_cost_usd"] <= 100 for one in offers)
+    assert all(offer["job_cost_usd"] <= 100 for offer in offers)
     assert asking("backtest", "weekend", "--data", str(PRICES)).code == 0
 
 

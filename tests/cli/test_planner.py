@@ -43,7 +43,7 @@ def store(shell: Shell) -> Iterator[Database]:
 
 def seen(store: Database, *offers: Any, ago: timedelta = timedelta(0), provider: str = "vastai") -> None:
     at = real_now() - ago
-    shown = [changed(one, observed_at=at, provider=provider) for one in offers]
+    shown = [changed(offer, observed_at=at, provider=provider) for offer in offers]
     answer = an_answer(*shown, observed_at=at, provider=provider)
     SqlHistoryRecorder(store).record(answer, lane="sweep", gpu="", spot=False)
 

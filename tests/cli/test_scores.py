@@ -55,7 +55,7 @@ def states_at(now: datetime, *hours_ago: int, deadline_h: int = 24) -> None:
     """Forecasts as `advise --record` would have made them at these times."""
     settings = load_settings(None)
     store = open_database(settings.database_url)
-    ledger = SqlForecasts(store, {name: one.commission for name, one in settings.providers.items()})
+    ledger = SqlForecasts(store, {name: provider.commission for name, provider in settings.providers.items()})
     for number, hours in enumerate(hours_ago):
         at = now - hours * H + timedelta(minutes=5)
         history = read_market_history(store, SCOPE, at - timedelta(days=30), at)
@@ -128,7 +128,7 @@ def test_a_bad_record_shrinks_the_next_promise(shell: Shell, now: datetime) -> N
     plain = shell("advise", "H100 SXM", "--deadline", "1d", "--json").json
     store = open_database(load_settings(None).database_url)
     settings = load_settings(None)
-    ledger = SqlForecasts(store, {name: one.commission for name, one in settings.providers.items()})
+    ledger = SqlForecasts(store, {name: provider.commission for name, provider in settings.providers.items()})
     for number in range(16):  # stated as half, at limits that were never met
         at = now - (30 + 25 * number) * H
         history = read_market_history(store, SCOPE, at - timedelta(days=30), at)

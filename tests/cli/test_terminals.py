@@ -122,13 +122,15 @@ def test_every_command_that_prints_a_table_is_tried() -> None:
     entries = {name: entry for name, (_, entry) in COMMANDS_OF_GPUWATCH.items()}
     entries |= {f"plan {name}": entry for name, (_, entry) in PLANS.items()}
     tried = {
-        entries[name].partition(":")[0] for name in entries if any(f"{one} ".startswith(f"{name} ") for one in COMMANDS)
+        entries[name].partition(":")[0]
+        for name in entries
+        if any(f"{command} ".startswith(f"{name} ") for command in COMMANDS)
     }
     printing = {path.stem for path in Path(gpuwatch.cli.__file__).parent.glob("*.py") if _prints_a_table(path)}
     helpers = {one for one in printing if one not in {entry.partition(":")[0] for entry in entries.values()}}
     assert printing - helpers - tried == set()
     assert {
-        one for one in helpers if one != "tables" and not any(one.startswith(f"{name}_") for name in tried)
+        helper for helper in helpers if helper != "tables" and not any(helper.startswith(f"{name}_") for name in tried)
     } == set()
 
 
@@ -188,7 +190,7 @@ def test_the_commissions_that_may_fit_the_bill_are_never_cut(
     ran = shell("costs", "--calibrate")
     errors = [f"{one['median_error_percent']:.2f} %" for one in found["candidates"]]
     assert len(errors) > 1
-    assert [one for one in errors if one not in ran.out] == [], ran.out
+    assert [error for error in errors if error not in ran.out] == [], ran.out
 
 
 @pytest.mark.parametrize("line", [*COMMANDS, "doctor"], ids=lambda line: line.partition(" --data")[0])

@@ -36,6 +36,6 @@ def _file(module: str) -> Path:
 
 def _server_in(module: str) -> type[Any] | None:
     """Return the class of a module that can be served at a port, and is defined there."""
-    found = [one for one in vars(import_module(f"{__name__}.{module}")).values() if isinstance(one, type)]
-    own = [one for one in found if hasattr(one, "at") and one.__module__.endswith(f".{module}")]
+    found = [var for var in vars(import_module(f"{__name__}.{module}")).values() if isinstance(var, type)]
+    own = [var for var in found if hasattr(var, "at") and var.__module__.endswith(f".{module}")]
     return own[0] if own else None

@@ -263,9 +263,9 @@ class Ec2(AccountActions, CapacityActions, ProviderServer):
             )
             raise refuse("SpotMaxPriceTooLow", f"{message} of {sold.spot}.")
         living = [
-            (one["sold"].type, one["sold"].vcpu, one["spot"])
-            for one in self.instances.values()
-            if one["region"] == region and one["state"] in ("pending", "running")
+            (instance["sold"].type, instance["sold"].vcpu, instance["spot"])
+            for instance in self.instances.values()
+            if instance["region"] == region and instance["state"] in ("pending", "running")
         ]
         self.account.require_quota(region, type_, sold.vcpu, spot, living, refuse)
         instance_id = f"i-{len(self.instances) + 1:017x}"

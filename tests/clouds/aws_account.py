@@ -49,9 +49,9 @@ class Ec2Account:
             {"groupId": SSH_GROUP, "groupName": "ssh", "vpcId": VPC, "ipPermissions": [ssh]},
         ]
         made = [
-            {name: value for name, value in one.items() if name != "region"}
-            for one in self.groups.values()
-            if one["region"] == region
+            {name: value for name, value in group.items() if name != "region"}
+            for group in self.groups.values()
+            if group["region"] == region
         ]
         return standing + made
 

@@ -45,7 +45,7 @@ class AccountActions:
         """Return key pairs by a filter of names."""
         wanted = listed(request.params, "Filter.1.Value")
         return xml_reply(
-            request, {"keySet": [{"keyName": one} for one in sorted(self.account.key_pairs) if one in wanted]}
+            request, {"keySet": [{"keyName": pair} for pair in sorted(self.account.key_pairs) if pair in wanted]}
         )
 
     def describe_groups(self: _Server, request: EmulatorRequest) -> EmulatorReply:
@@ -86,8 +86,8 @@ class AccountActions:
         group_id = request.params.get("GroupId", "")
         if group_id not in self.account.groups:
             raise refuse("InvalidGroup.NotFound", f"The security group '{group_id}' does not exist")
-        for one in self.instances.values():
-            if one["state"] != "terminated" and group_id in one["sent"].values():
+        for instance in self.instances.values():
+            if instance["state"] != "terminated" and group_id in instance["sent"].values():
                 raise refuse("DependencyViolation", f"resource {group_id} has a dependent object")
         del self.account.groups[group_id]
         return xml_reply(request, {"return": True})
@@ -103,15 +103,19 @@ class AccountActions:
         """Return images by a filter of ids."""
         wanted = listed(request.params, "Filter.1.Value")
         return xml_reply(
-            request, {"imagesSet": [{"imageId": one} for one in sorted(self.account.images) if one in wanted]}
+            request, {"imagesSet": [{"imageId": image} for image in sorted(self.account.images) if image in wanted]}
         )
 
     def describe_volumes(self: _Server, request: EmulatorRequest) -> EmulatorReply:
         """Return disks; one that is deleted with its instance is gone after the end."""
         rows = [
-            {"volumeId": name, "size": one["size"], "status": "in-use" if self._lives(one["instance"]) else "available"}
-            for name, one in self.account.volumes.items()
-            if one["region"] == self._region(request) and (self._lives(one["instance"]) or not one["goes"])
+            {
+                "volumeId": name,
+                "size": volume["size"],
+                "status": "in-use" if self._lives(volume["instance"]) else "available",
+            }
+            for name, volume in self.account.volumes.items()
+            if volume["region"] == self._region(request) and (self._lives(volume["instance"]) or not volume["goes"])
         ]
         return self._paged(request, "volumeSet", rows)
 
@@ -121,10 +125,10 @@ class AccountActions:
             {
                 "spotInstanceRequestId": f"sir-{instance_id[-8:]}", "instanceId": instance_id,
                 "state": "active" if self._lives(instance_id) else "closed",
-                "type": one["sent"].get("InstanceMarketOptions.SpotOptions.SpotInstanceType", "one-time"),
+                "type": instance["sent"].get("InstanceMarketOptions.SpotOptions.SpotInstanceType", "one-time"),
             }
-            for instance_id, one in self.instances.items()
-            if one["spot"] and one["region"] == self._region(request)
+            for instance_id, instance in self.instances.items()
+            if instance["spot"] and instance["region"] == self._region(request)
         ]  # fmt: skip
         return self._paged(request, "spotInstanceRequestSet", rows)
 

@@ -67,10 +67,10 @@ class CapacityActions:
             raise refuse("MissingParameter", "The request must contain the parameter InstanceType")
         zones = {one.zone for one in self._here(request)}
         rows = [
-            one
-            for one in self.blocks
-            if one["instanceType"] == sent["InstanceType"]
-            and one["availabilityZone"] in zones
-            and one["capacityBlockDurationHours"] == hours
+            block
+            for block in self.blocks
+            if block["instanceType"] == sent["InstanceType"]
+            and block["availabilityZone"] in zones
+            and block["capacityBlockDurationHours"] == hours
         ]
         return self._paged(request, "capacityBlockOfferingSet", rows)

@@ -71,9 +71,9 @@ class Hyperstack(ProviderServer):
 
     def flavors(self, _request: EmulatorRequest) -> dict[str, Any]:
         groups = [
-            {"gpu": one[1], "region_name": region, "flavors": [_flavor_row(one, region, in_stock)]}
-            for one in _FLAVORS
-            for region, in_stock in one[7].items()
+            {"gpu": flavor[1], "region_name": region, "flavors": [_flavor_row(flavor, region, in_stock)]}
+            for flavor in _FLAVORS
+            for region, in_stock in flavor[7].items()
         ]
         return {"status": True, "message": "Getting flavors successful", "data": groups}
 
@@ -112,7 +112,7 @@ class Hyperstack(ProviderServer):
         return {"status": True, "message": "ok", "instances": [self._shown(self._number) | {"status": "CREATING"}]}
 
     def all_machines(self, request: EmulatorRequest) -> dict[str, Any]:
-        return self._page(request, "instances", [self._shown(one) for one in self.machines])
+        return self._page(request, "instances", [self._shown(machine) for machine in self.machines])
 
     def machine(self, _request: EmulatorRequest, machine_id: str) -> dict[str, Any]:
         return {"status": True, "message": "ok", "instance": self._shown(self._known(machine_id))}
@@ -137,7 +137,7 @@ class Hyperstack(ProviderServer):
 
     def _checked(self, wanted: dict[str, Any]) -> tuple[Any, ...]:
         """Return the flavor of a well-formed order."""
-        kind = next((one for one in _FLAVORS if one[0] == wanted.get("flavor_name")), None)
+        kind = next((flavor for flavor in _FLAVORS if flavor[0] == wanted.get("flavor_name")), None)
         environment = wanted.get("environment_name")
         lacking = {
             "flavor": kind is None or self.environments.get(str(environment)) not in kind[7],

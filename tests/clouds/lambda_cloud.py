@@ -162,7 +162,7 @@ class LambdaCloud(ProviderServer):
 
     def instances(self, _request: EmulatorRequest) -> dict[str, Any]:
         """Return all instances, including recently terminated ones; there are no pages."""
-        return {"data": [self._shown(one) for one in self._listed()]}
+        return {"data": [self._shown(booking) for booking in self._listed()]}
 
     def instance(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
         """Return one instance."""
@@ -198,9 +198,9 @@ class LambdaCloud(ProviderServer):
         ]
 
     def _known(self, instance_id: str) -> LambdaBooking:
-        for one in self._listed():
-            if one.row["id"] == instance_id:
-                return one
+        for booking in self._listed():
+            if booking.row["id"] == instance_id:
+                return booking
         raise _missing("instance", 404)
 
     def _row(self, instance_id: str, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def count(self, matching: str) -> int:
         """Return the number of matching calls."""
-        return sum(1 for one in self.calls if re.search(matching, one.name))
+        return sum(1 for call in self.calls if re.search(matching, call.name))
 
     def service(self, details: Any) -> Any:
         """gRPC's hook: return the handler of a method; None: there is none."""
@@ -170,7 +170,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _answered(self, name: str, answers: Callable[..., Any], message: Any, metadata: dict[str, str]) -> Any:
         with self.lock:
             self.calls.append(ReceivedCall(name, message, metadata))
-            planned = next((one for one in self._failures if one.matching.search(name)), None)
+            planned = next((failure for failure in self._failures if failure.matching.search(name)), None)
             if planned is not None:
                 self._failures.remove(planned)
                 if planned.carried_out:
@@ -191,7 +191,9 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     # --- the account --------------------------------------------------------------------------------------------------
     def tenants(self, _request: Any, _: Any) -> Any:
-        rows = [iam.Tenant(metadata=common.ResourceMetadata(id=one, name="demo")) for one in self.tenant_ids]
+        rows = [
+            iam.Tenant(metadata=common.ResourceMetadata(id=tenant_id, name="demo")) for tenant_id in self.tenant_ids
+        ]
         return iam.ListTenantsResponse(items=rows)
 
     def all_projects(self, request: Any, _: Any) -> Any:
@@ -234,7 +236,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
     def advice(self, request: Any, _: Any) -> Any:
         if request.parent_id != TENANT:
             raise RefusedCall(grpc.StatusCode.PERMISSION_DENIED, "no such tenant")
-        items, token = self._page(request, [advised(one, self._free) for one in self.presets])
+        items, token = self._page(request, [advised(preset, self._free) for preset in self.presets])
         return capacity.ListResourceAdviceResponse(items=items, next_page_token=token)
 
     def _free(self, platform: str, spot: bool, machines: int) -> Any:
@@ -267,7 +269,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def platforms(self, request: Any, _: Any) -> Any:
         region = self.projects[request.parent_id][0]
-        return listed_platforms([one for one in self.presets if one.region == region])
+        return listed_platforms([preset for preset in self.presets if preset.region == region])
 
     def images(self, request: Any, _: Any) -> Any:
         rows = [compute.Image(spec=compute.ImageSpec(image_family=one)) for one in ("ubuntu24.04-driverless", IMAGE)]
@@ -276,14 +278,18 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _preset(self, project: str, resources: Any) -> Preset:
         region = self.projects.get(project, ("", ""))[0]
-        for one in self.presets:
-            if (one.region, one.platform, one.preset) == (region, resources.platform, resources.preset):
-                return one
+        for preset in self.presets:
+            if (preset.region, preset.platform, preset.preset) == (region, resources.platform, resources.preset):
+                return preset
         raise RefusedCall(grpc.StatusCode.INVALID_ARGUMENT, "no such preset in this region")
 
     # --- instances ----------------------------------------------------------------------------------------------------
     def all_instances(self, request: Any, _: Any) -> Any:
-        rows = [self._shown(one) for one in self.instances.values() if one.metadata.parent_id == request.parent_id]
+        rows = [
+            self._shown(instance)
+            for instance in self.instances.values()
+            if instance.metadata.parent_id == request.parent_id
+        ]
         items, token = self._page(request, rows)
         return compute.ListInstancesResponse(items=items, next_page_token=token)
 

@@ -64,19 +64,19 @@ def advised(one: Preset, free: Callable[[str, bool, int], Any]) -> Any:
 def listed_platforms(presets: list[Preset]) -> Any:
     """Return the platforms of a region, as gpuhunt queries them."""
     found: dict[str, list[Preset]] = {}
-    for one in presets:
-        if one.preset not in {other.preset for other in found.get(one.platform, [])}:
-            found.setdefault(one.platform, []).append(one)
+    for preset in presets:
+        if preset.preset not in {other.preset for other in found.get(preset.platform, [])}:
+            found.setdefault(preset.platform, []).append(preset)
     return compute.ListPlatformsResponse(items=[_platform(name, rows) for name, rows in found.items()])
 
 
 def _platform(name: str, presets: list[Preset]) -> Any:
     shown = [
         compute.Preset(
-            name=one.preset,
-            resources=compute.PresetResources(vcpu_count=16, memory_gibibytes=200, gpu_count=one.gpus),
+            name=preset.preset,
+            resources=compute.PresetResources(vcpu_count=16, memory_gibibytes=200, gpu_count=preset.gpus),
         )
-        for one in presets
+        for preset in presets
     ]
     return compute.Platform(
         metadata=common.ResourceMetadata(name=name),

@@ -165,11 +165,11 @@ class PrimeIntellectServer(ProviderServer):
 
     def list_pods(self, request: EmulatorRequest) -> Any:
         """Return pods that have not ended."""
-        return self._pods_page(request, [one for one in self.pods.values() if one["terminatedAt"] is None])
+        return self._pods_page(request, [pod for pod in self.pods.values() if pod["terminatedAt"] is None])
 
     def list_past(self, request: EmulatorRequest) -> Any:
         """Return pods that have ended."""
-        return self._pods_page(request, [one for one in self.pods.values() if one["terminatedAt"] is not None])
+        return self._pods_page(request, [pod for pod in self.pods.values() if pod["terminatedAt"] is not None])
 
     def pod(self, request: EmulatorRequest, pod_id: str) -> Any:
         """Return one that has not ended."""
@@ -218,7 +218,7 @@ class PrimeIntellectServer(ProviderServer):
         size = min(size, self.page_rows)
         start = 0 if self.ignores_pages else (page - 1) * size
         items = deepcopy(found[start : start + size])
-        return {"items": [_sparse(one) for one in items] if self.sparse else items, "totalCount": len(found)}
+        return {"items": [_sparse(item) for item in items] if self.sparse else items, "totalCount": len(found)}
 
     def list_none(self, request: EmulatorRequest) -> Any:
         """Return none: there are no clusters and no disks here."""

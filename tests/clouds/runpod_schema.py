@@ -170,7 +170,7 @@ class Resolver:
 
     # --- stored data -----------------------------------------------------------------------------------------------
     def _saveTemplate(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        if any(one["name"] == wanted.get("name") for one in self._cloud.templates.values()):
+        if any(template["name"] == wanted.get("name") for template in self._cloud.templates.values()):
             raise ResolverError("Template name must be unique.")
         template_id = f"tpl{len(self._cloud.templates) + 1:07d}"
         self._cloud.templates[template_id] = dict(wanted) | {"id": template_id}

@@ -240,8 +240,8 @@ def _fits(kind: dict[str, Any], params: dict[str, str]) -> bool:
         "shade_instance_type": [kind["shade_instance_type"]],
         "gpu_type": [kind["configuration"]["gpu_type"]],
         "num_gpus": [str(kind["configuration"]["num_gpus"])],
-        "region": [one["region"] for one in regions],
-        "available": ["true" if any(one["available"] for one in regions) else "false"],
+        "region": [region["region"] for region in regions],
+        "available": ["true" if any(region["available"] for region in regions) else "false"],
     }
     return all(params[key] in values for key, values in values.items() if key in params)
 

@@ -207,10 +207,12 @@ class TensorDock(ProviderServer):
     def list_machines(self, request: EmulatorRequest) -> Any:
         """Return all machines: their names and little else."""
         if self.flat_list:
-            return {"data": [{key: one[key] for key in ("id", "name", "status")} for one in self.machines.values()]}
+            return {
+                "data": [{key: machine[key] for key in ("id", "name", "status")} for machine in self.machines.values()]
+            }
         rows = [
-            {"type": "VM", "id": one["id"], "attributes": {"name": one["name"], "status": one["status"]}}
-            for one in self.machines.values()
+            {"type": "VM", "id": machine["id"], "attributes": {"name": machine["name"], "status": machine["status"]}}
+            for machine in self.machines.values()
         ]
         return {"data": {"instances": rows}}
 
@@ -277,7 +279,7 @@ class TensorDock(ProviderServer):
             "status": self.status,
             "ipAddress": f"203.0.113.{number % 250 + 1}",
             # the platform chooses the outer number: 22 was requested, 20456 was assigned
-            "portForwards": [{"internal_port": one, "external_port": 20456 + at} for at, one in enumerate(ports)],
+            "portForwards": [{"internal_port": port, "external_port": 20456 + at} for at, port in enumerate(ports)],
             "resources": dict(room) | {"gpus": gpus},
             "rateHourly": round(rate * self.rate_factor, 6),
             "looks": 0,

@@ -142,7 +142,9 @@ class Verda(ProviderServer):
         return [{"id": SSH_KEY, "name": "demo", "key": "ssh-ed25519 AAAA demo"}]
 
     def images(self, _request: EmulatorRequest) -> list[dict[str, Any]]:
-        return [{"id": self._new_id(), "name": one, "image_type": one, "details": [one]} for one in sorted(_IMAGES)]
+        return [
+            {"id": self._new_id(), "name": image, "image_type": image, "details": [image]} for image in sorted(_IMAGES)
+        ]
 
     def all_scripts(self, _request: EmulatorRequest) -> list[dict[str, str]]:
         return list(self.scripts.values())
@@ -184,7 +186,7 @@ class Verda(ProviderServer):
     def all_instances(self, request: EmulatorRequest) -> list[dict[str, Any]]:
         """Return all that are not deleted, or those of one status."""
         wanted = request.params.get("status")
-        shown = [self._shown(one) for one in self.machines.values()]
+        shown = [self._shown(machine) for machine in self.machines.values()]
         return [one for one in shown if (one["status"] != "discontinued" if not wanted else one["status"] == wanted)]
 
     def instance(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:

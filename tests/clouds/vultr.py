@@ -91,7 +91,7 @@ class Vultr(ProviderServer):
     def stock(self, _request: EmulatorRequest, place: str) -> dict[str, Any]:
         if place not in _PLACES:
             raise _refused(404, "Invalid region.")
-        return {"available_plans": [one[0] for one in _PLANS if place in one[9]]}
+        return {"available_plans": [plan[0] for plan in _PLANS if place in plan[9]]}
 
     def ssh_keys(self, request: EmulatorRequest) -> EmulatorReply:
         row = {"id": SSH_KEY, "date_created": "2026-01-01T00:00:00+00:00", "name": "demo", "ssh_key": "ssh-ed25519 A"}
@@ -117,7 +117,7 @@ class Vultr(ProviderServer):
         return reply({"instance": self._shown(instance_id) | {"default_password": "v5{Fkvb#2ycPGwHs"}}, 202)
 
     def all_instances(self, request: EmulatorRequest) -> EmulatorReply:
-        return self._page(request, "instances", [self._shown(one) for one in self.machines])
+        return self._page(request, "instances", [self._shown(machine) for machine in self.machines])
 
     def instance(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
         return {"instance": self._shown(self._known(instance_id))}

@@ -43,9 +43,9 @@ def test_offers_of_every_market_come_in_one_answer(markets: list[str], capsys: p
     out, err = capsys.readouterr()
     groups = json.loads(out)
     assert (code, err) == (0, "")
-    assert {one["group"] for one in groups} == set(markets)
-    for one in groups:
-        assert one["cheapest"]["provider"] == one["group"]
-        kinds = {kind.value for kind in providers.info(one["group"]).kinds}
-        assert one["kind"] in kinds
-        assert 0 < one["cheapest_usd_gpu_hour"] <= one["median_usd_gpu_hour"] < 1000
+    assert {group["group"] for group in groups} == set(markets)
+    for group in groups:
+        assert group["cheapest"]["provider"] == group["group"]
+        kinds = {kind.value for kind in providers.info(group["group"]).kinds}
+        assert group["kind"] in kinds
+        assert 0 < group["cheapest_usd_gpu_hour"] <= group["median_usd_gpu_hour"] < 1000

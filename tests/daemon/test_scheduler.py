@@ -155,4 +155,4 @@ def test_a_run_that_is_left_out_is_no_news(caplog: pytest.LogCaptureFixture) -> 
     with turning(PeriodicTask(name="slow", run=lambda: release.wait(30), every_s=0.05)):
         wait_until(lambda: caplog.messages.count(text) >= 3, within_s=30)
         release.set()
-    assert {one.levelname for one in caplog.records if one.getMessage() == text} == {"DEBUG"}
+    assert {record.levelname for record in caplog.records if record.getMessage() == text} == {"DEBUG"}

@@ -42,7 +42,7 @@ def expressions(*, board: str = "") -> list[str]:
 
 def test_boards_show_metrics_that_exist_and_every_metric_is_shown() -> None:
     asked = " ".join(expressions())
-    known = {one.name for one in METRICS}
+    known = {metric.name for metric in METRICS}
     assert {name for name in known if name not in asked} == {
         "gpuwatch_poll_age_seconds",  # shown as its time, which a textfile also has
         "gpuwatch_rows_quota",
@@ -68,9 +68,9 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
         home = Home(tmp_path, market.url, extra=web)
         _with_quota(home)
         with home.daemon() as child, _prometheus(tmp_path, port) as ask:
-            wait_for(lambda: [one["state"] for one in home.launches()] == ["running"])
+            wait_for(lambda: [launch["state"] for launch in home.launches()] == ["running"])
             wait_for(lambda: ask("gpuwatch_reaction_seconds_count == 1"))
-            asked = [one for one in expressions() if OF_RUNNING_JOBS not in one]
+            asked = [expression for expression in expressions() if OF_RUNNING_JOBS not in expression]
             wait_for(lambda: all(map(ask, asked)), within_s=90)
             assert ask("up == 1")
             assert not ask('ALERTS{alertname="GpuwatchKeeperStopped"}')

@@ -68,16 +68,16 @@ def test_list_prices_are_json_in_texts(place: Ec2) -> None:
         )
     )
     products = [json.loads(text)["product"]["attributes"] for page in pages for text in page["PriceList"]]
-    assert {(one["instanceType"], one["tenancy"]) for one in products} == {
+    assert {(product["instanceType"], product["tenancy"]) for product in products} == {
         (name, tenancy) for name in ("g5.xlarge", "p5.48xlarge") for tenancy in ("Shared", "Dedicated")
     }
 
 
 def test_regions_and_zones_are_reported(place: Ec2) -> None:
     client = _client(place, region="us-west-2")
-    assert [one["RegionName"] for one in client.describe_regions()["Regions"]] == ["us-east-1", "us-west-2"]
+    assert [region["RegionName"] for region in client.describe_regions()["Regions"]] == ["us-east-1", "us-west-2"]
     zones = client.describe_availability_zones()["AvailabilityZones"]
-    assert [(one["ZoneName"], one["ZoneId"]) for one in zones] == [("us-west-2a", "usw2-az2")]
+    assert [(zone["ZoneName"], zone["ZoneId"]) for zone in zones] == [("us-west-2a", "usw2-az2")]
 
 
 def _run(client: Any, **values: Any) -> Any:

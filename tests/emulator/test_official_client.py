@@ -89,12 +89,13 @@ def vastai(market: Marketplace, server: tuple[IO[str], IO[str]], tmp_path: Path)
 
     def run(*words: str, key: str | None = None, fails: bool = False) -> str:
         request = {
-            "argv": ["--url", market.url, *words], "key": key or market.key, "outputs": [str(one) for one in outputs],
+            "argv": ["--url", market.url, *words], "key": key or market.key,
+            "outputs": [str(output) for output in outputs],
         }  # fmt: skip
         commands, codes = server
         print(json.dumps(request), file=commands, flush=True)
         code = int(codes.readline())
-        stdout, stderr = (one.read_text() for one in outputs)
+        stdout, stderr = (output.read_text() for output in outputs)
         assert fails or code == 0, stderr
         return COLOUR.sub("", stdout + stderr)
 

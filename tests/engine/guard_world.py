@@ -47,7 +47,7 @@ class Host(LyingProvider):
         if self.on_answer is not None:
             raise self.on_answer
         self.answers.append((increase_id, accept))
-        self.proposals = [one for one in self.proposals if self.lags or one.increase_id != increase_id]
+        self.proposals = [proposal for proposal in self.proposals if self.lags or proposal.increase_id != increase_id]
 
 
 class Looker:

@@ -106,7 +106,10 @@ class AskableProvider(LyingProvider):
         self.on_get: list[Exception] = []
 
     def list_instances(self) -> Sequence[Instance]:
-        return [*self.stale, *(one for one in super().list_instances() if one.instance_id not in self.omitted)]
+        return [
+            *self.stale,
+            *(instance for instance in super().list_instances() if instance.instance_id not in self.omitted),
+        ]
 
     def get(self, instance_id: str) -> Instance | None:
         self.asked.append(instance_id)

@@ -79,7 +79,7 @@ def test_what_is_due_is_scored_once_an_hour() -> None:
     prices.update([], NOON + 48 * H + timedelta(minutes=30))
     assert ledger.scores == {}, "the hour of the deadline is not over"
     prices.update([], NOON + 49 * H + timedelta(minutes=31))
-    assert [one.outcome for one in ledger.scores.values()] == [ForecastOutcome.BOUGHT]
+    assert [score.outcome for score in ledger.scores.values()] == [ForecastOutcome.BOUGHT]
     assert ledger.scores["f0"].paid_usd == 2.0
 
 

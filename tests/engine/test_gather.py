@@ -89,7 +89,7 @@ class Race:
         """Return the providers to query since the last call."""
         found: list[str] = []
         while requests := self.gathering.next_requests(0.0):
-            found += [one.provider for one in requests]
+            found += [request.provider for request in requests]
         return found
 
     def rented(self) -> list[tuple[str, list[str]]]:

@@ -46,7 +46,7 @@ class Launches:
         return self.rows[launch_id]
 
     def alive(self, provider: str | None = None) -> list[Launch]:
-        return [one for one in self.rows.values() if not one.is_over]
+        return [row for row in self.rows.values() if not row.is_over]
 
     def get(self, launch_id: str) -> Launch | None:
         return self.rows.get(launch_id)

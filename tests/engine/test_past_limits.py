@@ -159,7 +159,7 @@ def test_less_than_a_third_of_the_span_does_not_fire_and_says_so_once(
     polls = Polls(sqlite_database, LOW).before(24 * 5, 2.0)
     assert not polls.see(0.5)
     assert not polls.see(0.4)
-    said = [one for one in caplog.messages if "new_low" in one]
+    said = [message for message in caplog.messages if "new_low" in message]
     assert said == [
         "watch low: new_low for H100 SXM does not fire: too little history: 6d of 30d is known, 10d required"
     ]

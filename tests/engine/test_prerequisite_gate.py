@@ -54,7 +54,7 @@ class World:
 
     @property
     def kinds(self) -> list[AlertKind]:
-        return [one.alert.kind for one in self.alerts]
+        return [alert.alert.kind for alert in self.alerts]
 
 
 def test_before_the_first_look_nothing_is_rented() -> None:

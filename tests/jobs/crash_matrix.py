@@ -160,10 +160,10 @@ def _befall(world: JobWorld, fault: str) -> None:
     if fault == "host vanishes":
         world.lose(launch_id)
     elif fault == "runner killed":
-        for one in machine.processes():
+        for process in machine.processes():
             with suppress(FileNotFoundError):  # it has just ended
-                if b"supervise" in Path(f"/proc/{one}/cmdline").read_bytes():
-                    kill(one)
+                if b"supervise" in Path(f"/proc/{process}/cmdline").read_bytes():
+                    kill(process)
     elif fault == "notice":
         machine.preempt(30)
     elif fault == "network drops":
@@ -231,11 +231,11 @@ def _play(point: int, after: bool, fault: str) -> Outcome:
 def main(faults: Sequence[str]) -> int:
     """Run all of them; print what is wrong, and how many there were."""
     count = bad = died = again = 0
-    for one in outcomes(faults or FAULTS):
-        count, died, bad = count + 1, died + bool(one.died_at), bad + bool(one.wrong)
-        again += one.resumed
-        if one.wrong:
-            print(one, flush=True)
+    for outcome in outcomes(faults or FAULTS):
+        count, died, bad = count + 1, died + bool(outcome.died_at), bad + bool(outcome.wrong)
+        again += outcome.resumed
+        if outcome.wrong:
+            print(outcome, flush=True)
     print(f"{count} worlds, gpuwatch killed in {died} of them, {again} resumed from a checkpoint, {bad} wrong")
     return 1 if bad else 0
 

@@ -65,7 +65,7 @@ class MemoryJobStore:
         return [run for key, run in sorted(self.job_runs.items()) if key[0] == job_id]
 
     def events(self, job_id: str) -> list[JobEvent]:
-        return [one for one in self.happened if one.job_id == job_id]
+        return [event for event in self.happened if event.job_id == job_id]
 
     def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
         self.job_runs[run.job_id, run.run_number] = run
@@ -311,10 +311,10 @@ class JobWorld:
         return self.machine.home / "gpuwatch" / self.job.job_id / "work"
 
     def texts(self) -> list[str]:
-        return [one.alert.headline for one in self.launches.alerts.values()]
+        return [alert.alert.headline for alert in self.launches.alerts.values()]
 
     def alive(self) -> list[str]:
-        return [one.launch_id for one in self.launches.rows.values() if not one.is_over]
+        return [row.launch_id for row in self.launches.rows.values() if not row.is_over]
 
     def close(self) -> None:
         for machine in self.machines.values():

@@ -50,7 +50,9 @@ def test_an_item_that_fails_stops_and_asks_and_its_owner_may_tick_it(world: JobW
     assert "checklist: util_70: GPU utilisation 41 %" in (job.reason or "")
     assert "loss_falls" not in (job.reason or "")
     assert pilot_ticks(world.jobs.events(job.job_id)) == []
-    (news,) = [one.alert for one in world.launches.alerts.values() if "stopped after its pilot" in one.alert.headline]
+    (news,) = [
+        alert.alert for alert in world.launches.alerts.values() if "stopped after its pilot" in alert.alert.headline
+    ]
     assert "gpuwatch checklist tick job:train ITEM" in " ".join(news.can_do)
     world.until(lambda job: not world.alive())
     world.ticked = {"util_70"}

@@ -56,7 +56,7 @@ def test_three_jobs_run_one_after_the_other_on_one_instance(world: JobWorld) -> 
         "on the instance of job two, which is done",
     ]
     assert sorted(world.texts()) == ["job one: finished", "job two: finished", "job zed: finished"]
-    reported = {one.alert.headline: one.alert.did for one in world.launches.alerts.values()}
+    reported = {alert.alert.headline: alert.alert.did for alert in world.launches.alerts.values()}
     assert "Another job continues on the instance" in reported["job one: finished"]
     assert "destroyed, and its end is confirmed" in reported["job zed: finished"]
     launch, later = world.launches.rows["la"], world.now + timedelta(hours=1)

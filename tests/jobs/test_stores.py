@@ -198,7 +198,9 @@ def test_a_job_resumes_from_the_newest_whole_checkpoint_of_its_store(
     world.until(lambda job: job.state is JobState.PREPARING)
     (world.work().parent / "hold").parent.mkdir(parents=True, exist_ok=True)
     (world.work().parent / "hold").touch()
-    world.until(lambda _: [one.name for one in world.files.checkpoints(job.job_id)][-1:] == ["ckpt/step-9"])
+    world.until(
+        lambda _: [checkpoint.name for checkpoint in world.files.checkpoints(job.job_id)][-1:] == ["ckpt/step-9"]
+    )
     here = world.files.checkpoints(job.job_id)
     world.until(lambda _: len(store.list_folders(folder, timeout_s=BOUND)) >= len(here))
     sequence = here[-1].sequence

@@ -185,7 +185,7 @@ class Cloud(ProviderServer):
     def made(self, request: EmulatorRequest) -> Mapping[str, Any]:
         self.check(request)
         wanted = request.body()
-        kind = next((one for one in self.offers if one["id"] == wanted["type"]), None)
+        kind = next((offer for offer in self.offers if offer["id"] == wanted["type"]), None)
         if kind is None:
             raise RefusedRequest(reply({"error": "no such type"}, 404))
         if kind["id"] in self.sold:

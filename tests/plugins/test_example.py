@@ -110,11 +110,11 @@ def test_its_offers_are_shown_as_its_options_say(site: Path, tmp_path: Path, sta
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     rows = found["offers"] if isinstance(found, dict) else found
-    assert [one["offer_id"] for one in rows] == ["l40s-1", "h100-1", "h100-8"]
+    assert [row["offer_id"] for row in rows] == ["l40s-1", "h100-1", "h100-8"]
     narrowed = run(site, tmp_path, *offers, GPUWATCH_PROVIDERS__MYCLOUD__OPTIONS__ZONE="eu-2", **address)
     found = json.loads(narrowed.stdout)
     rows = found["offers"] if isinstance(found, dict) else found
-    assert [one["offer_id"] for one in rows] == ["l40s-1"]
+    assert [row["offer_id"] for row in rows] == ["l40s-1"]
 
 
 @pytest.mark.slow

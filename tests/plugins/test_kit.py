@@ -88,7 +88,7 @@ def anything_goes(self: acme.Launcher, order: Any) -> None:
 
 
 def fails_when_gone(self: acme.Launcher, instance_id: str) -> None:
-    if instance_id not in {one.instance_id for one in self.list_instances()}:
+    if instance_id not in {instance.instance_id for instance in self.list_instances()}:
         raise OrderError("acme: no such machine")
     REAL["destroy"](self, instance_id)
 
@@ -158,7 +158,7 @@ def test_a_broken_provider_is_caught(
 def test_a_lookup_that_only_looks_into_the_list_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     class FromList(acme.Launcher):
         def get(self, instance_id: str) -> Any:
-            return next((one for one in self.list_instances() if one.instance_id == instance_id), None)
+            return next((instance for instance in self.list_instances() if instance.instance_id == instance_id), None)
 
     # a separate class: `isinstance` with a protocol caches a class's members
     monkeypatch.setattr(acme, "Launcher", FromList)

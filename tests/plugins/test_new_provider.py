@@ -72,8 +72,8 @@ def test_it_depends_on_gpuwatch_by_the_name_of_its_distribution() -> None:
 def test_the_module_has_types_and_names_of_its_own_as_a_built_in_provider_needs() -> None:
     module = ast.parse(package_files("sky_cloud")["sky_cloud.py"])
     functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
-    assert all(one.returns is not None for one in functions)
-    arguments = [arg for one in functions for arg in one.args.args if arg.arg != "self"]
+    assert all(function.returns is not None for function in functions)
+    arguments = [arg for function in functions for arg in function.args.args if arg.arg != "self"]
     assert all(arg.annotation is not None for arg in arguments)
     assert all("SkyCloud" in node.name for node in module.body if isinstance(node, ast.ClassDef))
 

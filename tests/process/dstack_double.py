@@ -170,7 +170,7 @@ def answer(double: DstackDouble, words: list[str], given: str) -> tuple[int, str
     if words[0] == "ps":
         runs = double.all()
         shown = runs[: int(words[words.index("--last") + 1])] if "--all" in words else [
-            one for one in runs if one["status"] not in OVER
+            run for run in runs if run["status"] not in OVER
         ]  # fmt: skip
         project = "other" if double.fault("project") == "other" else "main"
         return 0, json.dumps({"project": project, "runs": shown})

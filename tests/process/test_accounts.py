@@ -111,7 +111,7 @@ def test_while_the_account_of_a_new_key_is_not_known_nothing_is_judged_and_nothi
         wait_for_searches(second, 6)
         child.send_signal(signal.SIGHUP)
         assert terminate(child)[0] == 0
-    assert [one["state"] for one in home.launches()] == ["running"]
+    assert [launch["state"] for launch in home.launches()] == ["running"]
     assert len(second.instances()) == 3
     assert not _lists(second)
 
@@ -152,8 +152,8 @@ def test_with_the_previous_key_what_is_left_there_is_followed_and_ended(
                 bargain(second)
             home.write(url=url, key=OTHER_KEY, extra='previous_api_key = "demo-key"\n', max_active=2, max_total=2)
             child.send_signal(signal.SIGHUP)
-            wait_for(lambda: len([one for one in home.launches() if one["state"] == "running"]) == 2)
-            assert {one["account"] for one in home.launches()} == {"123456", "999"}
+            wait_for(lambda: len([launch for launch in home.launches() if launch["state"] == "running"]) == 2)
+            assert {launch["account"] for launch in home.launches()} == {"123456", "999"}
             stopped = home.run("stop", launch_id)
             assert stopped.returncode == 0, stopped.stderr
             assert terminate(child)[0] == 0

@@ -51,7 +51,7 @@ def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Ma
             assert f"gpuwatch approve {ask['ask_id']}" in double.shown[0].text
             assert market.ledger.creates == ()
             assert approve(home, ask["ask_id"]) == 0
-            wait_for(lambda: [one["state"] for one in home.launches()] == ["running"])
+            wait_for(lambda: [launch["state"] for launch in home.launches()] == ["running"])
             assert approve(home, ask["ask_id"]) == 1
             assert terminate(child)[0] == 0
     assert (len(market.ledger.creates), home.launches()[0]["launch_id"]) == (1, ask["ask_id"])
@@ -74,7 +74,7 @@ def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
     assert [(one["ask_id"], one["state"]) for one in asks(home)] == [(ask["ask_id"], "approved")]
     assert approve(home, ask["ask_id"]) == 1
     with home.daemon(**PACE) as child:
-        wait_for(lambda: [one["state"] for one in home.launches()] == [state])
+        wait_for(lambda: [launch["state"] for launch in home.launches()] == [state])
         terminate(child)
     assert len(market.ledger.creates) == creates
     assert len(market.ledger.alive()) == creates

@@ -59,7 +59,7 @@ def edited(double: TelegramDouble, shown: Shown, text: str) -> Shown:
 
 
 def states(home: Home) -> list[str]:
-    return [str(one["state"]) for one in home.launches()]
+    return [str(launch["state"]) for launch in home.launches()]
 
 
 def test_one_press_rents_what_was_quoted_once(market: Marketplace, double: TelegramDouble, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class CommandHome(Home):
 
     def states(self) -> list[str]:
         """Also works before the daemon has created its database."""
-        return [str(one["state"]) for one in self.launches()]
+        return [str(launch["state"]) for launch in self.launches()]
 
     @property
     def runs(self) -> list[str]:
@@ -90,7 +90,7 @@ def test_a_daemon_that_dies_beside_its_command_never_runs_it_again(tmp_path: Pat
             wait_for_searches(market)
         assert (home.states(), len(home.runs)) == (["held"], ran)
         alerts = json.loads(home.run("alerts", "--json").stdout)
-        assert sum(one["headline"] == "cheap: held: its command may have rented" for one in alerts) == 1
+        assert sum(alert["headline"] == "cheap: held: its command may have rented" for alert in alerts) == 1
         (launch,) = home.launches()
         assert home.run("launches", "resolve", launch["launch_id"], "--adopt", "my-cluster").returncode == 0
         assert home.states() == ["running"]

@@ -85,7 +85,7 @@ class Stage:
 
 def ours(market: Marketplace) -> list[int]:
     """Return the active instances that gpuwatch rented, whatever their labels are now."""
-    rented = {one.instance_id for one in market.ledger.creates if (one.label or "").startswith(LABEL)}
+    rented = {create.instance_id for create in market.ledger.creates if (create.label or "").startswith(LABEL)}
     return [one for one in market.ledger.alive() if one in rented]
 
 

@@ -50,7 +50,7 @@ def section(name: str, url: str) -> str:
 def orders_at(name: str, place: Any) -> list[str]:
     """Return the requests that rent, without EC2's dry runs."""
     sought = {"runpod": "^POST /v2/pods "}.get(name, BENCHES[name].creates)
-    lines = [f"{one.method} {one.path} {one.raw.decode()}" for one in place.requests]
+    lines = [f"{request.method} {request.path} {request.raw.decode()}" for request in place.requests]
     return [line for line in lines if re.search(sought, line) and "DryRun=true" not in line]
 
 

@@ -20,7 +20,7 @@ TO_PROVE = {"GPUWATCH_TEST_PACE": "240"}  # half an hour takes eight seconds
 
 
 def _states(home: Home) -> list[str]:
-    return sorted(str(one["state"]) for one in home.launches())
+    return sorted(str(launch["state"]) for launch in home.launches())
 
 
 def _call(market: Marketplace, method: str, path: str, body: dict[str, Any]) -> None:

@@ -82,8 +82,8 @@ def test_a_dry_run_rents_nothing_for_a_job(tmp_path: Path, market: Marketplace) 
     with home.daemon():
         wait_for(lambda: home.run("launches", "--json").returncode == 0)
         submit(home)
-        wait_for(lambda: [one for one in home.launches() if one["watch"] == "job:train"])
-        assert all(one["dry_run"] for one in home.launches())
+        wait_for(lambda: [launch for launch in home.launches() if launch["watch"] == "job:train"])
+        assert all(launch["dry_run"] for launch in home.launches())
         assert job(home)["state"] == "queued"
         assert market.instances() == []
 

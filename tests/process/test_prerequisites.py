@@ -50,7 +50,7 @@ def news(home: Home, kind: str) -> list[str]:
 
 
 def searches(place: Ec2) -> int:
-    return sum(one.path == "/DescribeInstanceTypeOfferings" for one in tuple(place.requests))
+    return sum(request.path == "/DescribeInstanceTypeOfferings" for request in tuple(place.requests))
 
 
 def test_nothing_is_ordered_while_a_quota_is_missing_and_a_mend_clears_it(ec2: Ec2, tmp_path: Path) -> None:

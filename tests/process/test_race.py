@@ -59,8 +59,8 @@ def test_a_refusal_leads_to_the_next_provider_within_one_launch(markets: Markets
     launch, events, scopes = rented(markets)
     assert launch["provider"] in {"aws", "lambda"}
     assert len(orders(markets, "runpod")) == len(orders(markets, launch["provider"])) == 1
-    assert [(one["provider"], one["scope"]) for one in scopes] == [("runpod", "account")]
-    assert [one["cause"].partition(" at ")[2] for one in events if one["cause"].startswith("offer ")] == [
+    assert [(scope["provider"], scope["scope"]) for scope in scopes] == [("runpod", "account")]
+    assert [event["cause"].partition(" at ")[2] for event in events if event["cause"].startswith("offer ")] == [
         launch["provider"]
     ]
 
@@ -76,7 +76,7 @@ def everywhere(folder: Path, places: dict[str, Any]) -> Markets:
 
 def looked_after(place: Any, order: str, look: str) -> bool:
     """Whether the instances were listed after the last order."""
-    lines = [f"{one.method} {one.path}" for one in list(place.requests)]
+    lines = [f"{request.method} {request.path}" for request in list(place.requests)]
     ordered = max((n for n, line in enumerate(lines) if re.match(order, line)), default=-1)
     return ordered >= 0 and any(re.match(look, line) for line in lines[ordered + 1 :])
 
@@ -108,7 +108,7 @@ def test_from_quota_to_quota_to_the_next_zone_to_the_next_provider(tmp_path: Pat
         made = {"aws": ec2.instances, "runpod": runpod.pods, "vastai": vast.instances()}
         assert {name: len(found) for name, found in made.items()} == {"aws": 0, "runpod": 0, "vastai": 1}
         scopes = json.loads(markets.home.run("machines", "--scopes", "--json").stdout)
-        assert sorted((one["provider"], one["scope"]) for one in scopes) == [
+        assert sorted((scope["provider"], scope["scope"]) for scope in scopes) == [
             ("aws", RefusalScope.OFFER.value),
             ("aws", RefusalScope.REGION_FAMILY.value),
             ("runpod", RefusalScope.ACCOUNT.value),
@@ -116,6 +116,6 @@ def test_from_quota_to_quota_to_the_next_zone_to_the_next_provider(tmp_path: Pat
         shown = markets.home.run("machines", "--scopes").stdout
         assert "us-east-1 G" in shown
         events = json.loads(markets.home.run("launches", "show", launch["launch_id"], "--json").stdout)
-        tried = [one["cause"] for one in events if one["cause"].startswith("offer ")]
+        tried = [event["cause"] for event in events if event["cause"].startswith("offer ")]
         assert [one.partition(" at ")[2] for one in tried] == ["aws", "", "vastai"], "the second at the same provider"
         assert "us-west-2a" in tried[1]

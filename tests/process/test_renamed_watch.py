@@ -24,7 +24,7 @@ def market() -> Iterator[Marketplace]:
 
 
 def running(home: Home) -> list[dict[str, Any]]:
-    return [one for one in home.launches() if one["state"] == "running"]
+    return [launch for launch in home.launches() if launch["state"] == "running"]
 
 
 def rename(home: Home, below: str = "") -> None:
@@ -65,10 +65,10 @@ def test_a_renamed_watch_rents_no_second_instance_until_it_says_what_it_is(marke
         rename_again = home.folder / "gpuwatch.toml"
         rename_again.write_text(rename_again.read_text().replace("gpu = [", 'renamed_from = "cheap"\ngpu = ['))
         reload(child, home)
-        wait_for(lambda: [one for one in home.launches() if one["watch"] == "cheap-h100"])
+        wait_for(lambda: [launch for launch in home.launches() if launch["watch"] == "cheap-h100"])
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 1  # max_total = 1 counts the launches of the old name
-        assert len({one["watch_id"] for one in home.launches()}) == 1
+        assert len({launch["watch_id"] for launch in home.launches()}) == 1
         assert terminate(child)[0] == 0
 
 
@@ -84,7 +84,7 @@ def test_a_watch_that_says_that_it_is_new_rents_beside_the_one_that_is_gone(
         wait_for(lambda: len(market.ledger.creates) == 2)
         assert "is not in the settings" in alerts(home)
         assert terminate(child)[0] == 0
-    assert len({one["watch_id"] for one in home.launches()}) == 2
+    assert len({launch["watch_id"] for launch in home.launches()}) == 2
 
 
 def test_a_launch_whose_watch_is_gone_keeps_the_rules_of_its_rent(market: Marketplace, tmp_path: Path) -> None:

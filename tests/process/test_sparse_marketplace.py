@@ -15,7 +15,7 @@ SPARSE = ("instance", "user", "price_increases", "charges")
 
 
 def state_of(home: Home) -> list[str]:
-    return [str(one["state"]) for one in home.launches()]
+    return [str(launch["state"]) for launch in home.launches()]
 
 
 @pytest.mark.parametrize("kind", ["404", "403", "empty_object"])

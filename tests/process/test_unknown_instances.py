@@ -22,7 +22,7 @@ def market() -> Iterator[Marketplace]:
 
 
 def running(home: Home) -> list[dict[str, Any]]:
-    return [one for one in home.launches() if one["state"] == "running"]
+    return [launch for launch in home.launches() if launch["state"] == "running"]
 
 
 def rent_and_end(home: Home, market: Marketplace) -> None:
@@ -57,7 +57,7 @@ def test_a_restored_backup_rents_nothing_beside_what_it_does_not_know(market: Ma
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 2
         assert home.run("adopt", lost["instance_id"]).returncode == 0
-        [adopted] = [one for one in home.launches() if one["instance_id"] == lost["instance_id"]]
+        [adopted] = [launch for launch in home.launches() if launch["instance_id"] == lost["instance_id"]]
         assert adopted["launch_id"] == lost["launch_id"]
         assert adopted["watch_id"] == lost["watch_id"]
         wait_for_searches(market, 4)
@@ -81,4 +81,4 @@ def test_a_second_installation_rents_nothing_until_the_other_one_is_known(market
         assert mine.run("adopt", theirs["instance_id"], "--not-mine").returncode == 0
         wait_for(lambda: len(market.ledger.creates) == 3)
         assert terminate(child)[0] == 0
-    assert {one["install_id"] for one in mine.launches()}.isdisjoint({theirs["install_id"]})
+    assert {launch["install_id"] for launch in mine.launches()}.isdisjoint({theirs["install_id"]})

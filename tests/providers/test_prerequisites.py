@@ -34,14 +34,18 @@ NEEDING_A_KEY = [name for name in RENTING if "ssh_key" in BENCHES[name].options]
 def about_the_key(bench: Bench, url: str, **options: str | None) -> Prerequisite:
     with msgspec.structs.replace(bench, options={**bench.options, **options}).pointed_at(url) as adapter:
         assert isinstance(adapter.launcher, PrerequisiteProbe), "doctor and rehearse would call it ready"
-        (found,) = [one for one in adapter.launcher.prerequisites(()) if one.name is PrerequisiteName.KEY_PAIR]
+        (found,) = [
+            prerequisite
+            for prerequisite in adapter.launcher.prerequisites(())
+            if prerequisite.name is PrerequisiteName.KEY_PAIR
+        ]
         return found
 
 
 @pytest.mark.parametrize("name", NEEDING_A_KEY)
 def test_an_ssh_key_without_which_no_order_is_sent_is_asked_for_before(name: str) -> None:
     bench = BENCHES[name]
-    assert PrerequisiteName.KEY_PAIR in {one.name for one in bench.info.prerequisites}
+    assert PrerequisiteName.KEY_PAIR in {prerequisite.name for prerequisite in bench.info.prerequisites}
     with bench.place() as place:
         assert about_the_key(bench, place.url).met
         for lacking in (about_the_key(bench, place.url, ssh_key=wrong) for wrong in (None, "not-there")):

@@ -72,7 +72,7 @@ class RunOnMachine:
     def processes(self) -> list[int]:
         """Return the process id of the command."""
         mark = f"GPUWATCH_RUN_FOLDER={self.folder}".encode()
-        return [one for one in self.machine.processes() if mark in proc_file(one, "environ")]
+        return [process for process in self.machine.processes() if mark in proc_file(process, "environ")]
 
     def _in(self, name: str) -> str:
         return f"{self.job}/runs/{self.number}/{name}"

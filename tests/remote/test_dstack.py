@@ -113,7 +113,7 @@ def test_an_old_run_is_asked_for_by_its_name(program: Callable[..., Dstack]) -> 
     """After a hundred newer ones."""
     many = {"project": "main", "runs": [run(f"other-{number}", status="done") for number in range(99)]}
     engine = program({NAME: LaunchState.RUNNING}, ps=many, run=run(status="running", machines=(1.0, 2.0)))
-    assert NAME in {one.instance_id for one in engine.list_instances()}
+    assert NAME in {instance.instance_id for instance in engine.list_instances()}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_secret_is_in_no_file_and_on_no_command_line(run: RunOnMachine) -> Non
     run.prepare('test -n "$TOKEN" && echo ready; while :; do sleep 1; done\n')
     run.start(env=b"export TOKEN=hunter2secret\n")
     run.until(lambda status: status.log)
-    lines = [proc_file(one, "cmdline") for one in run.machine.processes()]
+    lines = [proc_file(process, "cmdline") for process in run.machine.processes()]
     assert any(b"runner.sh" in line for line in lines)
     assert not [line for line in lines if b"hunter2" in line]
     assert not [path for path in run.machine.home.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
@@ -158,7 +158,9 @@ def test_a_run_that_was_taken_for_dead_does_not_start_after_all(run: RunOnMachin
         run.start()
         (run.folder / "status").write_text("phase=ended\nreason=the runner was killed\nexit=\nheartbeat=1\n")
         time.sleep(3)
-        run.until(lambda _: not [one for one in run.machine.processes() if b"setsid" in proc_file(one, "cmdline")])
+        run.until(
+            lambda _: not [process for process in run.machine.processes() if b"setsid" in proc_file(process, "cmdline")]
+        )
     finally:
         (run.machine.folder / "bin/setsid").unlink()
     assert run.observe().reason == "the runner was killed"

@@ -53,7 +53,7 @@ def written(folder: Path, text: str, name: str = "night.toml") -> Path:
 def faults(folder: Path, text: str) -> list[str]:
     with pytest.raises(SettingsError) as raised:
         read_job_file(written(folder, text))
-    return [one.removeprefix(f"{folder}/") for one in raised.value.faults]
+    return [fault.removeprefix(f"{folder}/") for fault in raised.value.faults]
 
 
 def test_every_key_of_a_job_file_is_read(tmp_path: Path) -> None:

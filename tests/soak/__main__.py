@@ -86,7 +86,7 @@ def _beside(commit: str, options: Sequence[str]) -> Figures:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
         env = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-        rest = [one for one in options if not one.startswith("--beside") and one != commit]
+        rest = [option for option in options if not option.startswith("--beside") and option != commit]
         argv = [sys.executable, "-P", "-m", "tests.soak", *rest, "--json"]
         printed = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
     return msgspec.convert(json.loads(printed.splitlines()[-1]), Figures, strict=False)

@@ -177,7 +177,7 @@ class Cloud:
             )
             for number in numbers
         ]  # fmt: skip
-        self._ever.update((one.offer_id, one) for one in self.offers)
+        self._ever.update((offer.offer_id, offer) for offer in self.offers)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -212,13 +212,13 @@ class Cloud:
             self.died = True
             raise Died
         if outcome == "gone":
-            self.offers = [one for one in self.offers if one.offer_id != order.offer_id]
+            self.offers = [offer for offer in self.offers if offer.offer_id != order.offer_id]
             raise OfferGone("no_such_ask")
         if outcome == "refused":
             raise OrderRefused("no", RefusalKind.OTHER)
         if outcome in {"not made, answer lost", "down"}:
             raise OutcomeUnknown("timeout")
-        self.offers = [one for one in self.offers if one.offer_id != order.offer_id]
+        self.offers = [offer for offer in self.offers if offer.offer_id != order.offer_id]
         if outcome == "late":
             self._coming.append((self.tick_s + rng.uniform(1, LATE_S), account, self.asking, order))
             raise OutcomeUnknown("timeout")

@@ -213,7 +213,7 @@ class Installation:
         """Remove its file, or restore it; the process continues."""
         if gone == self.is_database_gone:
             return
-        self.ids_when_lost = frozenset(one.instance_id for one in self.alive() if one.instance_id)
+        self.ids_when_lost = frozenset(launch.instance_id for launch in self.alive() if launch.instance_id)
         self.is_database_gone = gone
         away = self.database.with_name("away.db")
         (self.database if gone else away).rename(away if gone else self.database)
@@ -240,7 +240,7 @@ class Installation:
         return not self._cloud.died and bool(self._requested() - before)
 
     def _requested(self) -> set[str]:
-        return {one.launch_id for one in self.alive() if one.state is LaunchState.REQUESTED}
+        return {launch.launch_id for launch in self.alive() if launch.state is LaunchState.REQUESTED}
 
     def look(self) -> None:
         """Run everything else that is due."""

@@ -54,7 +54,7 @@ def an_answer(*offers: Offer, after_s: float = 0, **changed: Any) -> Answer:
 
 def machines(offers: Sequence[Any]) -> dict[str, int]:
     """Return machine → listed price of the offers."""
-    return {one.identity.machine_id: one.listed_microusd_hour() for one in offers}
+    return {offer.identity.machine_id: offer.listed_microusd_hour() for offer in offers}
 
 
 def on_demand(*gpus: str, provider: str | None = None) -> MarketFilter:
@@ -74,6 +74,6 @@ def price_track(
     """Return a point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
     from gpuwatch.storage.history_queries import read_price_periods
 
-    rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
+    rates = {name: 1 + float(commission.on_top_rate(None)) for name, commission in (commissions or {}).items()}
     spans = (PeriodLength.HOUR, UTC) if day_in is None else (PeriodLength.DAY, day_in)
     return read_price_periods(database, scope, (since, now), spans=spans, rates=rates).points

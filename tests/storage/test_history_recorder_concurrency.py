@@ -26,7 +26,7 @@ def test_a_clock_that_another_recorder_put_back_is_noticed(database: Database, d
         other.close()
     with database.read() as connection:
         is_open = connection.exec_driver_sql("SELECT seen_to_s IS NULL FROM price_interval ORDER BY seen_from_s")
-        assert [bool(one) for one in is_open.scalars()] == [False, True]
+        assert [bool(scalar) for scalar in is_open.scalars()] == [False, True]
 
 
 def test_recorders_of_several_processes_take_turns(database: Database, database_url: str) -> None:

@@ -100,7 +100,7 @@ def emptied(database: Database) -> None:
 
 def shown(database: Database, second: int) -> Market:
     offers = market_at(database, NOON + timedelta(seconds=second)).offers
-    return {(one.identity.machine_id, one.identity.gpu): one.listed_microusd_hour() / 1e6 for one in offers}
+    return {(offer.identity.machine_id, offer.identity.gpu): offer.listed_microusd_hour() / 1e6 for offer in offers}
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_the_roll_up_weighs_by_the_seconds_on_offer(database: Database) -> None:
             del market[machine]
         else:
             market[machine] = rng.choice([1.0, 1.5, 2.0, 2.5, 3.0])
-        history.record(an_answer(*(an_offer(*one) for one in market.items()), after_s=now), lane="sweep")
+        history.record(an_answer(*(an_offer(*item) for item in market.items()), after_s=now), lane="sweep")
         wait = rng.choice([60, 300, 700])
         by_second += [dict(market)] * wait
         now += wait

@@ -78,4 +78,8 @@ def test_the_log_forgets_what_ended_before_a_moment_and_keeps_the_rest() -> None
     )
     log.add([EndedInterval(segment_id=3, series_id=9, from_s=0, until_s=50, machine_microusd=5, disk_microusd=None)])
     log.drop_before(150)
-    assert {n: [one.until_s for one in log.segment_intervals(n)] for n in (1, 2, 3)} == {1: [300], 2: [200, 300], 3: []}
+    assert {n: [interval.until_s for interval in log.segment_intervals(n)] for n in (1, 2, 3)} == {
+        1: [300],
+        2: [200, 300],
+        3: [],
+    }

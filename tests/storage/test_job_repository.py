@@ -37,7 +37,11 @@ def repository(database: Database) -> SqlJobRepository:
 
 
 def test_the_states_of_the_table_are_those_of_the_jobs() -> None:
-    assert set(JOB_STATES) == {one.value for one in JobState} == {one.value for one in ALLOWED_JOB_TRANSITIONS}
+    assert (
+        set(JOB_STATES)
+        == {one.value for one in JobState}
+        == {transition.value for transition in ALLOWED_JOB_TRANSITIONS}
+    )
 
 
 def test_a_job_comes_back_as_it_was_submitted(repository: SqlJobRepository) -> None:
@@ -62,7 +66,7 @@ def test_a_step_writes_job_event_and_run_or_nothing(repository: SqlJobRepository
     assert (after.state, after.run_number, after.version) == (S.RENTING, 1, 1)
     assert repository.job(job.job_id) == after
     assert repository.runs(job.job_id) == [run]
-    assert [one.kind for one in repository.events(job.job_id)] == ["submitted", "renting"]
+    assert [event.kind for event in repository.events(job.job_id)] == ["submitted", "renting"]
     with pytest.raises(JobConflict):
         repository.record(job, to(S.CANCELLED))
     with pytest.raises(JobTransitionRefused, match="cannot become done"):

@@ -30,7 +30,7 @@ def file_in(folder: Path) -> ObligationFile:
 
 def opened(folder: Path) -> dict[str, str | None]:
     """Return the file as a new process reads it: the instance by launch."""
-    return {one.launch_id: one.instance_id for one in file_in(folder).open_obligations()}
+    return {obligation.launch_id: obligation.instance_id for obligation in file_in(folder).open_obligations()}
 
 
 def test_an_order_is_in_the_file_before_it_is_sent(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_it_follows_a_launch_to_its_end(tmp_path: Path) -> None:
     launch = a_launch()
     writer.record_order(launch, 0.0)
     writer.record_changes([changed(launch, instance_id="4711", state=LaunchState.STARTING, version=1)])
-    assert [one.instance_id for one in reader.open_obligations()] == ["4711"]
+    assert [obligation.instance_id for obligation in reader.open_obligations()] == ["4711"]
     writer.record_changes([changed(launch, instance_id="4711", state=LaunchState.ENDED, version=2)])
     assert reader.open_obligations() == ()
 
@@ -134,21 +134,21 @@ def test_a_row_of_a_restored_backup_moves_no_end_later(tmp_path: Path) -> None:
     writer.record_changes([a_launch(**running, requested_at=NOON, running_at=NOON, version=2)])
     writer.record_changes([a_launch(**running, running_at=NOON + timedelta(minutes=10), version=3)])
     writer.record_changes([a_launch(instance_id="4711", state=LaunchState.STARTING, version=4)])
-    assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(hours=1)]
+    assert [obligation.ends_at for obligation in writer.open_obligations()] == [NOON + timedelta(hours=1)]
 
 
 def test_an_end_that_was_wanted_outlives_a_restored_backup(tmp_path: Path) -> None:
     writer, running = file_in(tmp_path), a_launch(state=LaunchState.RUNNING, instance_id="4711", running_at=NOON)
     writer.record_changes([running, changed(running, state=LaunchState.STOPPING, version=2)])
     writer.record_changes([changed(running, version=3)])
-    assert [one.ends_at for one in writer.open_obligations()] == [NOON]
+    assert [obligation.ends_at for obligation in writer.open_obligations()] == [NOON]
 
 
 def test_a_launch_that_is_adopted_anew_has_an_end_of_its_own(tmp_path: Path) -> None:
     writer, later = file_in(tmp_path), NOON + timedelta(hours=2)
     writer.record_order(a_launch(), 0.0)
     writer.record_changes([a_launch(intended_at=later, requested_at=later, version=1)])
-    assert [one.ends_at for one in writer.open_obligations()] == [later + timedelta(seconds=3600 + 900)]
+    assert [obligation.ends_at for obligation in writer.open_obligations()] == [later + timedelta(seconds=3600 + 900)]
 
 
 def test_it_lies_beside_the_database_or_in_the_state_folder(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_later_change_of_its_row_ends_the_watching(tmp_path: Path) -> None:
     daemon.record_changes([launch])
     keeper.close(keeper.open_obligations()[0])
     daemon.record_changes([changed(launch, state=LaunchState.STOPPING, version=4)])
-    assert [one.is_ending for one in keeper.open_obligations()] == [True]
+    assert [obligation.is_ending for obligation in keeper.open_obligations()] == [True]
     assert keeper.recently_closed(NOON) == []
 
 

@@ -59,13 +59,13 @@ def moved(source: Database, target: Database, path: Path, **how: Any) -> int:
 def plainly(market_history: MarketHistory) -> Counter[tuple[Any, ...]]:
     return Counter(
         (
-            market_history.listings[one.listing].identity,
-            one.from_s,
-            one.seen_s,
-            one.delisted_s,
-            one.listed_microusd_hour(8),
+            market_history.listings[interval.listing].identity,
+            interval.from_s,
+            interval.seen_s,
+            interval.delisted_s,
+            interval.listed_microusd_hour(8),
         )
-        for one in market_history.intervals
+        for interval in market_history.intervals
     )
 
 

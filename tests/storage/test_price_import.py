@@ -82,13 +82,13 @@ def kept(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 def plainly(market_history: MarketHistory) -> set[tuple[Any, ...]]:
     return {
         (
-            market_history.listings[one.listing].identity,
-            one.from_s,
-            one.seen_s,
-            one.delisted_s,
-            one.machine_microusd_hour,
+            market_history.listings[interval.listing].identity,
+            interval.from_s,
+            interval.seen_s,
+            interval.delisted_s,
+            interval.machine_microusd_hour,
         )
-        for one in market_history.intervals
+        for interval in market_history.intervals
     }
 
 
@@ -230,9 +230,9 @@ def test_each_look_shows_what_any_file_says_of_it(
             market[who] = min(row.listed_microusd_hour, market.get(who, row.listed_microusd_hour))
     for at_s, gpu, spot in looks:
         found = {
-            (one.identity.machine_id, one.identity.gpu, one.identity.spot): one.machine_microusd_hour
-            for one in market_at(sqlite_database, datetime.fromtimestamp(at_s, UTC)).offers
-            if (one.identity.gpu, one.identity.spot) == (gpu, spot)
+            (offer.identity.machine_id, offer.identity.gpu, offer.identity.spot): offer.machine_microusd_hour
+            for offer in market_at(sqlite_database, datetime.fromtimestamp(at_s, UTC)).offers
+            if (offer.identity.gpu, offer.identity.spot) == (gpu, spot)
         }
         assert found == {who: price for who, price in seen.get(at_s, {}).items() if who[1:] == (gpu, spot)}
 
@@ -262,9 +262,9 @@ def test_facts_are_those_of_the_newest_row_whenever_it_comes(database: Database,
 
     brought_in(database, tmp_path, [seen(600, "Iowa, US")])
     brought_in(database, tmp_path, [seen(0, "Utah, US")])
-    assert [one.region for one in market_at(database, NOON).offers] == ["Iowa, US"]
+    assert [offer.region for offer in market_at(database, NOON).offers] == ["Iowa, US"]
     brought_in(database, tmp_path, [seen(900, "Oslo, NO")])
-    assert [(one.region, one.country) for one in market_at(database, NOON).offers] == [("Oslo, NO", "NO")]
+    assert [(offer.region, offer.country) for offer in market_at(database, NOON).offers] == [("Oslo, NO", "NO")]
 
 
 def test_an_import_that_was_cut_off_is_finished_by_the_next(

@@ -43,12 +43,12 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
     """(machine, from, seen, gone), seconds after noon."""
     return [
         (
-            market_history.listings[one.listing].identity.machine_id,
-            one.from_s - NOON_S,
-            one.seen_s - NOON_S,
-            None if one.delisted_s is None else one.delisted_s - NOON_S,
+            market_history.listings[interval.listing].identity.machine_id,
+            interval.from_s - NOON_S,
+            interval.seen_s - NOON_S,
+            None if interval.delisted_s is None else interval.delisted_s - NOON_S,
         )
-        for one in market_history.intervals
+        for interval in market_history.intervals
     ]
 
 
@@ -65,7 +65,7 @@ def standing(market_history: MarketHistory, second: int) -> dict[tuple[str, str]
 
 def stored(database: Database, second: int) -> dict[tuple[str, str], int]:
     offers = market_at(database, NOON + timedelta(seconds=second)).offers
-    return {(one.identity.machine_id, one.identity.gpu): one.listed_microusd_hour() for one in offers}
+    return {(offer.identity.machine_id, offer.identity.gpu): offer.listed_microusd_hour() for offer in offers}
 
 
 @pytest.mark.slow
@@ -89,9 +89,11 @@ def test_a_history_that_is_cut_off_knows_nothing_of_later(
     ends = [second for second, _ in reported(sqlite_database, story)]
     until = 1 + int(ends[-1] * share)
     whole, part = history_until(sqlite_database, ends[-1] + 100), history_until(sqlite_database, until)
-    assert {(part.listings[one.listing].identity, one.from_s, one.delisted_s) for one in part.intervals} == {
-        (whole.listings[one.listing].identity, one.from_s, one.delisted_s)
-        for one in whole.before(NOON_S + until).intervals
+    assert {
+        (part.listings[interval.listing].identity, interval.from_s, interval.delisted_s) for interval in part.intervals
+    } == {
+        (whole.listings[interval.listing].identity, interval.from_s, interval.delisted_s)
+        for interval in whole.before(NOON_S + until).intervals
     }
     assert list(part.polls) == list(whole.before(NOON_S + until).polls)
 
@@ -102,7 +104,9 @@ def test_a_history_that_is_cut_off_knows_nothing_of_later(
 def test_the_lows_of_the_hours_are_those_of_the_history(sqlite_database: Database, story: list[Poll]) -> None:
     """Only one GPU is selected, by sweeps: in a history, a poll of one beside another counts for both."""
     emptied(sqlite_database)
-    sweeps = [Poll(one.wait_s, "sweep", one.gpu, one.market, Completeness.COMPLETE, None, one.restart) for one in story]
+    sweeps = [
+        Poll(poll.wait_s, "sweep", poll.gpu, poll.market, Completeness.COMPLETE, None, poll.restart) for poll in story
+    ]
     last = [second for second, _ in reported(sqlite_database, sweeps)][-1]
     until = NOON + timedelta(seconds=last + 1)
     market_history = read_market_history(sqlite_database, MarketFilter(gpus=("H100 SXM",), spot=False), NOON, until)

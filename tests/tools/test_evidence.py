@@ -26,12 +26,12 @@ def a_part(lows: list[int | None], polled: list[bool] | None = None) -> Part:
 
 
 def test_where_nights_are_cheap_a_statement_by_day_saves_what_a_night_is_cheaper() -> None:
-    found = [one for one in statements(a_part(list(NIGHTS)), 24, 1) if one is not None]
+    found = [statement for statement in statements(a_part(list(NIGHTS)), 24, 1) if statement is not None]
     assert found
-    by_day = [one for one in found if one.is_above]
-    assert {(one.paid, one.at_once) for one in by_day} == {(2.0, 3.0)}
-    assert all(one.met[0.5] for one in found)
-    assert BuyVerdict.WAIT in {one.verdict for one in by_day}
+    by_day = [statement for statement in found if statement.is_above]
+    assert {(statement.paid, statement.at_once) for statement in by_day} == {(2.0, 3.0)}
+    assert all(statement.met[0.5] for statement in found)
+    assert BuyVerdict.WAIT in {statement.verdict for statement in by_day}
 
 
 def test_a_statement_knows_nothing_of_what_came_after_it() -> None:

@@ -18,4 +18,4 @@ def test_ten_real_jobs_are_planned_near_what_was_published() -> None:
 
 def test_no_job_is_among_the_measurements() -> None:
     known = {row.url.removeprefix("https://").split("/blob/")[0] for row in throughput_table().rows}
-    assert [one.name for one in planned_jobs() if any(one.source.startswith(url) for url in known)] == []
+    assert [job.name for job in planned_jobs() if any(job.source.startswith(url) for url in known)] == []

@@ -56,7 +56,9 @@ def test_the_history_holds_every_answer_that_came_over_the_wire(tmp_path: Path) 
     with sqlite3.connect(tmp_path / "gpuwatch.db") as connection:
         stored = dict(connection.execute("SELECT lane, sum(rows) FROM poll GROUP BY lane").fetchall())
     assert stored == {
-        lane: sum(one.rows for one in day.searches if one.task == lane and one.answered_s < FEW.hours * 3600)
+        lane: sum(
+            search.rows for search in day.searches if search.task == lane and search.answered_s < FEW.hours * 3600
+        )
         for lane in ("hunt", "sweep")
     }
 
@@ -73,13 +75,13 @@ def test_the_same_seed_is_the_same_day(tmp_path: Path) -> None:
 def test_a_bargain_that_stays_is_seen_and_reported(lived: Lived) -> None:
     day = lived(FEW)
     assert all(one.vanishes_s - one.appears_s < 120 for one in missed(day))
-    assert {one.gpu for one in day.bargains} <= set(day.watched)
+    assert {bargain.gpu for bargain in day.bargains} <= set(day.watched)
     assert day.alerts > 0 or not day.bargains
 
 
 def test_the_day_ends_at_its_hour(lived: Lived) -> None:
     ends_s = FEW.hours * 3600
-    assert ends_s - 60 < max(one.sent_s for one in lived(FEW).searches) < ends_s
+    assert ends_s - 60 < max(search.sent_s for search in lived(FEW).searches) < ends_s
 
 
 # --- the promises of fair polling -------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ def test_the_day_ends_at_its_hour(lived: Lived) -> None:
 
 def test_the_sweep_gets_its_share_of_the_turns_beside_20_watches(lived: Lived) -> None:
     searches = lived(CROWDED).searches
-    assert sum(one.task == "sweep" for one in searches) >= 0.15 * len(searches)
+    assert sum(search.task == "sweep" for search in searches) >= 0.15 * len(searches)
 
 
 def test_beside_20_watches_every_recorded_gpu_is_read_again_and_again(lived: Lived) -> None:
@@ -98,7 +100,7 @@ def test_beside_20_watches_every_recorded_gpu_is_read_again_and_again(lived: Liv
 
 def test_no_search_is_sent_before_a_refusals_retry_after_is_over(lived: Lived) -> None:
     day = lived(CROWDED)
-    assert sum(one.status == 429 for one in day.searches) >= 5  # the marketplace was busy
+    assert sum(search.status == 429 for search in day.searches) >= 5  # the marketplace was busy
     assert despite_refusal(day.searches) == 0
 
 
@@ -118,5 +120,5 @@ def test_no_hunt_overlooks_a_bargain_that_is_there(lived: Lived) -> None:
 def test_a_spent_quota_is_silence_but_for_one_probe_an_hour(lived: Lived) -> None:
     day = lived(SPENT)
     probes, hours = after_spent_quota(day.searches)
-    assert any(one.quota_spent for one in day.searches)
+    assert any(search.quota_spent for search in day.searches)
     assert probes <= hours + 1

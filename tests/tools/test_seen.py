@@ -23,5 +23,5 @@ def test_a_hundred_watches_see_within_four_times_what_one_needs_at_the_most(tmp_
     assert statistics.median(found) <= 4 * 15.0
     assert missed <= len(found) / 10
     assert early(day.searches) == 0
-    rows = sum(one.rows for one in day.searches)
+    rows = sum(search.rows for search in day.searches)
     assert rows <= 20_000 * HOURS / 24 * 1.2, "the sweep at the start is a little ahead of its time"

@@ -44,7 +44,9 @@ def state_of(web: Served, job: Job) -> JobState:
 
 
 def audit(web: Served) -> list[str]:
-    return [one.alert.headline for one in stored_events(web.context.settings, event_filter(3600.0, ["audit"], "info"))]
+    return [
+        event.alert.headline for event in stored_events(web.context.settings, event_filter(3600.0, ["audit"], "info"))
+    ]
 
 
 def press(web: Served, job: Job, what: str, token: str, **fields: str) -> httpx.Response:
@@ -202,4 +204,4 @@ def test_charts_are_thin_and_have_a_gap_between_runs() -> None:
     (loss, *_) = charts(two)
     assert loss["series"][0]["values"] == [0, None, 1.0]
     assert charts([]) == []
-    assert [one["label"] for one in charts(two[1:])] == ["Loss"]
+    assert [chart["label"] for chart in charts(two[1:])] == ["Loss"]

@@ -41,4 +41,4 @@ def test_the_queue_and_a_job_are_shown_and_markup_of_a_host_is_text(tmp_path: Pa
         assert "<script>alert" not in page
         assert web.client.get("/jobs/nope", headers=PAGE).status_code == 404
         items = web.client.get("/api/v1/jobs").json()["items"]
-        assert [one["name"] for one in items] == ["next", "train"]
+        assert [item["name"] for item in items] == ["next", "train"]

@@ -16,7 +16,8 @@ def test_metrics_are_read_beside_the_daemon(live: LiveDaemon) -> None:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         families = text_string_to_metric_families(answer.text)
         return {
-            one.name: {",".join(sorted(each.labels.values())): each.value for each in one.samples} for one in families
+            family.name: {",".join(sorted(each.labels.values())): each.value for each in family.samples}
+            for family in families
         }
 
     wait_for(lambda: "vastai" in scrape()["gpuwatch_provider_healthy"] and scrape().get("gpuwatch_offers"))

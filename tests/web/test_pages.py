@@ -49,7 +49,7 @@ def reloaded_until(page: Page, text: str) -> None:
 def test_the_links_are_named_as_promised() -> None:
     names = ["Now", "Market", "Watches", "Launches", "Approvals", "Costs", "Plan", "Alerts", "Settings", "Log"]
     assert [page.name for page in nav() if page.name in names] == [
-        one for one in names if one in {p.name for p in nav()}
+        name for name in names if name in {p.name for p in nav()}
     ]
 
 
@@ -87,7 +87,7 @@ def test_every_page_can_be_used_by_everybody(live: LiveDaemon, browser: Browser,
             assert page.get_by_role("heading", level=1).count() == 1, address
             problems = serious_findings(page) + ([f"{overflow(page)} px too wide"] if overflow(page) else [])
             page.emulate_media(color_scheme="dark")
-            problems += [f"dark: {one}" for one in serious_findings(page, "cat.color")]
+            problems += [f"dark: {finding}" for finding in serious_findings(page, "cat.color")]
             if problems:
                 found[address] = problems
     assert found == {}

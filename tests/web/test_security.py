@@ -263,7 +263,7 @@ secret = "{secrets[3]}"
         for path in paths:
             for headers in (bearer(READ), {**bearer(READ), **PAGE}):
                 text = found.client.get(path, headers=headers).text
-                assert not [one for one in secrets if one in text], path
+                assert not [secret for secret in secrets if secret in text], path
 
 
 def test_another_machine_over_plain_http_is_refused() -> None:

@@ -75,7 +75,7 @@ def asked(logs: Logs, first_hour: int = MONDAY, zone: tzinfo = UTC, seed: int = 
 
 
 def named(found: Calendar, name: str) -> CalendarEffect:
-    return next(one for one in found.effects if one.name == name)
+    return next(effect for effect in found.effects if effect.name == name)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def test_both_at_once_are_distinguished(first: int) -> None:
     hours, at = 35 * 24, MONDAY + first
     usd = 3 * np.where(inside(NIGHT, hours, at), 0.9, 1.0) * np.where(inside(WEEKEND, hours, at), 0.8, 1.0)
     effects = calendar_of(series_from(usd, at), UTC, [NIGHT, WEEKEND]).effects
-    assert [one.verdict for one in effects] == [EffectVerdict.CHEAPER] * 2
-    assert [one.cheaper_percent for one in effects] == pytest.approx([10, 20], abs=0.3)
+    assert [effect.verdict for effect in effects] == [EffectVerdict.CHEAPER] * 2
+    assert [effect.cheaper_percent for effect in effects] == pytest.approx([10, 20], abs=0.3)
 
 
 def test_a_weekend_does_not_make_nights_and_nights_make_no_weekend() -> None:
@@ -237,7 +237,7 @@ def test_a_few_jumps_of_any_size_at_any_time_are_no_calendar(times: list[tuple[i
 def test_too_little_is_reported(days: int, verdicts: list[EffectVerdict]) -> None:
     usd = np.where(inside(NIGHT, days * 24), 2.0, 3.0) * np.where(inside(WEEKEND, days * 24), 0.5, 1.0)
     found = calendar_of(series_from(usd), UTC, [NIGHT, WEEKEND])
-    assert [one.verdict for one in found.effects] == verdicts
+    assert [effect.verdict for effect in found.effects] == verdicts
     assert found.is_answered == (verdicts[0] is not EffectVerdict.NOT_ENOUGH)
     assert len(found.cells) == 168
 
@@ -255,7 +255,7 @@ def test_gaps_do_not_hide_an_effect_nor_make_one() -> None:
     for _ in range(30):
         at = int(rng.integers(hours))
         noise[at : at + int(rng.integers(1, 9))] = np.nan
-    assert all(one.verdict is EffectVerdict.NO_EFFECT for one in asked(noise).effects)
+    assert all(effect.verdict is EffectVerdict.NO_EFFECT for effect in asked(noise).effects)
     night = named(asked(noise - 0.1 * inside(NIGHT, hours)), "night")
     assert night.verdict is EffectVerdict.CHEAPER
     assert night.cheaper_percent == pytest.approx(9.5, abs=1)

@@ -36,13 +36,13 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
     start = 1_700_000_000
     return [
         (
-            market_history.listings[one.listing].identity.machine_id,
-            one.from_s - start,
-            one.seen_s - start,
-            None if one.delisted_s is None else one.delisted_s - start,
-            one.machine_microusd_hour,
+            market_history.listings[interval.listing].identity.machine_id,
+            interval.from_s - start,
+            interval.seen_s - start,
+            None if interval.delisted_s is None else interval.delisted_s - start,
+            interval.machine_microusd_hour,
         )
-        for one in market_history.intervals
+        for interval in market_history.intervals
     ]
 
 

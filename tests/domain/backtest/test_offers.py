@@ -102,11 +102,13 @@ def test_what_somebody_recorded_is_judged_as_it_is_live() -> None:
 def test_what_is_accepted_is_what_the_watch_accepts(prices: list[tuple[str, float]], rearm: float) -> None:
     market_history = history_of([(at * 60, {machine: price}) for at, (machine, price) in enumerate(prices)])
     watch = a_rule(2.0, rearm=rearm, action=Action.LAUNCH)
-    for one, interval in zip(find_candidates(watch, market_history, {}, 8.0), market_history.intervals, strict=True):
+    for candidate, interval in zip(
+        find_candidates(watch, market_history, {}, 8.0), market_history.intervals, strict=True
+    ):
         offer = offer_of(market_history.listings[interval.listing], interval, 8.0)
-        assert one.accepted is bool(matches(watch, [offer], {}, offer.observed_at))
-        assert one.match is None or one.match.offer == offer
-        assert one.microusd_gpu_hour == pytest.approx(interval.machine_microusd_hour, abs=1)
-        assert (one.match is None) <= (
+        assert candidate.accepted is bool(matches(watch, [offer], {}, offer.observed_at))
+        assert candidate.match is None or candidate.match.offer == offer
+        assert candidate.microusd_gpu_hour == pytest.approx(interval.machine_microusd_hour, abs=1)
+        assert (candidate.match is None) <= (
             interval.machine_microusd_hour > float(Decimal("2.0") * Decimal(repr(rearm))) * 1e6
         )

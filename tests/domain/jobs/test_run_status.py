@@ -39,7 +39,7 @@ def test_files_outside_are_left_out() -> None:
     sha = "a" * 64
     names = ["out/a.bin", "../b", "/etc/passwd", "c/../../d", "./e f", "g\\h"]
     said = "\n".join([*(f"5 {sha} 1 {name}" for name in names), f"x {sha} 1 no", f"5 {sha[:-1]} 1 short"])
-    assert [one.path for one in parse_files(said)] == ["out/a.bin", "e f"]
+    assert [file.path for file in parse_files(said)] == ["out/a.bin", "e f"]
 
 
 @given(st.text(max_size=50))

@@ -49,7 +49,7 @@ def test_a_start_that_is_too_late_is_late() -> None:
 
 def test_with_one_slot_the_job_that_must_start_first_goes_first() -> None:
     easy, urgent, high = job("easy"), job("urgent", deadline_h=105), job("high", priority=1)
-    found = {one.job.name: one.started_h for one in run(Q.CHEAPEST_NOW, easy, urgent, high, slots=1)}
+    found = {start.job.name: start.started_h for start in run(Q.CHEAPEST_NOW, easy, urgent, high, slots=1)}
     assert found == {"high": 100, "urgent": 103, "easy": 106}
 
 

@@ -22,9 +22,10 @@ def charged_with(factor: float, hours: float = 10.0, several: int = 4, noise: in
     ]
     rows = [
         a_row(
-            round(predicted_cost(one, NOON + 9 * DAY, None, None).listed * factor) + noise, instance_id=one.instance_id
+            round(predicted_cost(launch, NOON + 9 * DAY, None, None).listed * factor) + noise,
+            instance_id=launch.instance_id,
         )
-        for one in launches
+        for launch in launches
     ]
     return invoice_lines(launches, rows, NOON + 9 * DAY)
 

@@ -171,7 +171,7 @@ def test_parts_of_time_and_components_add_up_to_the_cost_to_the_micro_dollar(lau
     edges = [None, *sorted(NOON + timedelta(seconds=cut) for cut in cuts), None]
     pieces = [predicted_cost(launch, now, since, until) for since, until in pairwise(edges)]
     assert total_cost(pieces) == whole
-    assert all(part >= -1 for one in pieces for part in (one.gpu, one.disk, one.commission, one.traffic))
+    assert all(part >= -1 for piece in pieces for part in (piece.gpu, piece.disk, piece.commission, piece.traffic))
 
 
 @given(lives())

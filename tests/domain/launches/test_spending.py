@@ -17,7 +17,11 @@ STOPS = Budget(max_usd_day=Decimal(10), on_reached=BudgetPolicy.STOP)
 
 def looked(launches: list[Launch], budget: Budget, now: datetime, watch: str | None = None) -> list[BudgetStatus]:
     return budget_statuses(
-        [one for one in launches if not one.is_over], [one for one in launches if one.is_over], budget, now, watch
+        [launch for launch in launches if not launch.is_over],
+        [launch for launch in launches if launch.is_over],
+        budget,
+        now,
+        watch,
     )
 
 

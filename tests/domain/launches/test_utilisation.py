@@ -81,7 +81,7 @@ def _samples(looks: list[tuple[int, float | None]]) -> list[UtilisationSample]:
 def test_it_is_idle_only_if_every_known_sample_of_the_span_is_low(looks: list[tuple[int, float | None]]) -> None:
     samples = _samples(looks)
     now = samples[-1].at
-    known = [(now - one.at, one.percent) for one in samples if one.percent is not None]
+    known = [(now - sample.at, sample.percent) for sample in samples if sample.percent is not None]
     row_s = []
     for age, percent in reversed(known):
         if percent >= BELOW:
@@ -106,7 +106,7 @@ def test_an_average_lies_between_what_was_measured(looks: list[tuple[int, float 
     samples = _samples(looks)
     mean = mean_utilisation(samples, FOR_S, samples[-1].at)
     if mean is not None:
-        known = [one.percent for one in samples if one.percent is not None]
+        known = [sample.percent for sample in samples if sample.percent is not None]
         assert min(known) - 1e-9 <= mean <= max(known) + 1e-9
 
 

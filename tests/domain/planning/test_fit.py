@@ -45,8 +45,13 @@ def test_an_a100_costs_ten_times_a_t4_by_the_sources_own_table() -> None:
 
 
 def test_the_sources_classes_by_task() -> None:
-    assert [one.gpu for one in source_classes(GpuTask.INFERENCE, 16)] == ["T4", "L4", "A10", "L40S"]
-    assert [one.gpu for one in source_classes(GpuTask.TRAINING, 40)] == ["H100", "A100", "B200", "L40S"]
+    assert [source_class.gpu for source_class in source_classes(GpuTask.INFERENCE, 16)] == ["T4", "L4", "A10", "L40S"]
+    assert [source_class.gpu for source_class in source_classes(GpuTask.TRAINING, 40)] == [
+        "H100",
+        "A100",
+        "B200",
+        "L40S",
+    ]
     assert source_classes(GpuTask.INFERENCE, 16)[0].low == Decimal("0.526")
 
 
@@ -61,12 +66,12 @@ def test_the_measures_of_an_h100() -> None:
 def test_a_small_chatbot_is_served_by_the_cheapest_that_holds_it() -> None:
     needs = TaskNeeds(task=GpuTask.INFERENCE, vram_gb=2.0, token_s=0.1)
     found = rank_classes(needs, [priced("T4", "0.526"), priced("A100 SXM 40GB", "5.27"), priced("L4", "0.80")])
-    assert [one.gpu.name for one in found.choices] == ["T4", "L4", "A100 SXM 40GB"]
+    assert [choice.gpu.name for choice in found.choices] == ["T4", "L4", "A100 SXM 40GB"]
 
 
 def test_training_is_bought_by_its_arithmetic() -> None:
     offers = [priced("A100 SXM 80GB", "1.20"), priced("H100 SXM", "2.40")]
-    assert [one.gpu.name for one in rank_classes(TaskNeeds(task=GpuTask.TRAINING), offers).choices] == [
+    assert [choice.gpu.name for choice in rank_classes(TaskNeeds(task=GpuTask.TRAINING), offers).choices] == [
         "H100 SXM",
         "A100 SXM 80GB",
     ]
@@ -100,7 +105,7 @@ def test_what_does_not_fit_is_reported_with_its_reason() -> None:
         "several cards without NVLink": ("RTX 4090", "T4"),
     }
     linked = rank_classes(TaskNeeds(task=GpuTask.TRAINING, vram_gb=100.0, any_link=True), offers)
-    assert [one.gpu.name for one in linked.choices] == ["T4", "RTX 4090"]
+    assert [choice.gpu.name for choice in linked.choices] == ["T4", "RTX 4090"]
 
 
 def test_a_name_that_leaves_the_card_open_counts_as_its_weakest() -> None:
@@ -123,17 +128,17 @@ def test_what_is_chosen_holds_the_task_within_the_cards_allowed(
     needs = TaskNeeds(vram_gb=vram_gb, max_cards=most)
     offers = [priced(name, str(price * cards), cards=cards) for cards in (1, 2, 4, 8)]
     offers.append(priced(name, str(price), any_number=True))
-    for one in rank_classes(needs, offers).choices:
-        assert one.priced.cards <= most
-        assert holds(vram_gb, one.gpu.memory_gib, one.priced.cards)
-        assert not holds(vram_gb, one.gpu.memory_gib, one.needed - 1)
-        assert one.usd_hour == price * one.priced.cards
+    for choice in rank_classes(needs, offers).choices:
+        assert choice.priced.cards <= most
+        assert holds(vram_gb, choice.gpu.memory_gib, choice.priced.cards)
+        assert not holds(vram_gb, choice.gpu.memory_gib, choice.needed - 1)
+        assert choice.usd_hour == price * choice.priced.cards
 
 
 @pytest.mark.parametrize("by", list(CostMeasure))
 def test_the_order_is_that_of_the_measure(by: CostMeasure) -> None:
     offers = [priced(name, str(1 + number % 7), any_number=True) for number, name in enumerate(NAMES)]
-    values = [one.per(by) for one in rank_classes(TaskNeeds(), offers, by).choices]
+    values = [choice.per(by) for choice in rank_classes(TaskNeeds(), offers, by).choices]
     known = [value for value in values if value is not None]
     assert known == sorted(known)
     assert values == [*known, *[None] * (len(values) - len(known))]
@@ -161,5 +166,5 @@ def test_a_price_ratio_is_per_card() -> None:
 
 
 def test_a_class_of_the_sources_holds_what_is_printed_on_its_card() -> None:
-    assert [one.gpu for one in source_classes(GpuTask.TRAINING, 192)] == ["B200"]
+    assert [source_class.gpu for source_class in source_classes(GpuTask.TRAINING, 192)] == ["B200"]
     assert source_classes(GpuTask.TRAINING, 193) == []

@@ -304,7 +304,7 @@ def test_offers_are_ranked_by_the_job_and_not_by_the_hour() -> None:
         an_offer(offer_id="p", gpu="H100 SXM", gpu_count=4, quoted_usd_hour=1.0, terms=OfferTerms(prepaid=True)),
         an_offer(offer_id="o", gpu="H100 SXM", gpu_count=4, quoted_usd_hour=1.0, kind=OfferKind.HISTORY),
     ]
-    found = rank_offers(faster(3.0), [(one, price_of(one, None, Commission())) for one in offers], NO_TRAFFIC)
+    found = rank_offers(faster(3.0), [(offer, price_of(offer, None, Commission())) for offer in offers], NO_TRAFFIC)
     assert [one.offer.offer_id for one in found.placed] == ["h", "a"]
     assert found.seen == 6
     assert {count for _, count in found.refused} == {1}
@@ -312,7 +312,7 @@ def test_offers_are_ranked_by_the_job_and_not_by_the_hour() -> None:
 
 def test_an_offer_without_enough_free_disk_is_refused_by_that_reason() -> None:
     offers = [an_offer(gpu="H100 SXM", disk_free_gb=free) for free in (99.0, 100.0, None)]
-    priced = [(one, price_of(one, 100.0, Commission())) for one in offers]
+    priced = [(offer, price_of(offer, 100.0, Commission())) for offer in offers]
     ranking = rank_offers(JobSpec(hours=exactly(1.0)), priced, NO_TRAFFIC, 100.0)
     assert ranking.refused == (("less than 100 GB of free disk", 1),)
     assert len(ranking.placed) == 2

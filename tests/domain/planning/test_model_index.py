@@ -38,9 +38,9 @@ _GPT_2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "voc
 def test_the_index_holds_150_models_with_its_date_and_sources() -> None:
     index = model_index()
     assert len(index.models) >= 150
-    assert len({one.name for one in index.models}) == len(index.models)
+    assert len({model.name for model in index.models}) == len(index.models)
     assert index.date >= "2026-11"
-    assert {one.source for one in index.models} <= set(index.sources)
+    assert {model.source for model in index.models} <= set(index.sources)
 
 
 @pytest.mark.parametrize("listed", model_index().models, ids=lambda one: one.name)

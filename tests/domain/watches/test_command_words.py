@@ -58,7 +58,7 @@ def test_what_a_host_wrote_is_made_plain(written: str | None, found: str) -> Non
     assert (len(words), words[1]) == (len(WATCH.command), f"--at=vastai/{found}")
 
 
-@pytest.mark.parametrize("written", [one for one in HOSTILE_VALUES if isinstance(one, str)])
+@pytest.mark.parametrize("written", [value for value in HOSTILE_VALUES if isinstance(value, str)])
 def test_no_hostile_text_becomes_an_option_a_path_or_a_line(written: str) -> None:
     found = plain(written)
     assert not found.startswith(("-", ".", "/"))

@@ -104,10 +104,10 @@ def test_a_plan_is_never_over_turns_or_rows_and_asks_nobody_more_often_than_prom
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
 ) -> None:
     queries = plan_queries(demands, rows_of(market), limits).queries
-    assert sum(limits.search_interval_s / one.every_s for one in queries) <= limits.turns_share * EXACT
+    assert sum(limits.search_interval_s / query.every_s for query in queries) <= limits.turns_share * EXACT
     if limits.rows_per_s is not None:
-        assert sum(one.rows / one.every_s for one in queries) <= max(limits.rows_per_s, 1e-9) * EXACT
-    assert all(one.every_s >= limits.poll_every_s for one in queries)
+        assert sum(query.rows / query.every_s for query in queries) <= max(limits.rows_per_s, 1e-9) * EXACT
+    assert all(query.every_s >= limits.poll_every_s for query in queries)
 
 
 @given(demand_lists(), markets, limits_of)
@@ -159,7 +159,7 @@ def test_joining_never_makes_the_mean_wait_longer(
 
 
 def weighted_wait_s(plan: QueryPlan) -> float:
-    weights = {one: sum(demand.priority for demand in one.demands) for one in plan.queries}
+    weights = {query: sum(demand.priority for demand in query.demands) for query in plan.queries}
     return sum(weight * one.every_s for one, weight in weights.items()) / sum(weights.values())
 
 
@@ -199,7 +199,7 @@ def at(usd: float, offers: int = 1) -> list[SalePrice]:
 
 def test_watches_that_fit_are_not_joined() -> None:
     plan = plan_queries(twenty()[:5], rows_of({}), VASTAI)
-    assert [one.every_s for one in plan.queries] == [pytest.approx(30.0)] * 5
+    assert [query.every_s for query in plan.queries] == [pytest.approx(30.0)] * 5
     assert plan.late == ()
 
 
@@ -214,7 +214,7 @@ def test_twenty_gpus_under_whose_limits_nothing_is_on_sale_are_asked_for_as_ofte
 def test_a_dear_gpu_is_not_joined_with_cheap_ones_that_fill_the_page() -> None:
     market = {(f"GPU {n}", False): at(2.0, 30) for n in range(20)} | {("dear", False): at(9.0)}
     plan = plan_queries([*twenty(), demand("dear", 5.0)], rows_of(market), VASTAI)
-    (dear,) = [one for one in plan.queries if "dear" in one.watches]
+    (dear,) = [query for query in plan.queries if "dear" in query.watches]
     assert len(dear.watches) <= 2
 
 
@@ -228,7 +228,7 @@ def test_rows_are_spared_where_a_quota_counts_them() -> None:
 
 def test_a_query_with_a_higher_priority_is_sent_more_often() -> None:
     plan = plan_queries([*twenty(), demand("urgent", 5.0, priority=4.0)], rows_of({}), VASTAI)
-    every_s = {one.watches[0]: one.every_s for one in plan.queries}
+    every_s = {query.watches[0]: query.every_s for query in plan.queries}
     assert every_s["urgent"] < 0.6 * every_s["GPU 1"]
     assert every_s["GPU 1"] < 2 * 21 * 6.0
 
@@ -238,7 +238,7 @@ def test_several_limits_for_one_gpu_are_one_query_at_the_highest() -> None:
     watches = [demand(f"GPU {n % 20}", 1.0 + n / 1000) for n in range(100)]
     plan = plan_queries(watches, rows_of(market), VASTAI)
     assert len(plan.queries) <= 10
-    assert max(one.query.max_listed_usd_hour or 0 for one in plan.queries) == pytest.approx(1.099)
+    assert max(query.query.max_listed_usd_hour or 0 for query in plan.queries) == pytest.approx(1.099)
 
 
 def test_a_hundred_watches_are_planned_in_a_moment() -> None:

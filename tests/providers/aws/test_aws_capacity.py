@@ -47,7 +47,7 @@ def test_a_zone_has_the_score_of_all_types_with_these_gpus(place: Ec2) -> None:
     assert len(scores) == 9
     assert {scores[f"use1-az4/g5.{size}"] for size in ("xlarge", "2xlarge", "4xlarge")} == {3}
     assert (scores["use1-az6/g5.xlarge"], scores["usw2-az2/g5.xlarge"]) == (9, 5)
-    assert "placement score 9/10" in marks(next(one for one in found if one.machine_id == "use1-az6/g5.xlarge"))
+    assert "placement score 9/10" in marks(next(offer for offer in found if offer.machine_id == "use1-az6/g5.xlarge"))
 
 
 def test_a_group_that_aws_always_scores_low_is_not_asked_about(place: Ec2) -> None:
@@ -99,7 +99,7 @@ _EIGHT = Query(gpus=("H100 SXM",), count_min=8)
 
 def _blocks(place: Ec2, **options: Any) -> list[Offer]:
     with asking(place.url, **options) as adapter:
-        return [one for one in adapter.market.search(_EIGHT).offers if one.kind is OfferKind.LISTED]
+        return [offer for offer in adapter.market.search(_EIGHT).offers if offer.kind is OfferKind.LISTED]
 
 
 def test_blocks_are_not_asked_for_unless_wanted(place: Ec2) -> None:
@@ -161,7 +161,7 @@ def test_an_odd_block_is_none(odd: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("hours", "is_sold"), [(24, True), (336, True), (504, True), (12, False), (360, False)])
 def test_only_lengths_that_aws_sells_are_taken(hours: int, is_sold: bool) -> None:
-    [spec] = [one for one in providers.info("aws").options if one.name == "capacity_block_hours"]
+    [spec] = [option for option in providers.info("aws").options if option.name == "capacity_block_hours"]
     assert spec.check is not None
     if is_sold:
         spec.check(hours)

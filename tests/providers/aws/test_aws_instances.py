@@ -41,7 +41,7 @@ def test_its_price_is_that_of_its_offer(launcher: Launcher, place: Ec2) -> None:
         for spot in (False, True):
             offer = adapter.market.search(Query(gpus=("A10G",), spot=spot)).offers[0]
             made = launcher.create(order(offer.offer_id, bid_usd_hour=offer.min_bid_usd_hour))
-            found = next(one for one in launcher.list_instances() if one.instance_id == made.instance_id)
+            found = next(instance for instance in launcher.list_instances() if instance.instance_id == made.instance_id)
             assert found.listed_usd_hour == pytest.approx(offer.quoted_usd_hour)
             assert found.machine_id == offer.machine_id
 
@@ -65,7 +65,7 @@ def test_a_list_stands_without_prices(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order())
     launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
     place.fail("GetProducts|SpotPriceHistory", 403, refusal("UnauthorizedOperation"), times=20)
-    assert [one.listed_usd_hour for one in launcher.list_instances()] == [None, None]
+    assert [instance.listed_usd_hour for instance in launcher.list_instances()] == [None, None]
 
 
 def test_machines_that_are_not_ours_are_listed_and_cost_no_questions(place: Ec2, launcher: Launcher) -> None:
@@ -86,7 +86,7 @@ def test_all_pages_of_all_regions_are_listed(place: Ec2) -> None:
             for n in range(5)
             for region, zone in zones
         ]
-        assert sorted(one.instance_id for one in launcher.list_instances()) == sorted(made)
+        assert sorted(instance.instance_id for instance in launcher.list_instances()) == sorted(made)
 
 
 def test_the_owner_says_which_regions_are_looked_through(place: Ec2) -> None:

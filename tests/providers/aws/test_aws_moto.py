@@ -102,7 +102,10 @@ def test_nothing_that_is_billed_remains_after_the_end(ec2: Any, launcher: Launch
 def test_machines_in_other_regions_are_listed_too(launcher: Launcher) -> None:
     for region in ("us-east-1", "us-west-2"):
         launcher.create(order(f"{region}/{region}a/g5.xlarge/on-demand"))
-    assert sorted(one.instance_id.partition("/")[0] for one in launcher.list_instances()) == ["us-east-1", "us-west-2"]
+    assert sorted(instance.instance_id.partition("/")[0] for instance in launcher.list_instances()) == [
+        "us-east-1",
+        "us-west-2",
+    ]
 
 
 def test_a_subnet_that_there_is_not_is_a_bad_order(ec2: Any) -> None:
@@ -146,7 +149,10 @@ def test_what_the_account_has_and_lacks_is_seen(ec2: Any) -> None:
     options = {"image": "ami-0123456789abcdef0", "list_regions": ("us-east-1",), "key_name": "mine"}
     with asking(OWN, "testing:testing", **options) as adapter:
         assert isinstance(adapter.launcher, PrerequisiteProbe)
-        found = {(one.name.value, one.place): one for one in adapter.launcher.prerequisites([order()])}
+        found = {
+            (prerequisite.name.value, prerequisite.place): prerequisite
+            for prerequisite in adapter.launcher.prerequisites([order()])
+        }
     assert found["key-pair", "us-east-1"].met
     assert found["region", "us-east-1"].met
     assert found["network", "us-east-1a"].met  # the default subnet

@@ -33,7 +33,7 @@ def looked(place: Ec2, *orders: Order, **options: Any) -> list[Prerequisite]:
 
 
 def missing(found: list[Prerequisite]) -> list[Prerequisite]:
-    return [one for one in found if one.met is False]
+    return [prerequisite for prerequisite in found if prerequisite.met is False]
 
 
 def validated(place: Ec2, one: Order | None = None, **options: Any) -> Prerequisite:
@@ -45,8 +45,8 @@ def validated(place: Ec2, one: Order | None = None, **options: Any) -> Prerequis
 
 def test_an_account_with_everything_is_ready(strict: Ec2) -> None:
     found = looked(strict, order(), order(SPOT_ID, bid_usd_hour=0.5))
-    assert [(one.name, one.met) for one in found if not one.met] == []
-    assert {one.name for one in found} == set(N) - {N.CREDENTIALS, N.BALANCE, N.ORDER}
+    assert [(prerequisite.name, prerequisite.met) for prerequisite in found if not prerequisite.met] == []
+    assert {prerequisite.name for prerequisite in found} == set(N) - {N.CREDENTIALS, N.BALANCE, N.ORDER}
     assert strict.instances == {}
 
 
@@ -99,7 +99,7 @@ def test_what_one_region_lacks_does_not_block_the_other(strict: Ec2) -> None:
     west = "us-west-2/us-west-2a/g5.xlarge/on-demand"
     groups = (f"us-east-1={SSH_GROUP}", f"us-west-2={SSH_GROUP}")
     found = looked(strict, order(), order(west), security_groups=groups)
-    assert [one.offer_ids for one in missing(found)] == [(order().offer_id,)]
+    assert [prerequisite.offer_ids for prerequisite in missing(found)] == [(order().offer_id,)]
     assert not is_blocked(found, [order().offer_id, west])
 
 
@@ -141,7 +141,7 @@ def test_where_nobody_gets_in_nothing_is_ordered_and_elsewhere_it_is(
 def test_a_question_that_may_not_be_asked_leaves_it_unknown(strict: Ec2, right: str) -> None:
     strict.account.rights.add(right)
     found = looked(strict)
-    (one,) = [one for one in found if not one.met]
+    (one,) = [prerequisite for prerequisite in found if not prerequisite.met]
     assert one.met is None
     assert f":{right}, so that gpuwatch can check it" in one.mend
     assert not is_blocked(found, [order().offer_id])
@@ -161,7 +161,7 @@ def test_a_public_address_may_be_asked_for_where_the_subnet_gives_none(strict: E
     assert validated(strict, public_ip="yes").met is True
     with asking(strict.url, **READY, public_ip="yes") as adapter:
         launcher_of(adapter).create(order())
-    (sent,) = [one["sent"] for one in strict.instances.values()]
+    (sent,) = [instance["sent"] for instance in strict.instances.values()]
     assert sent["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
     assert sent["NetworkInterface.1.SecurityGroupId.1"] == SSH_GROUP
     assert "SecurityGroupId.1" not in sent
@@ -208,7 +208,7 @@ def test_a_server_that_ignores_the_dry_run_keeps_no_machine(place: Ec2) -> None:
     one = validated(place)
     assert one.met is None
     assert "gpuwatch ended it" in one.text
-    assert [one["state"] for one in place.instances.values()] == ["shutting-down"]
+    assert [instance["state"] for instance in place.instances.values()] == ["shutting-down"]
 
 
 def test_a_dry_run_without_an_answer_is_unknown(strict: Ec2) -> None:
@@ -271,7 +271,7 @@ def test_a_group_is_made_with_the_first_rent_and_deleted_after_the_last(strict: 
         ((group_id, group),) = strict.account.groups.items()
         assert group["ipPermissions"][0]["ipRanges"] == [{"cidrIp": "203.0.113.7/32"}]
         assert len(group["ipPermissions"]) == 1
-        assert {one["sent"]["SecurityGroupId.1"] for one in strict.instances.values()} == {group_id}
+        assert {instance["sent"]["SecurityGroupId.1"] for instance in strict.instances.values()} == {group_id}
         clock.sleep(1000.0)
         launcher.list_instances()
         assert group_id in strict.account.groups
@@ -316,7 +316,7 @@ def test_a_job_gets_the_group_without_a_key_pair_of_the_owner(strict: Ec2) -> No
         assert strict.account.groups == {}, "nobody logs in there"
         launcher.create(order(onstart="let in", needs_ssh=True))
         (group_id,) = strict.account.groups
-        assert [one["sent"].get("SecurityGroupId.1") for one in strict.instances.values()] == [None, group_id]
+        assert [instance["sent"].get("SecurityGroupId.1") for instance in strict.instances.values()] == [None, group_id]
         for instance_id in list(strict.instances):
             strict.turn(instance_id, "terminated")
         clock.sleep(1000.0)

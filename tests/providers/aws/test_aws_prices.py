@@ -168,8 +168,15 @@ def test_odd_spot_rows_are_counted(row: object, reason: str) -> None:
 
 
 def test_plain_linux_machines_on_shared_hardware_are_asked_for() -> None:
-    asked = {one["Field"]: (one["Type"], one["Value"]) for one in machine_filters(HERE, ["g5.xlarge", "p5.48xlarge"])}
+    asked = {
+        machine_filter["Field"]: (machine_filter["Type"], machine_filter["Value"])
+        for machine_filter in machine_filters(HERE, ["g5.xlarge", "p5.48xlarge"])
+    }
     assert asked["instanceType"] == ("ANY_OF", "g5.xlarge,p5.48xlarge")
     assert asked["tenancy"] == ("TERM_MATCH", "Shared")
     assert asked["marketoption"] == ("TERM_MATCH", "OnDemand")
-    assert {one["Field"] for one in disk_filters(HERE)} == {"regionCode", "productFamily", "volumeApiName"}
+    assert {disk_filter["Field"] for disk_filter in disk_filters(HERE)} == {
+        "regionCode",
+        "productFamily",
+        "volumeApiName",
+    }

@@ -41,7 +41,7 @@ def launcher(adapter: Adapter) -> Any:
 
 
 def test_only_what_is_in_stock_on_demand_is_an_offer(adapter: Adapter) -> None:
-    found = {one.offer_id: one for one in adapter.market.search(Query()).offers}
+    found = {offer.offer_id: offer for offer in adapter.market.search(Query()).offers}
     assert set(found) == {
         "n3-H100x1/CANADA-1", "n3-H100x8-NVLink/CANADA-1", "n3-H100-SXM5x8/US-1", "n3-L40x1/NORWAY-1",
         "n3-L40x1/CANADA-1",
@@ -56,13 +56,13 @@ def test_a_gpu_without_a_price_is_skipped_and_counted(place: Hyperstack) -> None
     with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
         relay.corrupt = lambda body: body.replace(b'"name":"L40",', b'"name":"L41",')
         answer = adapter.market.search(Query())
-    assert not any(one.offer_id.startswith("n3-L40x1/") for one in answer.offers)
+    assert not any(offer.offer_id.startswith("n3-L40x1/") for offer in answer.offers)
     assert answer.skipped == {"a GPU without a price": 2}
 
 
 def test_the_key_is_a_header_of_its_own(place: Hyperstack, adapter: Adapter) -> None:
     adapter.market.search(Query())
-    assert {(one.headers.get("api_key"), one.headers.get("authorization")) for one in place.requests} == {
+    assert {(request.headers.get("api_key"), request.headers.get("authorization")) for request in place.requests} == {
         ("demo-key", None)
     }
 

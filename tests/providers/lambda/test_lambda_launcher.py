@@ -61,7 +61,7 @@ def an_order(offer_id: str = OFFER, **values: Any) -> Order:
 
 
 def sent(place: LambdaCloud) -> Any:
-    return next(one for one in reversed(place.requests) if one.method == "POST").body()
+    return next(request for request in reversed(place.requests) if request.method == "POST").body()
 
 
 def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: LambdaCloud, launcher: Launcher) -> None:
@@ -147,7 +147,7 @@ def test_it_boots_without_an_address_runs_ends_and_is_gone(
     assert running.ssh_user == "ubuntu"
     assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
     launcher.destroy(made.instance_id)
-    assert [one.status for one in launcher.list_instances()] == ["terminating"]
+    assert [instance.status for instance in launcher.list_instances()] == ["terminating"]
     launcher.destroy(made.instance_id)  # the list shows that the end is in progress
     assert place.count("POST .*terminate") == 1
     clock.sleep(60)
@@ -262,7 +262,7 @@ def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launc
     place.fail("POST .*launch", None, carried_out=True)
     with pytest.raises(OutcomeUnknown):
         launcher.create(an_order())
-    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-abc"]
+    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-abc"]
     assert place.count("POST .*launch") == 1
 
 

@@ -162,7 +162,7 @@ def test_of_several_projects_the_default_one_is_taken_else_the_settings_must_say
     named = msgspec.structs.replace(BENCH, options={"ssh_key": SSH_KEY, "projects": ("eu-north1=project-e00more",)})
     with named.pointed_at(place.url) as adapter:
         launcher(adapter).create(order(label="gpuwatch-3"))
-        assert {one.label for one in launcher(adapter).list_instances()} == {LABEL, "gpuwatch-3"}
+        assert {instance.label for instance in launcher(adapter).list_instances()} == {LABEL, "gpuwatch-3"}
 
 
 @pytest.mark.parametrize("key", [None, "my-key-pair", "-----BEGIN OPENSSH PRIVATE KEY-----"])

@@ -35,7 +35,7 @@ def adapter(place: Nebius) -> Iterator[Adapter]:
 
 
 def found(adapter: Adapter, spot: bool = False) -> dict[str, Any]:
-    return {one.offer_id: one for one in adapter.market.search(Query(spot=spot)).offers}
+    return {offer.offer_id: offer for offer in adapter.market.search(Query(spot=spot)).offers}
 
 
 def test_what_any_fabric_has_free_is_one_offer_at_the_calculators_price(adapter: Adapter) -> None:
@@ -62,7 +62,7 @@ def test_a_preemptible_machine_costs_the_spot_price_of_each_gpu(place: Nebius, a
 def test_a_preemptible_machine_without_a_spot_price_is_skipped_and_counted(place: Nebius, adapter: Adapter) -> None:
     del place.spot["us-central1", "gpu-h200-sxm"]
     answer = adapter.market.search(Query(spot=True))
-    assert {one.gpu for one in answer.offers} == {"H100 SXM"}
+    assert {offer.gpu for offer in answer.offers} == {"H100 SXM"}
     assert answer.skipped == {"no price of a preemptible GPU": 1}
 
 
@@ -87,7 +87,7 @@ def test_stock_that_is_not_fresh_makes_the_answer_a_part(place: Nebius, adapter:
 def test_a_quota_that_is_used_up_is_no_offer_and_no_fault(place: Nebius, adapter: Adapter) -> None:
     place.at_limit.add(("gpu-h100-sxm", False))
     answer = adapter.market.search(Query())
-    assert {one.gpu for one in answer.offers} == {"L40S", "RTX PRO 6000"}
+    assert {offer.gpu for offer in answer.offers} == {"L40S", "RTX PRO 6000"}
     assert (answer.skipped, answer.completeness) == ({}, Completeness.COMPLETE)
 
 

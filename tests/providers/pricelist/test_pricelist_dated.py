@@ -123,4 +123,4 @@ def test_doctor_says_which_list_is_old_and_where_to_look_it_up(days: int, state:
 def test_doctor_gets_them_from_the_provider() -> None:
     with PriceListServer() as place, bench("modal", "coreweave").pointed_at(place.url) as adapter:
         assert isinstance(adapter.market, SelfChecking)
-        assert [one.text.partition(":")[0] for one in adapter.market.findings()] == ["modal", "coreweave"]
+        assert [finding.text.partition(":")[0] for finding in adapter.market.findings()] == ["modal", "coreweave"]

@@ -58,7 +58,9 @@ def test_by_default_the_sources_that_count_whole_prices_are_asked() -> None:
 
 
 def test_an_owners_file_is_asked_too_and_takes_the_place_of_one_that_ships(declared: Path) -> None:
-    assert [one.name for one in selected_sources({"sources": ("ovh",), "files": (str(declared),)})] == ["ovh", "mine"]
+    assert [
+        selected_source.name for selected_source in selected_sources({"sources": ("ovh",), "files": (str(declared),)})
+    ] == ["ovh", "mine"]
     declared.write_text(GOOD.replace('"mine"', '"ovh"'))
     [source] = selected_sources({"sources": ("ovh",), "files": (str(declared),)})
     assert source.title == "My cloud"

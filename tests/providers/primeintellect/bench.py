@@ -9,7 +9,7 @@ from tests.clouds.primeintellect import PrimeIntellectServer
 def place() -> PrimeIntellectServer:
     """Two pods per page, and only rentable offers: none prepaid, none in euros."""
     made = PrimeIntellectServer()
-    made.rows = [one for one in made.rows if one["prepaidTime"] is None and one["prices"]["currency"] == "USD"]
+    made.rows = [row for row in made.rows if row["prepaidTime"] is None and row["prices"]["currency"] == "USD"]
     made.pod_page_rows = 2
     return made
 

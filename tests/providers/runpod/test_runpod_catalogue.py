@@ -161,9 +161,9 @@ def test_a_country_is_known_for_known_data_centres_alone() -> None:
 def test_one_request_for_each_cloud_and_number_of_gpus_that_is_asked_for() -> None:
     with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
         answer = adapter.market.search(Query(count_min=2, count_max=3))
-        asked = [(one.params["cloud"], one.params["count"]) for one in place.requests]
+        asked = [(request.params["cloud"], request.params["count"]) for request in place.requests]
         assert sorted(asked) == [("COMMUNITY", "2"), ("COMMUNITY", "3"), ("SECURE", "2"), ("SECURE", "3")]
-        assert {one.params["product"] for one in place.requests} == {"POD"}
+        assert {request.params["product"] for request in place.requests} == {"POD"}
         assert {offer.gpu_count for offer in answer.offers} == {2, 3}
         assert answer.searches == 4
         adapter.market.search(Query(count_min=2, count_max=2))
@@ -173,7 +173,9 @@ def test_one_request_for_each_cloud_and_number_of_gpus_that_is_asked_for() -> No
 def test_no_more_gpus_are_asked_for_than_are_sold_of_the_types_that_are_wanted() -> None:
     with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
         answer = adapter.market.search(Query(gpus=("H100 NVL",)))
-        assert max(int(one.params["count"]) for one in place.requests if one.params["cloud"] == "SECURE") == 6
+        assert (
+            max(int(request.params["count"]) for request in place.requests if request.params["cloud"] == "SECURE") == 6
+        )
         assert {offer.gpu_count for offer in answer.offers} == {1, 2, 3, 4}  # four are free
 
 
@@ -184,7 +186,7 @@ def test_only_the_clouds_that_the_owner_names_are_asked() -> None:
             with bench.pointed_at(place.url, key) as adapter:
                 found = adapter.market.search(Query(count_max=1)).offers
                 assert {offer.offer_id.split("/")[1] for offer in found} == {"COMMUNITY"}
-        assert [one.params.get("cloud") for one in place.requests] == ["COMMUNITY", None]
+        assert [request.params.get("cloud") for request in place.requests] == ["COMMUNITY", None]
 
 
 def test_spot_is_answered_empty_without_a_request() -> None:
@@ -217,7 +219,9 @@ def test_without_a_key_one_question_brings_the_same_offers() -> None:
         with BENCH.pointed_at(place.url, None) as adapter:
             without = adapter.market.search(Query(disk_gb=50.0))
         assert list(without.offers) == list(with_key)
-        assert [(one.method, one.path, one.key) for one in place.requests] == [("POST", "/graphql", None)]
+        assert [(request.method, request.path, request.key) for request in place.requests] == [
+            ("POST", "/graphql", None)
+        ]
 
 
 def test_graphql_says_what_is_wrong_in_a_200() -> None:

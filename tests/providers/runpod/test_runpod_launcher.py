@@ -116,7 +116,7 @@ def test_a_create_whose_answer_is_lost_is_found_by_its_name(place: RunPod, launc
     place.fail("POST /v2/pods", status, carried_out=True)
     with pytest.raises(OutcomeUnknown):
         launcher.create(an_order())
-    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-a"]
+    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-a"]
     assert place.count("POST /v2/pods") == 1
 
 
@@ -152,7 +152,7 @@ def test_a_pod_that_exits_stands_still_and_its_disk_is_free(place: RunPod, launc
 def test_members_of_clusters_are_listed_too(place: RunPod, launcher: Launcher) -> None:
     made = launcher.create(an_order())
     place.pods[made.instance_id].cluster = "c1"
-    assert [one.instance_id for one in launcher.list_instances()] == [made.instance_id]
+    assert [instance.instance_id for instance in launcher.list_instances()] == [made.instance_id]
 
 
 def test_a_pod_that_is_gone_is_ended_without_an_error(launcher: Launcher, place: RunPod) -> None:
@@ -278,12 +278,18 @@ JOB = {"onstart": "let the key of the launch in", "env": {"PUBLIC_KEY": "ssh-ed2
 
 def the_key(launcher: Launcher, *orders: Order) -> list[Prerequisite]:
     assert isinstance(launcher, PrerequisiteProbe)
-    return [one for one in launcher.prerequisites(orders) if one.name is PrerequisiteName.KEY_PAIR]
+    return [
+        prerequisite
+        for prerequisite in launcher.prerequisites(orders)
+        if prerequisite.name is PrerequisiteName.KEY_PAIR
+    ]
 
 
 def test_without_a_key_in_the_account_nothing_is_rented_that_only_ssh_opens(place: RunPod, launcher: Launcher) -> None:
     place.ssh_key = ""
-    assert [one.is_blocking for one in the_key(launcher)] == [False], "without an order nothing is known to need it"
+    assert [prerequisite.is_blocking for prerequisite in the_key(launcher)] == [False], (
+        "without an order nothing is known to need it"
+    )
     (lack,) = the_key(launcher, an_order())
     assert (lack.met, lack.is_blocking) == (False, True)
     with pytest.raises(OrderRefused, match="nothing was sent") as refused:
@@ -303,7 +309,9 @@ def test_a_pod_that_is_of_use_without_the_account_s_key_is_rented(
 ) -> None:
     place.ssh_key = ""
     found = the_key(launcher, an_order(), an_order(**values))
-    assert [(one.met, one.is_blocking) for one in found] == [(False, False)], "one of the two may be rented"
+    assert [(prerequisite.met, prerequisite.is_blocking) for prerequisite in found] == [(False, False)], (
+        "one of the two may be rented"
+    )
     launcher.create(an_order(**values))
     with pytest.raises(OrderRefused):
         launcher.create(an_order(label="gpuwatch-b"))

@@ -60,7 +60,7 @@ def an_order(offer_id: str = OFFER, **values: Any) -> Order:
 
 
 def sent(place: Shadeform) -> Any:
-    return next(one for one in reversed(place.requests) if one.path.endswith("/create")).body()
+    return next(request for request in reversed(place.requests) if request.path.endswith("/create")).body()
 
 
 def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: Shadeform, launcher: Launcher) -> None:
@@ -110,7 +110,7 @@ def test_the_spending_limit_is_the_price_of_its_time_and_a_tenth(cents: str, hou
 def test_an_orphan_is_deleted_by_its_date(place: Shadeform, launcher: Launcher, clock: Clock) -> None:
     launcher.create(an_order(deadline=NOW + timedelta(hours=1)))
     clock.sleep(1.5 * 3600 - 1)
-    assert [one.state for one in launcher.list_instances()] == [InstanceState.RUNNING]
+    assert [instance.state for instance in launcher.list_instances()] == [InstanceState.RUNNING]
     clock.sleep(1 + 60)
     assert list(launcher.list_instances()) == []
 
@@ -118,7 +118,7 @@ def test_an_orphan_is_deleted_by_its_date(place: Shadeform, launcher: Launcher, 
 def test_its_date_is_the_end_of_its_contract(place: Shadeform, launcher: Launcher) -> None:
     """Only the answer about the single instance states it; no later end of gpuwatch's changes it."""
     created = launcher.create(an_order(deadline=NOW + timedelta(hours=4)))
-    assert [one.ends_at for one in launcher.list_instances()] == [None]
+    assert [instance.ends_at for instance in launcher.list_instances()] == [None]
     ends = ContractEnds({"shadeform": launcher})
     rented = a_running_launch(provider="shadeform", instance_id=created.instance_id)
     assert ends(rented) == NOW + timedelta(hours=4, minutes=30)
@@ -219,7 +219,7 @@ def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher
     assert (active.gpu, active.gpu_count, active.listed_usd_hour) == ("H100 PCIe", 1, 2.4)
     assert (active.machine_id, active.started_at) == ("hyperstack/H100/canada-1", NOW + timedelta(seconds=180))
     launcher.destroy(made.instance_id)
-    assert [one.status for one in launcher.list_instances()] == ["deleting"]
+    assert [instance.status for instance in launcher.list_instances()] == ["deleting"]
     launcher.destroy(made.instance_id)  # the list shows that the end is in progress
     assert place.count("POST .*delete") == 1
     clock.sleep(60)
@@ -257,7 +257,7 @@ def test_one_that_hangs_at_its_cloud_stays_starting_and_one_that_fails_has_faile
     place.next_fate = "error"
     launcher.create(an_order())
     clock.sleep(3600)
-    assert [one.state for one in launcher.list_instances()] == [InstanceState.STARTING, InstanceState.FAILED]
+    assert [instance.state for instance in launcher.list_instances()] == [InstanceState.STARTING, InstanceState.FAILED]
 
 
 def test_a_cloud_that_deletes_nothing_before_it_is_active_is_reported(clock: Clock) -> None:
@@ -272,8 +272,8 @@ def test_a_cloud_that_deletes_nothing_before_it_is_active_is_reported(clock: Clo
 
 def test_a_renamed_instance_keeps_its_label() -> None:
     row = {"id": "1", "status": "active", "name": "mine", "tags": ["x", "gpuwatch-abc"]}
-    assert [one.label for one in parse_instances({"instances": [row]})] == ["gpuwatch-abc"]
-    assert [one.label for one in parse_instances({"instances": [row | {"tags": None}]})] == ["mine"]
+    assert [instance.label for instance in parse_instances({"instances": [row]})] == ["gpuwatch-abc"]
+    assert [instance.label for instance in parse_instances({"instances": [row | {"tags": None}]})] == ["mine"]
 
 
 def test_out_of_stock_is_the_next_candidates_turn(place: Shadeform, launcher: Launcher) -> None:
@@ -306,7 +306,7 @@ def test_a_lost_answer_is_found_by_its_label(place: Shadeform, launcher: Launche
     place.fail("POST .*create", None, carried_out=True)
     with pytest.raises(OutcomeUnknown):
         launcher.create(an_order())
-    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-abc"]
+    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-abc"]
 
 
 def test_a_wrong_key_is_reported(place: Shadeform, clock: Clock) -> None:

@@ -35,7 +35,7 @@ def test_what_was_quoted_is_what_is_ordered_and_charged(
 
 def test_the_request_has_the_shape_of_the_documented_one(adapter: Adapter, place: TensorDock) -> None:
     rented(adapter, ports=("8000",))
-    sent = next(one for one in place.requests if one.method == "POST").body()
+    sent = next(request for request in place.requests if request.method == "POST").body()
     shown = json.loads((RECORDED / "v2-instance-create-request-hostnode-docs.json").read_bytes())
     assert sent.keys() == shown.keys()
     assert sent["data"]["type"] == shown["data"]["type"]

@@ -107,7 +107,7 @@ def test_a_machine_that_cannot_be_looked_at_makes_no_short_list(
     place.fail(r"GET /api/v2/instances/.", 500, {"error": "oops"}, times=3)
     with pytest.raises(ProviderDown):
         launcher.list_instances()
-    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-0", "gpuwatch-1"]
+    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-0", "gpuwatch-1"]
 
 
 def test_a_machine_that_was_seen_keeps_what_it_said_while_it_cannot_be_looked_at(

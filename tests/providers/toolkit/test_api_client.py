@@ -100,7 +100,7 @@ def test_the_key_does_not_follow_a_link_to_another_host(headers: Mapping[str, st
         asked.get(f"{elsewhere.url}/next")
         asked.order("POST", f"{elsewhere.url}/order")
     assert KEY in home.requests[0].headers[name]
-    assert [name in one.headers for one in elsewhere.requests] == [False, False]
+    assert [name in request.headers for request in elsewhere.requests] == [False, False]
 
 
 @pytest.mark.parametrize("url", ["{home}.evil.example/x", "{home}@evil.example/x"])
@@ -195,7 +195,10 @@ def test_an_order_is_sent_with_its_body_and_answered() -> None:
     with answering(201, body={"id": "7"}) as server, rest(server.url) as asked:
         assert asked.order("POST", "/pods", {"name": "x"}).status == 201
         asked.order("DELETE", "/pods/7")
-    assert [(one.method, one.body) for one in server.requests] == [("POST", b'{"name":"x"}'), ("DELETE", b"")]
+    assert [(request.method, request.body) for request in server.requests] == [
+        ("POST", b'{"name":"x"}'),
+        ("DELETE", b""),
+    ]
 
 
 @pytest.mark.parametrize("status", [500, 502, 408, 302])

@@ -48,7 +48,7 @@ def rented(adapter: Adapter, offer: Offer) -> tuple[Launch, Instance]:
     launch = new_launch(Intent(watch=WATCH, match=match, launch_id="a" * 12, dry_run=False), 0, NOON)
     order = Order(offer_id=offer.offer_id, label=launch.label, image="x", disk_gb=DISK_GB)
     made = adapter.launcher.create(order).instance_id
-    (found,) = [one for one in adapter.launcher.list_instances() if one.instance_id == made]
+    (found,) = [instance for instance in adapter.launcher.list_instances() if instance.instance_id == made]
     adapter.launcher.destroy(made)
     return launch, found
 

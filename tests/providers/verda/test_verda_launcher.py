@@ -44,8 +44,8 @@ def launcher(adapter: Adapter) -> Any:
 
 
 def test_only_what_is_free_somewhere_is_an_offer(adapter: Adapter) -> None:
-    demand = {one.offer_id for one in adapter.market.search(Query()).offers}
-    spot = {one.offer_id for one in adapter.market.search(Query(spot=True)).offers}
+    demand = {offer.offer_id for offer in adapter.market.search(Query()).offers}
+    spot = {offer.offer_id for offer in adapter.market.search(Query(spot=True)).offers}
     assert "8H100.80S.176V/FIN-03" in demand
     assert "8H100.80S.176V/FIN-03/spot" not in spot
     assert "1A100.22V/ICE-01/spot" in spot
@@ -54,7 +54,7 @@ def test_only_what_is_free_somewhere_is_an_offer(adapter: Adapter) -> None:
 
 
 def test_a_price_includes_the_smallest_system_disk(adapter: Adapter) -> None:
-    [found] = [one for one in adapter.market.search(Query()).offers if one.offer_id == "1H100.80S.30V/FIN-03"]
+    [found] = [offer for offer in adapter.market.search(Query()).offers if offer.offer_id == "1H100.80S.30V/FIN-03"]
     assert found.quoted_usd_hour == pytest.approx(2.29 + NVME_USD_GB_MONTH * 50 / 720)
     assert (found.quoted_disk_gb, found.disk_usd_gb_month, found.terms.least_disk_gb) == (50.0, 0.2, 50.0)
     assert (found.country, found.region) == ("FI", "FIN-03")
@@ -65,7 +65,7 @@ def test_stock_of_one_place_that_cannot_be_read_makes_the_answer_a_part(place: V
         body = b'[{"location_code": "FIN-03", "availabilities": ["1H100.80S.30V"]}, {"location_code": 7}]'
         relay.fail("instance-availability", 200, body)
         answer = adapter.market.search(Query())
-    assert [one.offer_id for one in answer.offers] == ["1H100.80S.30V/FIN-03"]
+    assert [offer.offer_id for offer in answer.offers] == ["1H100.80S.30V/FIN-03"]
     assert answer.completeness.value == "partial"
 
 

@@ -46,7 +46,7 @@ def launcher(adapter: Adapter) -> Any:
 
 
 def test_only_whole_gpus_where_the_stock_has_them_are_offers(adapter: Adapter) -> None:
-    found = {one.offer_id: one for one in adapter.market.search(Query()).offers}
+    found = {offer.offer_id: offer for offer in adapter.market.search(Query()).offers}
     assert set(found) == {
         "vcg-a100-12c-120g-80vram/ewr", "vcg-a100-24c-240g-160vram/ewr", f"{L40S}/fra", f"{L40S}/blr",
         "vcg-a16-12c-128g-32vram/blr",
@@ -57,7 +57,7 @@ def test_only_whole_gpus_where_the_stock_has_them_are_offers(adapter: Adapter) -
 
 
 def test_a_place_may_have_a_price_of_its_own(adapter: Adapter) -> None:
-    found = {one.region: one for one in adapter.market.search(Query(gpus=("L40S",))).offers}
+    found = {offer.region: offer for offer in adapter.market.search(Query(gpus=("L40S",))).offers}
     assert found["fra"].quoted_usd_hour == 1.671
     assert found["blr"].quoted_usd_hour == OWN_PRICES[L40S]["blr"]
     assert (found["fra"].country, found["blr"].country) == ("DE", "IN")
@@ -67,7 +67,7 @@ def test_a_place_whose_stock_is_unknown_makes_the_answer_a_part(place: Vultr, ad
     place.fail("GET /regions/fra/availability", 404)
     answer = adapter.market.search(Query())
     assert answer.completeness.value == "partial"
-    assert f"{L40S}/fra" not in {one.offer_id for one in answer.offers}
+    assert f"{L40S}/fra" not in {offer.offer_id for offer in answer.offers}
     assert "fra" in answer.incomplete_because
 
 
@@ -75,7 +75,7 @@ def test_number_and_memory_that_contradict_each_other_are_no_offer(place: Vultr)
     with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
         relay.corrupt = lambda body: body.replace(b'"gpu_vram_gb":48', b'"gpu_vram_gb":480')
         answer = adapter.market.search(Query())
-    assert not any(one.offer_id.startswith(L40S) for one in answer.offers)
+    assert not any(offer.offer_id.startswith(L40S) for offer in answer.offers)
     assert answer.skipped
 
 
@@ -167,4 +167,4 @@ def test_the_key_to_log_in_is_a_prerequisite(place: Vultr, key: str | None, met:
 
 def test_a_question_without_an_answer_refuses_nothing(place: Vultr, adapter: Adapter) -> None:
     place.fail("GET /(account|ssh-keys)", 500, times=9)
-    assert [one.met for one in launcher(adapter).prerequisites([])] == [None, None]
+    assert [prerequisite.met for prerequisite in launcher(adapter).prerequisites([])] == [None, None]
