@@ -32,16 +32,24 @@ def with_previous_keys(settings: Settings) -> Settings:
 
 
 def provider_account(
-    settings: Settings, store: Database, launcher: Launcher, *, accepts_older: bool = False
+    settings: Settings,
+    store: Database,
+    launcher: Launcher,
+    *,
+    accepts_older: bool = False,
+    of_provider: list[ProviderAccount] | None = None,
 ) -> ProviderAccount:
     """The account that a launcher uses. Sends no request.
 
     Args:
         accepts_older: launches of an older gpuwatch, which stored no account, belong to this one.
+        of_provider: the accounts of all keys of the provider, to which this one is added.
     """
     provider_settings = settings.providers.get(launcher.name)
     key = None if provider_settings is None else provider_settings.api_key  # a cluster engine has none
-    return ProviderAccount(launcher, SqlAccountRepository(store), key, takes_older=accepts_older)
+    return ProviderAccount(
+        launcher, SqlAccountRepository(store), key, takes_older=accepts_older, of_provider=of_provider
+    )
 
 
 def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:

@@ -53,8 +53,10 @@ class Following:
         self._may_rent = may_rent
         settings, time_source = base.settings, base.time_source
         self.launchers = self._build_launchers()
+        self._accounts_of: dict[str, list[ProviderAccount]] = {name: [] for name in self.launchers}  # of all keys
         self.accounts = {
-            name: provider_account(settings, base.store, launcher) for name, launcher in self.launchers.items()
+            name: provider_account(settings, base.store, launcher, of_provider=self._accounts_of[name])
+            for name, launcher in self.launchers.items()
         }
         self.balances = {
             name: BalanceCache(launcher, time_source.monotonic) for name, launcher in self.launchers.items()
@@ -83,10 +85,7 @@ class Following:
 
     def reaches(self, launch: Launch) -> bool:
         """Whether a configured key is known to reach it."""
-        account = self.accounts.get(launch.provider)
-        if account is None:
-            return False
-        return account.owns(launch) or (account.other_key is not None and account.other_key.owns(launch))
+        return any(account.owns(launch) for account in self._accounts_of.get(launch.provider, ()))
 
     def _build_launchers(self) -> dict[str, Launcher]:
         """Whether gpuwatch can rent there: it has a launcher and credentials."""
@@ -107,8 +106,7 @@ class Following:
         for name, adapter in adapters.items():
             if adapter.launcher is None or name not in self.accounts:
                 continue
-            account = provider_account(previous, base.store, adapter.launcher)
-            account.other_key, self.accounts[name].other_key = self.accounts[name], account
+            account = provider_account(previous, base.store, adapter.launcher, of_provider=self._accounts_of[name])
             launcher_name = f"{name} (previous key)"
             self.guards[launcher_name] = self._guard(adapter.launcher)
             self.reconcilers[launcher_name] = self._reconciler(adapter.launcher, account, self.guards[launcher_name])

@@ -76,17 +76,30 @@ class ProviderAccount:
     Args:
         key: None: the provider finds credentials by itself, and must return their account.
         takes_older: launches of an older gpuwatch, which stored no account, belong to this one, as the owner confirmed.
+        of_provider: the accounts of all keys of the provider, to which this one is added; None: there is one key.
     """
 
     def __init__(
-        self, launcher: Launcher, accounts: AccountRepository, key: str | None, *, takes_older: bool = False
+        self,
+        launcher: Launcher,
+        accounts: AccountRepository,
+        key: str | None,
+        *,
+        takes_older: bool = False,
+        of_provider: list[ProviderAccount] | None = None,
     ) -> None:
         self._launcher = launcher
         self._accounts = accounts
         self._key = key
         self._takes_older = takes_older
         self._account_id: str | None = None  # None: unknown so far
-        self.other_key: ProviderAccount | None = None  # the account of the provider's other key
+        self._of_provider = [] if of_provider is None else of_provider
+        self._of_provider.append(self)
+
+    @property
+    def of_other_keys(self) -> Sequence[ProviderAccount]:
+        """The accounts of the provider's other keys."""
+        return [account for account in self._of_provider if account is not self]
 
     @property
     def account_id(self) -> str | None:
@@ -131,8 +144,9 @@ class ProviderAccount:
 
     def is_reached(self, launch: Launch) -> bool:
         """Whether one of the provider's keys can manage it; assumed while the account of a key is unknown."""
-        other_key = self.other_key
-        return self.owns(launch) or (other_key is not None and (other_key.account_id is None or other_key.owns(launch)))
+        return self.owns(launch) or any(
+            account.account_id is None or account.owns(launch) for account in self.of_other_keys
+        )
 
     def _same(self, account_id: str) -> str:
         """Return the canonical id; read each time, because the owner may have confirmed that two accounts are one."""
@@ -153,7 +167,7 @@ class ProviderAccount:
         shown = [launch for launch in older if is_listed(launch)]
         if account_id is None or not shown:
             return self.own(launches)
-        joined = {launch.launch_id for launch in (older if self.other_key is None else shown)}
+        joined = {launch.launch_id for launch in (shown if self.of_other_keys else older)}
         for launch_id in joined:
             self._accounts.set_launch_account(launch_id, account_id)
         return self.own(
