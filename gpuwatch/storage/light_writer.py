@@ -18,7 +18,6 @@ from gpuwatch.storage.answer_changes import clean, disk_part_microusd, machine_o
 from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.light_reader import connect_sqlite, plain_sqlite_path, revision_of
 from gpuwatch.storage.open_prices import (
-    OPEN_COLUMNS,
     OPEN_ROWS,
     VERIFICATIONS,
     OpenPrices,
@@ -31,14 +30,15 @@ from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seco
 from gpuwatch.storage.schema_head import newest_schema
 
 LANE = "check"
+_CODES, _STATES = tuple(VERIFICATIONS), (None, *VERIFICATIONS.values())
 _MAX_SINGLE_READS = 400  # with more offers than this, all open prices are read instead
 _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
-_OPEN_PRICES = OPEN_ROWS.replace(
-    OPEN_COLUMNS,
-    """s.segment_id, s.machine_id, s.verification, p.machine_microusd_hour,
- p.disk_microusd_gb_month""",
-)
-_Stored = dict[tuple[str, int, bool], dict[str | None, Row]]  # (GPU, GPUs, spot) → machine → row of `_OPEN_PRICES`
+# A line for each open price: GPU, price, disk rate, verification, machine. One text for all is read in half the time.
+_OPEN_LINES = """SELECT group_concat(s.segment_id || ' ' || (
+ SELECT p.machine_microusd_hour || ' ' || ifnull(p.disk_microusd_gb_month, '') FROM price_interval p
+ WHERE p.series_id = s.id ORDER BY p.seen_from_s DESC LIMIT 1
+ ) || ' ' || ifnull(s.verification, '') || ' ' || s.machine_id, char(10))
+ FROM series s WHERE s.on_offer = 1 AND instr(s.machine_id, char(10)) = 0"""
 
 
 def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], now: datetime) -> None:
@@ -97,61 +97,51 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
 def _changed_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> Answer:
     """Return the answer with only the differing offers, and load their stored prices.
 
-    A check covers nothing, so unchanged offers need no writing. They are most of a big answer, and plain rows are
-    enough to recognise them: objects would take three times as long.
+    A check covers nothing, so unchanged offers need no writing. They are most of a big answer, and lines of text are
+    enough to recognise them: objects would take four times as long.
     """
     if len(answer.offers) <= _MAX_SINGLE_READS:
         differing = answer.offers
     else:
-        differing = _differing_offers(answer.offers, _stored_prices(executor, prices, answer.provider))
+        differing = _differing_offers(executor, prices, answer)
         if not differing:
             return replace(answer, offers=[])
     keys = {_key(offer): None for offer in differing}  # ordered: the ids of new rows follow this order
     load_open((row for key in keys for row in _open_rows(executor, prices, answer.provider, key)), prices)
     if len(differing) < len(answer.offers):  # with their twins: the cheaper of two offers of one machine counts
         changed_ids = set(map(id, differing))
-        machines = {machine for _, _, _, machine in keys}
+        machines = {offer.machine_id for offer in differing}.union(machine for _, _, _, machine in keys)
         differing = [
             offer
             for offer in answer.offers
-            if id(offer) in changed_ids or (offer.machine_id in machines and _key(offer) in keys)
+            if offer.machine_id in machines and (id(offer) in changed_ids or _key(offer) in keys)
         ]
     return replace(answer, offers=differing)
 
 
-def _stored_prices(executor: Executor, prices: OpenPrices, provider: str) -> _Stored:
-    stored: _Stored = {}
-    machines: dict[int, dict[str | None, Row]] = {}
-    for (name, gpu, gpu_count, spot), number in prices.segments.items():
-        if name == provider:
-            machines[number] = stored[(gpu, gpu_count, bool(spot))] = {}
-    for row in executor.rows(_OPEN_PRICES):
-        if row[0] in machines:
-            machines[row[0]][row[1]] = row
-    return stored
-
-
-def _differing_offers(offers: Sequence[Offer], stored: _Stored) -> list[Offer]:
+def _differing_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> list[Offer]:
     """Return offers whose quote differs from the stored price. This loop runs for every offer of a big answer.
 
     If rounding leaves doubt, an offer differs and is priced exactly.
     """
+    stored = frozenset((executor.rows(_OPEN_LINES)[0][0] or "").split("\n"))
+    segments = {key[1:]: number for key, number in prices.segments.items() if key[0] == answer.provider}
     differing: list[Offer] = []
-    no_rows: dict[str | None, Row] = {}
-    disk_gb, disks = -1.0, dict[float | None, tuple[int | None, int]]()  # rate → stored rate, hourly price
-    for offer in offers:
-        row = stored.get((offer.gpu, offer.gpu_count, offer.spot), no_rows).get(offer.machine_id)
-        if row is None or VERIFICATIONS.get(row[2]) is not offer.verification:
-            differing.append(offer)
-            continue
+    disk_gb, disks = -1.0, dict[float | None, tuple[int, list[str]]]()  # rate → hourly price, the middle of the line
+    for offer in answer.offers:
         if offer.quoted_disk_gb != disk_gb:
             disk_gb = offer.quoted_disk_gb
             disks.clear()
         disk = disks.get(offer.disk_usd_gb_month)
         if disk is None:
             rate = stored_disk_rate(offer.disk_usd_gb_month)
-            disk = disks[offer.disk_usd_gb_month] = (rate, disk_part_microusd(rate, disk_gb))
-        if disk[0] != row[4] or not -0.499 < offer.quoted_usd_hour * MICRO - row[3] - disk[1] < 0.499:
+            middles = [f" {'' if rate is None else rate} {code} " for code in ("", *_CODES)]
+            disk = disks[offer.disk_usd_gb_month] = disk_part_microusd(rate, disk_gb), middles
+        microusd = offer.quoted_usd_hour * MICRO - disk[0]
+        price, machine = round(microusd), offer.machine_id
+        segment = segments.get((offer.gpu, offer.gpu_count, offer.spot))
+        line = f"{segment} {price}{disk[1][_STATES.index(offer.verification)]}{machine}"
+        if line not in stored or machine is None or not -0.499 < microusd - price < 0.499:
             differing.append(offer)
     return differing
 
