@@ -13,8 +13,8 @@ from alembic import command
 
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.migrate import config, revision
+from gpuwatch.storage.schema_head import newest_schema
 from tests.upgraded_store import open_upgraded
 
 SERIES = Path(__file__).parents[1] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
@@ -58,7 +58,7 @@ def older_schema(url: str) -> str:
     older = revision(database)
     database.close()
     assert older is not None
-    assert older != HEAD
+    assert older != newest_schema()
     return older
 
 

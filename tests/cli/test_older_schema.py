@@ -15,11 +15,11 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage import HEAD
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import revision, upgrade
+from gpuwatch.storage.schema_head import newest_schema
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell, older_schema
 from tests.cli.test_store_is_only_read import PRICES, WATCH
@@ -117,7 +117,7 @@ def test_a_command_that_writes_says_what_to_run_and_changes_nothing(
 def test_an_upgrade_runs_while_no_daemon_uses_the_database(shell: Shell, url: str, argv: tuple[str, ...]) -> None:
     older_schema(url)
     assert shell(*argv).code == Exit.DONE
-    assert _revision(url) == HEAD
+    assert _revision(url) == newest_schema()
 
 
 @pytest.mark.usefixtures("daemon")
