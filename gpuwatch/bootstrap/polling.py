@@ -134,6 +134,7 @@ class Polling:
             current_limit=partial(self.limits.of, provider=name),
             job_watches=lambda: [watch for watch in self._job_queue.watches if is_polled_for(name, watch)],
             planner=self._planner(name, prices) if prices is not None else None,
+            started_at=base.time_source.now(),
         )
 
     def _planner(self, name: str, prices: PricesOnSale) -> QueryPlanner:

@@ -45,6 +45,7 @@ class Hunter:
         current_limit: for watches with `max_price = "auto"`, or with limits from past prices.
         job_watches: returns the current watches of queued jobs.
         planner: joins the queries of several watches; None: each distinct query is sent separately.
+        started_at: prices stored since then are new to a watch that has no answer yet; None: since the first round.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -59,8 +60,10 @@ class Hunter:
         current_limit: CurrentLimit = lambda watch, _now, _polled_at: watch,
         job_watches: Callable[[], Sequence[Watch]] = tuple,
         planner: QueryPlanner | None = None,
+        started_at: datetime | None = None,
     ) -> None:
         self.market = market
+        self._started_at = started_at
         self._watches = tuple(watches)
         self._commission = commission
         self._limited: list[Watch] | None = None  # the watches with the limits of the last round
@@ -286,7 +289,8 @@ class Hunter:
 
     def _last_answers(self, watch: Watch, now: datetime) -> Mapping[bool, datetime]:
         """Return when the watch's last answers, on demand and spot, were requested; before the first one, the start."""
-        return {spot: self._answered_at.setdefault((watch.name, spot), now) for spot in RENTAL_TYPES[watch.spot]}
+        first = self._started_at or now
+        return {spot: self._answered_at.setdefault((watch.name, spot), first) for spot in RENTAL_TYPES[watch.spot]}
 
     def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Search, match, decide, reserve and start; then record the answer."""

@@ -48,6 +48,7 @@ class Polls:
             self._keep,
             threading.Event(),
             current_limit=partial(past.with_past, provider="vastai"),
+            started_at=NOON,
         )
 
     def _keep(self, _query: Query, answer: object, _now: datetime) -> None:
@@ -125,6 +126,14 @@ def test_a_low_that_another_search_stored_first_is_new_to_the_watch(sqlite_datab
     polls.fail()
     assert len(polls.see(1.5)) == 1
     assert not [why for _ in range(3) for why in polls.see(1.5)]
+
+
+def test_a_low_that_the_first_sweep_stored_is_new_to_a_watch_that_was_not_answered_yet(
+    sqlite_database: Database,
+) -> None:
+    polls = Polls(sqlite_database, LOW).before(24 * 12, 2.0)
+    polls.elsewhere(1.5)
+    assert len(polls.see(1.5)) == 1
 
 
 def test_a_low_that_only_another_search_saw_counts_from_the_next_poll_on(sqlite_database: Database) -> None:
