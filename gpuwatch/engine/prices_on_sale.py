@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from gpuwatch.domain.market.expected_rows import ExpectedRows, OnSale, SaleKey, fits, listed_usd_hour
 from gpuwatch.domain.market.query import Query
 from gpuwatch.ports import Answer, Completeness
 
-_Key = tuple[str | None, int]  # machine, GPUs
 _HAIR = 1e-6  # rounding tolerance of a price, in dollars
 
 
@@ -23,11 +23,11 @@ class PricesOnSale:
 
     def __init__(self, default_disk_gb: float) -> None:
         self._default_disk_gb = default_disk_gb
-        self._known: dict[SaleKey, Mapping[_Key, OnSale]] = {}  # values are replaced, never modified
+        self._known: dict[SaleKey, Sequence[OnSale]] = {}  # values are replaced, never modified
         self.changes = 0  # number of answers that differed from the previous state
         self._lock = threading.Lock()
 
-    def begin_with(self, history: Mapping[SaleKey, Mapping[_Key, OnSale]]) -> None:
+    def begin_with(self, history: Mapping[SaleKey, Sequence[OnSale]]) -> None:
         """Add what an earlier process read; answers received since take precedence."""
         with self._lock:
             self._known = {**history, **self._known}
@@ -49,48 +49,67 @@ class PricesOnSale:
                 return
         elif answer.completeness is not Completeness.COMPLETE:
             return
-        shown: defaultdict[str, dict[_Key, OnSale]] = defaultdict(dict, {gpu: {} for gpu in query.gpus})
+        shown: defaultdict[str, list[OnSale]] = defaultdict(list, {gpu: [] for gpu in query.gpus})
         for offer in answer.offers:
-            shown[offer.gpu][offer.machine_id, offer.gpu_count] = offer
+            shown[offer.gpu].append(offer)
         is_everything = ceiling is None and query.count_max is None and query.verified is None
         with self._lock:
+            has_news = False
             for gpu, offers in shown.items():
-                if (gpu, query.spot) in self._known or is_everything:
-                    self._replace((gpu, query.spot), query, ceiling, offers)
+                key = gpu, query.spot
+                if key in self._known or is_everything:
+                    current = offers + self._hidden(self._known.get(key, ()), query, ceiling, offers)
+                    has_news = has_news or key not in self._known or self._has_news(self._known[key], current)
+                    self._known[key] = current
+            self.changes += has_news
 
     def cheapest_usd_hour(self, query: Query) -> float | None:
         """Return the lowest listed price that fits a query apart from its limit; None: none, or unknown."""
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
         with self._lock:
-            prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), {}).values()]
+            prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), ())]
         return min((listed_usd_hour(price, disk_gb) for price in prices if fits(price, query)), default=None)
 
     def expected_rows(self) -> ExpectedRows:
         """Return an estimator for the rows of answers, as of now."""
         with self._lock:
-            on_sale = {key: prices.values() for key, prices in self._known.items()}
-        return ExpectedRows(on_sale, self._default_disk_gb)
+            return ExpectedRows(dict(self._known), self._default_disk_gb)
 
-    def _replace(self, key: SaleKey, query: Query, ceiling: float | None, shown: dict[_Key, OnSale]) -> None:
-        """Replace what is known of a GPU by what a query shows, and what it cannot show."""
+    def _hidden(
+        self, before: Sequence[OnSale], query: Query, ceiling: float | None, shown: Sequence[OnSale]
+    ) -> list[OnSale]:
+        """Return what a query cannot show of the offers known before."""
+        if ceiling is None and query == Query(gpus=query.gpus, spot=query.spot, disk_gb=query.disk_gb):
+            return []  # it shows everything
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
-        before = self._known.get(key, {})
-        for name in [name for name in before if name not in shown]:
-            one = before[name]
-            if not fits(one, query) or (ceiling is not None and listed_usd_hour(one, disk_gb) > ceiling + _HAIR):
-                shown[name] = one
-        if key not in self._known or len(shown) != len(before) or self._has_news(before, shown):
-            self.changes += 1
-        self._known[key] = shown
+        names = set(map(_name, shown))
+        return [
+            one
+            for one in before
+            if _name(one) not in names
+            and not (fits(one, query) and (ceiling is None or listed_usd_hour(one, disk_gb) <= ceiling + _HAIR))
+        ]
 
-    def _has_news(self, before: Mapping[_Key, OnSale], shown: Mapping[_Key, OnSale]) -> bool:
+    def _has_news(self, before: Sequence[OnSale], current: Sequence[OnSale]) -> bool:
         """Whether any of these offers is new, or changed in a way that affects searches."""
-        for name, one in shown.items():
-            was = before.get(name)
-            # an adapter's copy of an unchanged offer shares its value objects, so identity is a quick test
-            if was is None or (was.quoted_usd_hour is not one.quoted_usd_hour and self._facts(was) != self._facts(one)):
+        if len(before) != len(current):
+            return True
+        if all(map(_is_unchanged, before, current)):
+            return False
+        known = {_name(one): one for one in before}
+        for one in current:
+            was = known.get(_name(one))
+            if was is None or (not _is_unchanged(was, one) and self._facts(was) != self._facts(one)):
                 return True
         return False
 
     def _facts(self, one: OnSale) -> tuple[float, bool | None, float | None]:
         return round(listed_usd_hour(one, self._default_disk_gb), 6), one.verified, one.reliability
+
+
+_name = attrgetter("machine_id", "gpu_count")
+
+
+def _is_unchanged(was: OnSale, one: OnSale) -> bool:
+    """Whether two offers are the same. An adapter's copy of an unchanged offer shares its value objects."""
+    return was.quoted_usd_hour is one.quoted_usd_hour and _name(was) == _name(one)

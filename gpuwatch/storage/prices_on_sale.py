@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuwatch.domain.market.expected_rows import SaleKey, SalePrice
 from gpuwatch.domain.market.offer import Verification
@@ -10,29 +10,30 @@ from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import load_open_prices
-from gpuwatch.storage.open_prices import NEVER, Key
+from gpuwatch.storage.open_prices import NEVER
 
 
-def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Mapping[Key, SalePrice]]:
-    """Return the offers of each completely read GPU and rental type, by machine and GPU count.
+def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Sequence[SalePrice]]:
+    """Return the offers of each completely read GPU and rental type.
 
     Raises:
         StoreError: the database cannot be read.
     """
     with database.read() as connection:
         prices = load_open_prices(driver_executor(connection))
-    on_sale: dict[SaleKey, Mapping[Key, SalePrice]] = {}
+    on_sale: dict[SaleKey, Sequence[SalePrice]] = {}
     for spot in (False, True):
         provider_prices = prices.prices_of(provider, int(spot))
         for gpu in {*provider_prices.covered_s, *provider_prices.models} - {""}:
             if provider_prices.newest_cover(gpu) != NEVER:
-                on_sale[gpu, spot] = {
-                    key: SalePrice(
-                        key[1],
+                on_sale[gpu, spot] = [
+                    SalePrice(
+                        count,
                         open_price.machine_microusd / MICRO,
                         (open_price.disk_microusd or 0) / MICRO,
                         None if open_price.verification is None else open_price.verification is Verification.VERIFIED,
+                        machine_id=machine,
                     )
-                    for key, open_price in provider_prices.models.get(gpu, {}).items()
-                }
+                    for (machine, count), open_price in provider_prices.models.get(gpu, {}).items()
+                ]
     return on_sale

@@ -23,6 +23,7 @@ class SalePrice(msgspec.Struct, frozen=True, gc=False):
     verified: bool | None = None
     reliability: float | None = None
     quoted_disk_gb: float = 0.0
+    machine_id: str | None = None
 
 
 OnSale = Offer | SalePrice

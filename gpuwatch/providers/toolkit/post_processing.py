@@ -19,6 +19,8 @@ ID_LENGTH = 64  # of an offer id or a machine id: the size of the store's column
 _REASONS_SHOWN = 3
 _REASON_LENGTH = 200
 PRICE_TOLERANCE_USD = 1e-6  # rounding error of a price, in dollars
+_ID, _PRICE = attrgetter("offer_id"), attrgetter("quoted_usd_hour")
+_IDENTITY = attrgetter("machine_id", "gpu", "gpu_count")
 _PRICE_WORDS = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the names of price fields
 
 
@@ -177,12 +179,14 @@ def listed_usd_hour(offer: Offer, query: Query) -> float:
 
 def cheapest_first(offers: Iterable[Offer]) -> list[Offer]:
     """Sort by price, then by id; keep only the cheapest of each identity."""
-    by_id = sorted(offers, key=attrgetter("offer_id"))
-    ordered = sorted(by_id, key=attrgetter("quoted_usd_hour"))  # two sorts are faster than one by both keys
-    keys = list(map(attrgetter("machine_id", "gpu", "gpu_count"), ordered))
-    if len(set(keys)) == len(keys):
+    found = list(offers)
+    # as received, and by hash: an offer that is out of the processor's cache, or a tuple that stays, costs more
+    identities = len(set(map(hash, map(_IDENTITY, found))))
+    ordered = sorted(sorted(found, key=_ID), key=_PRICE)  # two sorts are faster than one by both keys
+    if identities == len(found):
         return ordered
     first: dict[object, Offer] = {}
-    for key, offer in zip(keys, ordered, strict=True):
+    for offer in ordered:
+        key = _IDENTITY(offer)
         first.setdefault(key if key[0] else (f"offer:{offer.offer_id}", *key[1:]), offer)
     return list(first.values())

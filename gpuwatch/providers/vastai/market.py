@@ -62,7 +62,7 @@ class VastMarket:
                 break
             paged.add_page(page)
         if row_cache is not None:
-            evict_oldest(row_cache)
+            evict_oldest(row_cache, observed_at)
         return paged.answer(observed_at, tools.monotonic() - started_s)
 
     def _row_cache(self, spot: bool, disk_gb: float) -> RowCache:

@@ -17,7 +17,7 @@ from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import time_from_unix
 from gpuwatch.providers.vastai.raw_rows import RowConditions, VastRow, decode_row, gpu_filter_of
-from gpuwatch.providers.vastai.row_cache import RowCache, split_rows
+from gpuwatch.providers.vastai.row_cache import RowCache, add_row, split_rows
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
@@ -105,27 +105,33 @@ class RowReader:
         Raises:
             DecodeError, UnicodeDecodeError, RecursionError: the text cannot be split into rows with the types of 2026.
         """
-        parsed, gpu_filter = ParsedRows([], [], 0), self._gpu_filter
-        for digest, start, end in split_rows(array):
-            offer = cache.pop(digest, None)
-            if offer is None:
-                row = decode_row(array[start:end])
-                try:
-                    offer = self._build(row)
-                except RowSkipped as skipped:
-                    if gpu_filter is None or gpu_filter[row.gpu_name]:
-                        parsed.skipped.append(skipped)
-                    else:
-                        parsed.other_gpu_rows += 1
-                    continue
-            if gpu_filter is None or gpu_filter[offer.gpu_wire]:
-                offer = copy_of(offer)
-                _set_field(offer, "observed_at", self._observed_at)
+        parsed, gpu_filter, observed_at = ParsedRows([], [], 0), self._gpu_filter, self._observed_at
+        for cached, start, end in split_rows(array, cache):
+            if cached is None:
+                self._parse_part(array, start, end, cache, parsed)
+            elif gpu_filter is None or gpu_filter[cached.offer.gpu_wire]:
+                offer = cached.offer = copy_of(cached.offer)
+                _set_field(offer, "observed_at", observed_at)
                 parsed.offers.append(offer)
             else:
                 parsed.other_gpu_rows += 1
-            cache[digest] = offer
         return parsed
+
+    def _parse_part(self, array: bytes, start: int, end: int, cache: RowCache, parsed: ParsedRows) -> None:
+        """Decode a row that is not cached, and cache its offer."""
+        row, gpu_filter = decode_row(array[start:end]), self._gpu_filter
+        is_wanted = gpu_filter is None or gpu_filter[row.gpu_name]
+        try:
+            offer = self._build(row)
+        except RowSkipped as skipped:
+            if is_wanted:
+                parsed.skipped.append(skipped)
+        else:
+            add_row(cache, array, start, end, offer)
+            if is_wanted:
+                parsed.offers.append(offer)
+        if not is_wanted:
+            parsed.other_gpu_rows += 1
 
     def _build(self, row: VastRow) -> Offer:
         offer_id, wire_name = self._check(row)

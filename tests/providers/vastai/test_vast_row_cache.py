@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from vast_double import NOW, a_row
 
+from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.row_cache import RowCache, evict_oldest, split_rows
+from gpuwatch.providers.vastai.row_cache import CachedRow, RowCache, evict_oldest, split_rows
 from gpuwatch.providers.vastai.rows import RowReader
 from tests.builders import changed
 
@@ -88,21 +91,76 @@ def test_cached_rows_of_other_gpus_are_counted_alone() -> None:
 
 def test_rows_are_split_where_a_brace_follows_a_brace_and_a_comma() -> None:
     rows = b'[{"a":{"b":1},"c":2},{"d":3}]'
-    assert [rows[start:end] for _, start, end in split_rows(rows)] == [b'{"a":{"b":1},"c":2}', b'{"d":3}']
-    assert [rows[start:end] for _, start, end in split_rows(b"[]")] == [b""]
+    assert [rows[start:end] for _, start, end in split_rows(rows, {})] == [b'{"a":{"b":1},"c":2}', b'{"d":3}']
+    assert [rows[start:end] for _, start, end in split_rows(b"[]", {})] == [b""]
 
 
-def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
-    """Forgetting everything would build a whole market again."""
+@pytest.mark.parametrize("later_s", [60, -60])
+def test_what_was_not_seen_for_the_longest_time_is_forgotten_first(later_s: int) -> None:
+    """Forgetting everything would build a whole market again. A clock that is set back changes nothing."""
     cache: RowCache = {}
-    [offer, _] = _parse([ROW, OTHER], cache).offers
-    seen_again, seen_once = cache
-    _parse([ROW], cache)
-    assert list(cache) == [seen_once, seen_again]
-    cache |= dict.fromkeys(range(1, 10_999), offer)
-    evict_oldest(cache)
+    _parse([ROW, OTHER], cache)
+    _, seen_once = cache
+    [offer] = _parse([ROW], cache, later_s=later_s).offers
+    cache |= {b"%d" % number: CachedRow(1, 1, 1, offer) for number in range(10_998)}
+    evict_oldest(cache, offer.observed_at)
     assert len(cache) == 11_000
-    cache |= {10_999: offer}
-    evict_oldest(cache)
+    cache |= {b"another": CachedRow(1, 1, 1, offer)}
+    evict_oldest(cache, offer.observed_at)
     assert len(cache) == 10_000
-    assert not {seen_once, seen_again, *range(1, 1_000)} & cache.keys()
+    assert seen_once not in cache
+
+
+def test_a_row_that_begins_with_a_long_text_is_not_cached() -> None:
+    """The beginnings of rows would fill the memory."""
+    cache: RowCache = {}
+    rows = [{"text": "x" * 100} | ROW, OTHER]
+    assert _parse(rows, cache) == _parse(rows)
+    assert len(cache) == 1
+
+
+_FACTS = st.fixed_dictionaries(
+    {"id": st.integers(1, 4), "machine_id": st.integers(1, 2), "dph_total": st.sampled_from([0.0, 0.5, 0.75])},
+    optional={
+        "gpu_name": st.sampled_from(["H100 SXM", '"},{"', 'a,"duration":1']),
+        "duration": st.sampled_from([1.5, 60, None, "a,b", "},{", [{"a": 1}, {"b": 2}], {"duration": 1}]),
+        "search": st.sampled_from([{"duration": 2}, [{"a": 1}, {"b": 2}]]),
+        "end_date": st.sampled_from([1.8e9, 1.9e9]),
+    },
+)
+_ROWS = st.builds(
+    lambda facts, names: {name: facts[name] for name in (*names, *facts)},
+    _FACTS.map(lambda facts: a_row(**facts)),
+    st.permutations(["id", "gpu_name", "machine_id"]),
+)
+
+
+@given(st.lists(st.tuples(st.lists(_ROWS, max_size=5), st.sampled_from([7, 150, 10_000])), min_size=2, max_size=5))
+def test_a_cache_never_changes_an_answer(polls: list[tuple[list[dict[str, Any]], int]]) -> None:
+    """Rows vanish, come back, change and share ids; texts look like ends of rows."""
+    cache: RowCache = {}
+    for number, (rows, piece) in enumerate(polls):
+        body = json.dumps({"offers": rows}, separators=(",", ":")).encode()
+        pieces = [body[start : start + piece] for start in range(0, len(body), piece)]
+        cached, uncached = (
+            _outcome(pieces, RowReader(True, 8.0, NOW + timedelta(seconds=number), ()), rows_cache)
+            for rows_cache in (cache, None)
+        )
+        assert cached == uncached
+
+
+def test_a_cached_row_without_its_end_is_no_row() -> None:
+    body = json.dumps({"offers": [LAST, OTHER]}, separators=(",", ":")).encode()
+    cut_off = body.replace(b"3600.5},", b"3600.5,")
+    assert cut_off != body
+    cache: RowCache = {}
+    _outcome([body], RowReader(True, 8.0, NOW), cache)
+    outcomes = [_outcome([cut_off], RowReader(True, 8.0, NOW), rows) for rows in (cache, None)]
+    assert outcomes[0] == outcomes[1]
+
+
+def _outcome(pieces: list[bytes], reader: RowReader, cache: RowCache | None) -> ParsedAnswer | str:
+    try:
+        return parse_offers(pieces, reader, row_cache=cache)
+    except PayloadChanged as error:
+        return str(error)
