@@ -55,7 +55,7 @@ check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, words, call 
 	$(BIN)/python -m benchmarks.call_counts
 
 quick: $(VENV)/.dev-stamp ## The pure core and the units, for the inner loop; stores are SQLite alone
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow" -k "not postgresql" $(QUICK)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" -k "not postgresql" --hypothesis-profile=quick $(QUICK)
 
 loaded: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The whole suite three times while every core is busy with other work
 	$(BIN)/python -m tests.under_load $(PYTEST_ARGS)

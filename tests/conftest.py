@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
+from tests.drawn import QUICK_PART
 from tests.memory_folder import use_memory
 from tests.own_process import plugin_for
 from tests.run_order import arranged
@@ -42,6 +43,9 @@ def _run_id(request: pytest.FixtureRequest) -> str:
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # the same examples in every run: a change must not fail because of random examples; see docs/decisions/0136
 settings.register_profile("gpuwatch", settings.get_profile("explore"), derandomize=True)
+settings.register_profile(
+    "quick", settings.get_profile("gpuwatch"), max_examples=settings.default.max_examples // QUICK_PART
+)
 settings.load_profile("gpuwatch")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+QUICK_PART = 5
 
-def examples(gate: int, explore: int) -> int:
-    """Set the examples of a test: in the gate, where each run draws the same ones, and in exploration.
+
+def examples(gate: int, explore: int | None = None) -> int:
+    """Set the examples of a test: in the gate, where each run draws the same ones, in `make quick`, and in exploration.
 
     `settings.register_profile` is too early for this: it knows one number for all tests.
     """
-    return explore if settings.get_current_profile_name() == "explore" else gate
+    of_profile = {"quick": max(1, gate // QUICK_PART), "explore": explore or gate}
+    return of_profile.get(settings.get_current_profile_name(), gate)

@@ -23,6 +23,7 @@ from gpuwatch.engine.auto_prices import AutoPrices
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.errors import StoreError
 from tests.builders import a_watch
+from tests.drawn import examples
 from tests.engine.test_evaluator import Bench, h100
 from tests.engine.test_evaluator_several import Several
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer, evaluate
@@ -305,7 +306,7 @@ def test_what_another_provider_showed_under_an_older_limit_is_held_against_that_
     assert [match.offer.provider for match in world.started[0].candidates] == ["vastai"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(st.one_of(st.none(), st.floats(0.5, 5)), min_size=80, max_size=200),
     st.decimals("0.4", "6", places=2),

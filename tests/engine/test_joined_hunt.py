@@ -25,6 +25,7 @@ from gpuwatch.engine.search import PAGE_ROWS, queries_for
 from gpuwatch.errors import ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Answer, Query
 from tests.builders import a_watch
+from tests.drawn import examples
 from tests.engine.cut_market import CutMarket, machine
 from tests.engine.test_evaluator import Bench
 from tests.engine.test_hunt import Clock
@@ -146,7 +147,7 @@ watches = st.lists(
 
 
 @given(offers, watches)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_watch_sees_in_a_joined_answer_what_its_own_would_have_shown(
     market: list[tuple[str, float, int, float]],
     wanted: list[tuple[list[str], float, int, int, bool | None, float | None, float]],

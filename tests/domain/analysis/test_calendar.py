@@ -26,6 +26,7 @@ from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.resampling import mean_interval, t_quantile
 from gpuwatch.domain.analysis.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
 from gpuwatch.domain.watches.windows import parse_window
+from tests.drawn import examples
 
 Logs = NDArray[np.float64]
 
@@ -206,7 +207,7 @@ def test_where_there_is_nothing_nothing_is_found(noise: Callable[..., Logs]) -> 
     assert quiet >= runs - 3  # P(4 or more false alarms of 25 at 5 %) is 3 %; the seeds are fixed
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     times=st.lists(st.tuples(st.integers(0, 671), st.floats(-0.5, 0.5)), max_size=3),
     first=st.integers(0, 167),
@@ -293,7 +294,7 @@ def test_a_part_holds_the_hours_of_its_window(text: str) -> None:
 # --- the pieces -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     level=st.floats(-2, 2), slopes=st.lists(st.floats(-0.01, 0.01), min_size=40, max_size=40), cheaper=st.floats(0, 0.5)
 )
@@ -350,7 +351,7 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert asked(logs) == asked(logs)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(factor=st.sampled_from([0.01, 3.0, 40.0]), weeks=st.integers(1, 100))
 def test_neither_the_dollar_nor_the_year_matters(factor: float, weeks: int) -> None:
     logs = plateaus(30 * 24, np.random.default_rng(10))

@@ -29,6 +29,7 @@ from gpuwatch.domain.analysis.price_rows import PriceRow, identity_of
 from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
 from gpuwatch.storage.price_files import read_rows
 from tests.domain.analysis.outcome_reference import Poll, outcome
+from tests.drawn import examples
 
 HOURS = 24
 
@@ -97,7 +98,7 @@ def walked(prices: Sequence[float | None], start: int, limits: Sequence[float]) 
     return 9.0
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.integers(0, 99), st.integers(0, 300))
 def test_what_comes_later_changes_nothing_before_it(seed: int, cut: int) -> None:
     """The level of an hour, and a rule's decision then, do not depend on later hours."""

@@ -10,6 +10,7 @@ from gpuwatch.domain.analysis import optimal_stopping
 from gpuwatch.domain.analysis.advice import advise
 from tests.domain.analysis.outcome_reference import Poll, outcome
 from tests.domain.analysis.test_optimal_stopping import series
+from tests.drawn import examples
 
 
 @given(
@@ -17,7 +18,7 @@ from tests.domain.analysis.test_optimal_stopping import series
     st.lists(st.booleans(), min_size=240, max_size=240),
     st.sampled_from([3, 8]),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_waits_behind_a_mean_are_bought_or_missed_or_unknown_as_the_reference_says(
     prices: list[float | None], polled: list[bool], hours: int
 ) -> None:

@@ -41,6 +41,7 @@ from gpuwatch.domain.launches.state_machine import transition
 from gpuwatch.domain.launches.transitions import NO_TRANSITION, Destroy, RaiseBid, SlotFreed, TransitionResult
 from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.drawn import examples
 
 S = LaunchState
 I = InstanceState  # noqa: E741
@@ -337,7 +338,7 @@ class Life(RuleBasedStateMachine):
         assert len(self.hooks) == len(set(self.hooks))
 
 
-Life.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Life.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 TestLife = Life.TestCase
 
 

@@ -22,6 +22,7 @@ from gpuwatch.domain.watches.decide import (
 )
 from gpuwatch.domain.watches.watch import Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
+from tests.drawn import examples
 
 HOUR = timedelta(hours=1)
 REPORTED = WatchMemory(fired_at=NOON - HOUR, fired_microusd_gpu_hour=3_600_000.0, under_since=NOON - HOUR)
@@ -267,7 +268,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     steps=st.lists(STEPS, max_size=40),
     repeat_every_s=st.none() | st.sampled_from([60.0, 1_800.0]),

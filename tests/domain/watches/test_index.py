@@ -17,6 +17,7 @@ from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from tests.builders import NOON, a_watch, an_offer, changed
+from tests.drawn import examples
 
 COMMISSIONS = {
     "vastai": Commission("0.20"),
@@ -68,7 +69,7 @@ def update_and_compare(index: WatchIndex, watches: list[Watch], offers: list[Off
     assert found == {watch.name: matches(watch, offers, COMMISSIONS, now) for watch in watches}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(watches=st.lists(WATCHES, max_size=4), polls=POLLS)
 def test_the_index_finds_what_matches_finds(watches: list[Watch], polls: list[tuple[list[Offer], int]]) -> None:
     named = [changed(watch, name=f"watch {number}") for number, watch in enumerate(watches)]

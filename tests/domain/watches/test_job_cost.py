@@ -29,6 +29,7 @@ from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, p
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.search import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
+from tests.drawn import examples
 
 VAST = {"vastai": Commission("0.20")}
 FREE: dict[str, Commission] = {}
@@ -235,7 +236,7 @@ WATCHES = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(WATCHES, OFFERS)
 def test_the_ceiling_never_keeps_out_what_is_worth_it(watch: Watch, offer: Offer) -> None:
     """Without the price limit exactly the same offers are accepted."""
@@ -247,7 +248,7 @@ def test_the_ceiling_never_keeps_out_what_is_worth_it(watch: Watch, offer: Offer
         assert price.price_microusd_hour <= ceiling_microusd(watch, offer.gpu, offer.gpu_count, spot=offer.spot)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(WATCHES, min_size=1, max_size=3), st.lists(st.lists(OFFERS, max_size=6), max_size=4))
 def test_the_index_finds_what_a_plain_look_finds(watches: list[Watch], polls: list[list[Offer]]) -> None:
     named = [changed(watch, name=str(n)) for n, watch in enumerate(watches)]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.domain.watches.windows import Window, is_open, parse_window
+from tests.drawn import examples
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -140,7 +141,7 @@ def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
         parse_window(text)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     start=st.integers(0, 1439),
     length=st.integers(1, 1439),
