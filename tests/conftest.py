@@ -23,6 +23,7 @@ from tests.drawn import QUICK_PART
 from tests.memory_folder import use_memory
 from tests.own_process import plugin_for
 from tests.run_order import arranged
+from tests.shared_statements import share_statements
 from tests.upgraded_store import empty_file
 from tests.worker_messages import send_less
 
@@ -250,7 +251,7 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
     """An open, upgraded database, on each engine in turn."""
-    opened = open_database(database_url)
+    opened = share_statements(open_database(database_url))
     yield opened
     opened.close()
 
@@ -258,6 +259,6 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def sqlite_database(sqlite_url: str) -> Iterator[Database]:
     """An open, upgraded SQLite file."""
-    opened = open_database(sqlite_url)
+    opened = share_statements(open_database(sqlite_url))
     yield opened
     opened.close()

@@ -186,6 +186,7 @@ def test_a_long_wait_sends_the_alert_by_the_other_channels_too(db: Database) -> 
     assert len(first.sent) == 1
 
 
+@pytest.mark.slow
 def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(db: Database) -> None:
     """A07: six hours without Telegram."""
     channel = Scripted("telegram", *[DeliverLater("502")] * 200)

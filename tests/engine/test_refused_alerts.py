@@ -75,6 +75,7 @@ def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> N
     assert len(channel.tries) <= 3
 
 
+@pytest.mark.slow
 def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> None:
     """A19: both channels refuse everything for six hours, and something new is reported every minute."""
     channels = [Scripted(name, *[DeliveryRefused("403")] * 10_000) for name in ("telegram", "email")]

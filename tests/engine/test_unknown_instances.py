@@ -50,6 +50,7 @@ def test_it_holds_after_a_restart_whose_first_list_omits_it(listed_only: World) 
     assert "77" in (listed_only.follower.not_ready() or "")
 
 
+@pytest.mark.slow
 def test_it_holds_as_long_as_it_answers_to_its_id(askable: World) -> None:
     provider = askable.provider
     assert isinstance(provider, AskableProvider)
