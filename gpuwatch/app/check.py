@@ -12,7 +12,6 @@ from gpuwatch.app.offers import match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.watches.choice import in_order
-from gpuwatch.domain.watches.command_words import filled_words
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
@@ -236,8 +235,11 @@ def check_json(limits: CurrentLimits, checked: MarketCheck) -> dict[str, Any]:
 
 def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
     """The words of the watch's command for its best offer; empty: there is no command or no offer."""
-    is_command = watch.action is Action.COMMAND and matches
-    return filled_words(watch, in_order(watch, matches)[0], "LAUNCH") if is_command else ()
+    if watch.action is not Action.COMMAND or not matches:
+        return ()
+    from gpuwatch.domain.watches.command_words import filled_words
+
+    return filled_words(watch, in_order(watch, matches)[0], "LAUNCH")
 
 
 def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.watches.orchestrator_task import names_at
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import UsageError
 
@@ -66,8 +65,11 @@ def is_polled_for(name: str, watch: Watch) -> bool:
     """Whether a provider is polled for a watch. One with list prices only is not, if only live prices count."""
     if watch.providers is not None and name not in watch.providers:
         return False
-    if watch.handover is not None and not names_at(name).get(watch.handover.to):
-        return False  # the tool does not rent there
+    if watch.handover is not None:
+        from gpuwatch.domain.watches.orchestrator_task import names_at
+
+        if not names_at(name).get(watch.handover.to):
+            return False  # the tool does not rent there
     if watch.action is Action.ALERT and watch.listed:
         return True
     info = providers.info(name)
