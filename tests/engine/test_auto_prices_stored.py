@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import msgspec
+import pytest
 
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.market.pricing import Commission
@@ -96,6 +97,7 @@ def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database
 # --- over a history ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_over_a_history_a_limit_knows_nothing_of_what_comes_later(sqlite_database: Database) -> None:
     """The same limits at the same moments, whether the history continues after them or not."""
     record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)

@@ -82,6 +82,7 @@ def test_a_hanging_channel_is_logged_after_a_minute_reported_and_replaced(
     assert bench.deliverer.close()
 
 
+@pytest.mark.slow
 def test_an_outage_is_reported_once_on_the_other_channels_however_long_it_lasts(db: Database) -> None:
     broken, other = down("telegram"), Scripted("email")
     bench = DeliveryBench(db, broken, other)

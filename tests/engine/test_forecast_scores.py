@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+import pytest
 
 from gpuwatch.domain.analysis.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
 from gpuwatch.domain.analysis.price_series import PriceSeries
@@ -49,6 +50,7 @@ def prices_with(ledger: Ledger, waits: Waits) -> AutoPrices:
     return AutoPrices(waits, ledger=ForecastLedger(ledger), new_id=lambda: next(ids))
 
 
+@pytest.mark.slow
 def test_the_first_limit_of_a_wait_is_stated_and_then_one_a_day() -> None:
     ledger, waits = Ledger(), Waits(nightly())
     prices = prices_with(ledger, waits)

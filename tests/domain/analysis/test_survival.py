@@ -28,6 +28,7 @@ def test_the_textbook_s_table() -> None:
     assert curve.median_interval_s == (13, None)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=60))
 def test_it_is_scipy_s(pairs: list[tuple[int, bool]]) -> None:
     stats = pytest.importorskip("scipy.stats")

@@ -147,6 +147,7 @@ BOMB = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize("filling", [b"\0", b"abcdefgh"])
 def test_a_gzip_bomb_of_300_mb_stays_under_60_mb_of_memory(filling: bytes) -> None:
