@@ -31,10 +31,11 @@ class _CeilingAndWatches(msgspec.Struct, frozen=True):
     """The watches for one provider, GPU and count."""
 
     ceiling_usd: float  # no watch accepts a higher listed price for the whole offer
-    watches: tuple[tuple[int, Watch, int], ...]  # number, watch without its time clause, threshold in micro-dollars
+    # by disk: number, watch without its time clause, threshold in micro-dollars; the highest threshold first
+    watches: dict[float | None, list[tuple[int, Watch, int]]]
 
 
-_NO_WATCHES = _CeilingAndWatches(-1.0, ())
+_NO_WATCHES = _CeilingAndWatches(-1.0, {})
 _MAX_ENTRIES = 2_000  # GPUs, or counts of one: invented ones must not fill the memory
 
 
@@ -84,15 +85,15 @@ class WatchIndex:
         ]
 
     def _matches_of(self, offer: Offer, now: datetime) -> tuple[_PricedMatch, ...]:
-        prices: dict[float | None, OfferPrice] = {}
         matches: list[_PricedMatch] = []
-        for number, watch, threshold in self._by_provider[offer.provider][offer.gpu][offer.gpu_count].watches:
-            price = prices.get(watch.disk_gb)
-            if price is None:
-                price = prices[watch.disk_gb] = price_for(watch, offer, self._commissions)
-            if price.price_microusd_hour <= threshold and accepts(watch, offer, price, now):
-                match = match_of(watch, offer, price)
-                matches.append((number, price, match.job_microusd, rank(match)))
+        for watches in self._by_provider[offer.provider][offer.gpu][offer.gpu_count].watches.values():
+            price = price_for(watches[0][1], offer, self._commissions)
+            for number, watch, threshold in watches:
+                if price.price_microusd_hour > threshold:
+                    break
+                if accepts(watch, offer, price, now):
+                    match = match_of(watch, offer, price)
+                    matches.append((number, price, match.job_microusd, rank(match)))
         return tuple(matches)
 
 
@@ -143,7 +144,9 @@ class _ByCount(dict[int, _CeilingAndWatches]):
 
     def _of(self, wanting: Sequence[tuple[int, Watch]], count: int) -> _CeilingAndWatches:
         ceilings = [listed_ceiling_usd(w.max_price_usd_gpu_hour, count, self._commission) for _, w in wanting]
-        watches = tuple((n, w, threshold_microusd(w.max_price_usd_gpu_hour, count)) for n, w in wanting)
+        watches: dict[float | None, list[tuple[int, Watch, int]]] = {}
+        for n, w in sorted(wanting, key=lambda one: one[1].max_price_usd_gpu_hour, reverse=True):
+            watches.setdefault(w.disk_gb, []).append((n, w, threshold_microusd(w.max_price_usd_gpu_hour, count)))
         return _CeilingAndWatches(float(max(ceilings)) + _ROUNDING_USD, watches)
 
 

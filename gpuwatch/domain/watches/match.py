@@ -45,7 +45,10 @@ def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tu
 
 def accepts(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> bool:
     """Return whether all clauses accept the offer."""
-    return all(clause(watch, offer, price, now) is None for clause in _CLAUSES)
+    for clause in _CLAUSES:  # noqa: SIM110 - a generator takes half as long again
+        if clause(watch, offer, price, now) is not None:
+            return False
+    return True
 
 
 def match_of(watch: Watch, offer: Offer, price: OfferPrice) -> Match:
