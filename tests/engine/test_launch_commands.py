@@ -47,7 +47,7 @@ class Bench:
         self.repository = SqlLaunchRepository(store)
         self.ran: list[str] = []
         self.outcome = CommandOutcome(code=0)
-        self.may_end = threading.Event()
+        self.began, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
         self.start_process()
 
@@ -60,6 +60,7 @@ class Bench:
 
     def _run(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
         self.ran.append(launch.launch_id)
+        self.began.set()
         assert self.may_end.wait(60)
         return self.outcome
 
@@ -181,6 +182,7 @@ def test_beside_another_daemon_a_command_has_its_time_before_it_is_held_and_a_la
     launch = first.reserved()
     first.may_end.clear()
     first.commands.start(launch, WATCH, (CHEAP,))
+    assert first.began.wait(60)
     second = Bench(database, is_alone=False)
     second.pass_s(119)
     second.commands.follow(second.now)
