@@ -25,7 +25,7 @@ PLACES = (
         "tests/app/dataset/test_packaged_graphs.py",
     ),
     ("tests/app/dataset/test_clusters.py",),
-    ("tests/app/dataset", "tests/cli/test_dataset.py"),
+    ("tests/app/dataset", "tests/cli/test_dataset.py", "tests/cli/test_html_pages.py"),
     ("tests/providers/aws/test_aws_moto.py",),
 )
 Paths = tuple[str, ...]
