@@ -76,9 +76,8 @@ class Hunter:
         self._planner = planner
         self._polled_at: dict[Query, datetime] = {}
         self._rows: dict[Query, int] = {}  # rows of the last answer to each query
-        self._answered_at: dict[
-            tuple[str, bool], datetime
-        ] = {}  # by watch and spot: when its last answer was requested
+        # by watch and spot: when its last answer was requested
+        self._answered_at: dict[tuple[str, bool], datetime] = {}
         self._asked: dict[Query, int] = {}  # number of its last poll: clocks may step back
         self._numbers = itertools.count(1)
         self._took_s: dict[Query, float] = {}  # duration of the last answer

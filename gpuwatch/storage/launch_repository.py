@@ -200,11 +200,13 @@ class SqlLaunchRepository:
             StoreError: reading failed twice, so the order must not be sent.
         """
         try:
-            with self._database.read() as connection:
-                return refusal_before_send(connection, launch, now)
+            return self._refusal_before_send(launch, now)
         except StoreError:  # such as a connection that died within the transaction; the offer is still there
-            with self._database.read() as connection:
-                return refusal_before_send(connection, launch, now)
+            return self._refusal_before_send(launch, now)
+
+    def _refusal_before_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
+        with self._database.read() as connection:
+            return refusal_before_send(connection, launch, now)
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Return ids of labelled instances that the owner assigned to other installations. Raises StoreError."""

@@ -87,8 +87,8 @@ def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedO
     """
     kept: dict[int, FoldedOffer[P]] = {}  # position → the offer shown there
     at: dict[_Key, dict[str, list[int]]] = {}  # positions by provider: two offers of one provider are two stocks
-    direct = [n for n, p in enumerate(found) if not _is_resold(p.offer)]
-    resold = [n for n, p in enumerate(found) if _is_resold(p.offer)]
+    direct = [n for n, priced in enumerate(found) if not _is_resold(priced.offer)]
+    resold = [n for n, priced in enumerate(found) if _is_resold(priced.offer)]
     order = [*direct, *resold]
     if keep_first and found:
         order = [0, *(n for n in order if n != 0)]

@@ -147,8 +147,8 @@ def _joins(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -
 def _families(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> list[SharedQuery]:
     """Replace queries that differ only in their limit by the one with the highest, which returns no more rows."""
     found: dict[Query, list[SharedQuery]] = {}
-    for query in alone:
-        found.setdefault(msgspec.structs.replace(query.query, max_listed_usd_hour=None), []).append(query)
+    for shared in alone:
+        found.setdefault(msgspec.structs.replace(shared.query, max_listed_usd_hour=None), []).append(shared)
     joint = (same if len(same) == 1 else _family(same, rows_of, limits) for same in found.values())
     return [query for queries in joint for query in queries]
 
