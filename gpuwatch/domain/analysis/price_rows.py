@@ -146,7 +146,7 @@ def offer_key_of(identity: Identity) -> str:
 
 def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
     """The facts in a row."""
-    country = (row.region or "").rpartition(",")[2].strip()
+    country = _last_word(row.region)
     return ListedOffer(
         identity=identity_of(row),
         gpu_family=canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[1],
@@ -171,7 +171,7 @@ def row_of(listing: ListedOffer, at_s: int, microusd_hour: int, kind: OfferKind 
         who.provider,
         None,
         offer_key_of(who),
-        listing.region or listing.country,
+        _place_cell(listing.region, listing.country),
         who.gpu,
         who.gpu_count,
         memory,
@@ -179,6 +179,17 @@ def row_of(listing: ListedOffer, at_s: int, microusd_hour: int, kind: OfferKind 
         microusd_hour,
         kind,
     )
+
+
+def _place_cell(region: str | None, country: str | None) -> str | None:
+    """Region and country as one text, from which `listing_of` returns the country: "Texas, US"."""
+    if not region or not country or _last_word(region) == country:
+        return region or country
+    return f"{region}, {country}"
+
+
+def _last_word(region: str | None) -> str:
+    return (region or "").rpartition(",")[2].strip()
 
 
 @lru_cache(maxsize=4096)

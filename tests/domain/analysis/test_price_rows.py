@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from gpuwatch.domain.analysis.price_rows import (
     machine_in_key,
     offer_key_of,
     read_row,
+    row_of,
     usd_text,
 )
 from gpuwatch.domain.market.gpu_names import catalog
@@ -42,6 +44,26 @@ def test_a_row_is_understood() -> None:
     assert identity_of(row) == Identity("vastai", "10952073", "RTX 4090", 8, True)
     listing = listing_of(row, {})
     assert (listing.country, listing.offer_id, listing.gpu_family) == ("US", "10952073", "RTX 4090")
+
+
+@pytest.mark.parametrize(
+    ("region", "country", "cell"),
+    [
+        ("Île-de-France", "FR", "Île-de-France, FR"),
+        ("us-east-1", "US", "us-east-1, US"),
+        ("Utah, US", "US", "Utah, US"),
+        ("US", "US", "US"),
+        (None, "US", "US"),
+        ("Texas", None, "Texas"),
+        (None, None, None),
+    ],
+)
+def test_a_written_row_keeps_the_country(region: str | None, country: str | None, cell: str | None) -> None:
+    listing = msgspec.structs.replace(listing_of(read_row(CELLS), {}), region=region, country=country)
+    row = row_of(listing, 1772199392, 2_133_333, None)
+    again = listing_of(row, {})
+    assert (row.region, again.country) == (cell, country)
+    assert row_of(again, 1772199392, 2_133_333, None) == row
 
 
 @pytest.mark.parametrize(
