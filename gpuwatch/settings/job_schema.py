@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
@@ -100,32 +100,48 @@ def _store(value: Any) -> str:
     return value
 
 
+def _work_path(value: str) -> str:
+    """A path that the runner can list: it runs in the work folder and drops every file outside of it."""
+    if value.startswith(("/", "~")) or ".." in value.split("/"):
+        raise ValueError('expected a path below the work folder, in which the command runs, such as "out/*"')
+    return value
+
+
 JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 Pilot = Annotated[PilotSpec, PlainValidator(_pilot), WithJsonSchema({"type": "string", "examples": ["1%", "10m"]})]
 Store = Annotated[str, BeforeValidator(_store)]
+WorkPath = Annotated[Line, AfterValidator(_work_path)]
 Command = Annotated[str, BeforeValidator(shell_command)]
 JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
 
 
 class FilesTable(SpecTable):
-    """Files to copy: `{ source, target }`."""
+    """Files to copy to the instance: `{ source, target }`."""
 
-    source: Line = Field(
-        description="Input: local path, git URL, s3://, https:// or rclone:. Result: glob on the instance."
-    )
+    source: Line = Field(description="Local path, git URL, s3://, https:// or rclone:.")
     target: Line | None = Field(default=None, description="Destination; for results a local folder, s3:// or rclone:.")
+
+
+class ResultTable(FilesTable):
+    """`results = [{ source, target }]`: a glob below the work folder of the instance."""
+
+    source: WorkPath = Field(description="Glob below the work folder on the instance.")
 
 
 JobFilesList = Annotated[
     tuple[FilesTable, ...],
     BeforeValidator(_one_or_many_files, json_schema_input_type=str | FilesTable | list[str | FilesTable]),
 ]
+JobResults = Annotated[
+    tuple[ResultTable, ...],
+    BeforeValidator(_one_or_many_files, json_schema_input_type=str | ResultTable | list[str | ResultTable]),
+]
 
 
 class CheckpointTable(SpecTable):
     """`checkpoint = { path, every, resume }`."""
 
-    path: Line = Field(description="Folder on the instance where the command writes checkpoints.")
+    path: WorkPath = Field(description="Folder below the work folder where the command writes checkpoints.")
     every: SpanFrom1s = Field(
         default=1200.0, description="Fetch interval: the most work that can be lost (default 20m)."
     )
@@ -197,7 +213,7 @@ class JobFileTable(Table):
         description='Environment variables: text, { from_env = "NAME" } or { from_file = "path" } (for secrets).',
     )
     inputs: JobFilesList = Field(default=(), description="Files copied to the instance before the command runs.")
-    results: JobFilesList = Field(default=(), description="Files fetched after the command: globs with destinations.")
+    results: JobResults = Field(default=(), description="Files fetched after the command: globs with destinations.")
     checkpoint: CheckpointTable | None = Field(default=None, description="Checkpoints to fetch, keep and resume from.")
     pilot: Pilot | None = Field(
         default=None, description='Small run before the job: a share of the work, "1%", or "10m".'

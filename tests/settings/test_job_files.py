@@ -42,6 +42,7 @@ disk_gb = 100
 spot = "any"
 available_for = "2d"
 """
+BELOW = "expected a path below the work folder"
 LEAST = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\n'
 
 
@@ -129,6 +130,12 @@ def test_conditions_describe_an_offer_as_in_a_watch(tmp_path: Path) -> None:
             LEAST.replace('command = "true"', 'script = "no.sh"'),
             "night.toml:1: script: expected a script, or the path of its file",
         ),
+        *(
+            (LEAST + f'results = [{{ source = "{path}" }}]\n', f"night.toml:4: results[0].source: {BELOW}")
+            for path in ("/workspace/out/*", "../out/*", "out/../../x", "~/out")
+        ),
+        (LEAST + 'results = "/workspace/out"\n', f"night.toml:4: results[0].source: {BELOW}"),
+        (LEAST + 'checkpoint = { path = "/workspace/ckpt" }\n', f"night.toml:4: checkpoint.path: {BELOW}"),
         ("name = [", "night.toml:1: not valid TOML"),
     ],
 )
