@@ -6,7 +6,7 @@ end of another one's.
 - Slow tests mostly wait: they are spread evenly over the first two thirds of all parts, so that others compute while
   one waits, and none starts when there is no other work left.
 - Tests that load the same large libraries start in one part, so that not every worker loads every library.
-- Tests that share a process (tests/own_process.py) are together, at the start of a part.
+- Tests that share a process (tests/own_process.py), or a daemon and a browser, are together, at the start of a part.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import pytest
 
 from tests.own_process import PLACES, Paths, place_of
 
+# each row: files whose tests share what takes seconds to start; apart, each test would start it again
+SHARED_STARTS = (("tests/web/test_pages.py",),)
+TOGETHER = PLACES + SHARED_STARTS
 # each row: parts of the names of tests that load the same libraries (tens of megabytes that stay)
 LARGE_LIBRARIES = (
     ("tests/providers/aws/", "tests/emulator/test_emulator_aws", "tests/providers/test_golden", "::Test_aws::"),
@@ -28,12 +31,12 @@ LARGE_LIBRARIES = (
 def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the same tests in that order. Equal on every worker, if `items` is."""
     sizes = [(len(items) + n) // workers for n in range(workers)]  # like worksteal: the smaller parts first
-    own: dict[Paths, list[pytest.Item]] = {row: [] for row in PLACES}
+    own: dict[Paths, list[pytest.Item]] = {row: [] for row in TOGETHER}
     groups: dict[Paths, list[pytest.Item]] = {row: [] for row in LARGE_LIBRARIES}
     slow: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:
-        place, libraries = place_of(item), _libraries_of(item)
+        place, libraries = place_of(item, TOGETHER), _libraries_of(item)
         if place:
             own[place].append(item)
         elif item.get_closest_marker("slow"):

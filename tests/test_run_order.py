@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.own_process import PLACES, place_of
-from tests.run_order import arranged
+from tests.own_process import place_of
+from tests.run_order import SHARED_STARTS, TOGETHER, arranged
 
 
 def _items(count: int, slow: int) -> list[pytest.Item]:
@@ -50,10 +50,11 @@ def test_what_loads_the_same_libraries_is_in_one_part() -> None:
     )
 
 
-def test_what_shares_a_process_is_together_even_if_it_is_slow() -> None:
+def test_what_shares_a_process_or_a_daemon_is_together_even_if_it_is_slow() -> None:
     """Otherwise the process would start again and again."""
+    rows = (TOGETHER[0], TOGETHER[1], SHARED_STARTS[0])
     items: list[Any] = _items(600, 7)
     for number, item in enumerate(items[::15]):
-        item.nodeid = f"{PLACES[number % 2][0]}::test_{number}"
-    ordered = [place_of(item) for item in arranged(items, 6)]
-    assert [place for place, _ in groupby(ordered) if place] == list(PLACES[:2])
+        item.nodeid = f"{rows[number % 3][0]}::test_{number}"
+    ordered = [place_of(item, TOGETHER) for item in arranged(items, 6)]
+    assert [place for place, _ in groupby(ordered) if place] == list(rows)
