@@ -61,10 +61,12 @@ def serious_findings(page: Page, *rules: str) -> list[str]:
     Args:
         rules: tags of the rules to check; none: all rules.
     """
-    from axe_playwright_python.sync_playwright import Axe
+    from axe_playwright_python.base import AXE_FILE_PATH
 
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_FILE_PATH.read_text(encoding="utf-8"))
     wanted = {"runOnly": list(rules)} if rules else {}
-    found = Axe().run(page, options={"resultTypes": ["violations"]} | wanted).response["violations"]
+    found = page.evaluate("options => axe.run(options)", {"resultTypes": ["violations"]} | wanted)["violations"]
     return [
         f"{one['id']}: {', '.join(str(node['target']) for node in one['nodes'])}"
         for one in found
