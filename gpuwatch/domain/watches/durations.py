@@ -7,12 +7,16 @@ import re
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
-# For JSON Schema: what `parse_duration` accepts, in any case and with surrounding blanks.
+_PARTS = [rf"[0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}]" for unit in _UNITS]
+# For JSON Schema: what `parse_duration` accepts, in any case and with surrounding blanks. It names each first part,
+# because programs that make up matching texts try hundreds of times with a lookahead for "one part at least".
 DURATION_PATTERN = (
-    r"^\s*(?=[0-9])" + "".join(rf"([0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}])?" for unit in _UNITS) + r"\s*$"
+    r"^\s*("
+    + "|".join(part + "".join(f"({later})?" for later in _PARTS[n:]) for n, part in enumerate(_PARTS, start=1))
+    + r")\s*$"
 )
 # the same without zero durations, such as "0s"
-POSITIVE_DURATION_PATTERN = DURATION_PATTERN.replace("(?=[0-9])", "(?=[0-9.dhmsDHMS]*[1-9])")
+POSITIVE_DURATION_PATTERN = DURATION_PATTERN.replace("^", r"^(?![0.dhmsDHMS\s]*$)")
 _FORM = "".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS)
 
 
