@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gpuwatch.web.api.actions import action_routes
 from gpuwatch.web.api.events import EventFanout, event_routes
 from gpuwatch.web.api.lists import PREFIX, list_routes, with_etag
-from gpuwatch.web.api.openapi import openapi
+from gpuwatch.web.api.openapi import openapi_json
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.guard import Guard
 from gpuwatch.web.job_routes import job_routes
@@ -29,7 +28,6 @@ STATIC = Path(__file__).with_name("static")
 
 def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
     """Build the application with everything that is served."""
-    document = msgspec.json.encode(openapi())
 
     async def health(_request: Request) -> Response:
         failing = context.failing_task()
@@ -38,7 +36,7 @@ def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
         return JSONResponse({"status": "failing", "task": failing}, status_code=503)
 
     async def described(request: Request) -> Response:
-        return with_etag(request, document)
+        return with_etag(request, openapi_json())
 
     async def unknown(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise HTTPException(404)
