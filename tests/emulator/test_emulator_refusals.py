@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gpuwatch.emulator.routes import ROUTES
+from tests.loopback_http import NO_CERTIFICATES
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "errors.json").read_text())
 
@@ -23,7 +24,12 @@ def recorded(endpoint: str, status: int) -> dict[str, Any]:
 
 
 def ask(market: Any, path: str, key: str | None = None, **params: str) -> httpx.Response:
-    return httpx.get(market.url + path, headers={"Authorization": f"Bearer {key}"} if key else {}, params=params)
+    return httpx.get(
+        market.url + path,
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+        params=params,
+        verify=NO_CERTIFICATES,
+    )
 
 
 def test_searching_needs_no_key_and_the_rest_is_403_without_one(opened: Any) -> None:

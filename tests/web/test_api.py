@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from gpuwatch.web.api.resources import RESOURCES
+from tests.loopback_http import NO_CERTIFICATES
 from tests.web.served import PAGE, Served, served
 from tests.web.test_security import assert_problem
 
@@ -208,7 +209,9 @@ class Listener:
         assert self.is_open.wait(20)
 
     def _listen(self) -> None:
-        with httpx.stream("GET", f"{self._url}/api/v1/events", headers=self._headers, timeout=60) as answer:
+        with httpx.stream(
+            "GET", f"{self._url}/api/v1/events", headers=self._headers, timeout=60, verify=NO_CERTIFICATES
+        ) as answer:
             fields: dict[str, str] = {}
             for line in answer.iter_lines():
                 self.is_open.set()
