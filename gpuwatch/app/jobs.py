@@ -95,6 +95,16 @@ def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
                 yield job.name, path
 
 
+def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:
+    """(job, hours) for each job whose estimate, at its lowest, exceeds the time between submission and deadline."""
+    for job in jobs:
+        hours = job.definition.hours
+        if hours is None or job.deadline is None:
+            continue
+        if (job.deadline - job.submitted_at).total_seconds() < hours.low * 3600:
+            yield job.name, hours.low
+
+
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
     """Queue these jobs, either all or none. Raises UsageError, StoreError."""
     for definition in definitions:

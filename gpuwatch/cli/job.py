@@ -66,12 +66,14 @@ job.add_command(handover)
 @settings_option
 def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
     """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them."""
-    from gpuwatch.app.jobs import missing_inputs, submit_jobs
+    from gpuwatch.app.jobs import missing_inputs, submit_jobs, unreachable_deadlines
     from gpuwatch.domain.jobs.job_json import job_json
 
     jobs = submit_jobs(settings, files, sweeps)
     for name, path in missing_inputs(jobs):
         note(f"{name}: input {path} does not exist; create it before the job rents, or its instance is ended unused")
+    for name, hours in unreachable_deadlines(jobs):
+        note(f"{name}: {hours:g} hours of work do not fit before its deadline, which ends its run unfinished")
     if as_json:
         json_out([job_json(job) for job in jobs])
         return

@@ -83,6 +83,20 @@ def test_a_local_input_that_does_not_exist_is_named_at_submit(shell: Shell) -> N
     assert [job["name"] for job in ran.json] == ["train"]
 
 
+def test_a_deadline_that_the_work_cannot_meet_is_named_at_submit(shell: Shell) -> None:
+    """It was rented at once at its highest price, and ended at the deadline."""
+    for name, lines in {
+        "late": 'hours = "20-30"\ndeadline = "19h"',
+        "tight": 'hours = "20-30"\ndeadline = "21h"',
+        "unknown": 'deadline = "1h"',
+    }.items():
+        (shell.folder / f"{name}.toml").write_text(f"{lines}\n{JOB}")
+    ran = shell("job", "submit", "late.toml", "tight.toml", "unknown.toml", "train.toml")
+    assert ran.code == Exit.DONE
+    assert ran.err.count("do not fit before its deadline") == 1
+    assert "late: 20 hours of work do not fit before its deadline, which ends its run unfinished" in ran.err
+
+
 def test_an_array_is_one_job_for_each_value_in_order(shell: Shell) -> None:
     found = shell("job", "submit", "train.toml", "--sweep", "lr=1e-4,2e-4,3e-4", "--json").json
     assert [one["name"] for one in found] == ["train-1", "train-2", "train-3"]
