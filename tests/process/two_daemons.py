@@ -122,9 +122,12 @@ def orders(market: Marketplace) -> Counter[str]:
     return Counter(seen.path.split("/")[4] for seen in asked)
 
 
-def until(market: Crossing, within_s: float) -> None:
-    """Offer repeatedly, until every model was raced for often enough."""
-    ends_at = time.monotonic() + within_s
+def until(market: Crossing, stalled_s: float) -> None:
+    """Offer repeatedly, until every model was raced for often enough, or until no race was added for that long."""
+    count, ends_at = 0, time.monotonic() + stalled_s
     while time.monotonic() < ends_at and any(len(raced) < market.races for raced in market.raced.values()):
         market.offer()
         time.sleep(0.02)
+        raced_for = sum(len(raced) for raced in market.raced.values())
+        if raced_for > count:
+            count, ends_at = raced_for, time.monotonic() + stalled_s
