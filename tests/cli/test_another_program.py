@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 def test_the_script_lists_offers_and_launches(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
-    assert shell("db", "upgrade").code == 0
+    shell.new_store()
     (script,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
     names: dict[str, Any] = {}
     exec(script, names)

@@ -100,7 +100,7 @@ def test_strict_refuses_what_cannot_be_judged(shell: Shell) -> None:
 
 def test_the_store_says_what_the_file_says(shell: Shell) -> None:
     asked = ["backtest", "--gpu", "H100 SXM", "--max-price", "1.4", "--json"]
-    shell("db", "upgrade")
+    shell.new_store()
     assert shell("import", VAST).code == 0
     of_store, of_file = shell(*asked, "--since", "all").json, shell(*asked, "--data", VAST).json
     assert of_store.pop("source") == "the store"
@@ -167,7 +167,7 @@ def test_a_market_without_a_fitting_offer_and_one_that_nobody_looked_at(shell: S
 
 
 def test_an_empty_store_cannot_tell(shell: Shell) -> None:
-    shell("db", "upgrade")
+    shell.new_store()
     ran = shell("backtest", "--gpu", "H100", "--max-price", "2")
     assert (ran.code, "no polls in that time" in ran.out) == (3, True)
     assert json.loads(shell("backtest", "--gpu", "H100", "--sweep", "max_price=1:2:0.5", "--json").out)["samples"] == 0

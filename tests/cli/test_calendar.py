@@ -102,14 +102,14 @@ def test_a_gpu_that_a_file_does_not_hold(shell: Shell) -> None:
 
 def test_an_empty_store_cannot_tell(shell: Shell) -> None:
     assert shell("calendar", "H100").code == 3  # there is no store at all
-    assert shell("db", "upgrade").code == 0
+    shell.new_store()
     ran = shell("calendar", "H100")
     assert (ran.code, ran.err) == (3, "")
     assert ran.out == "H100: no data in the store; it was never polled.\n"
 
 
 def test_the_store_says_what_the_file_says(shell: Shell) -> None:
-    assert shell("db", "upgrade").code == 0
+    shell.new_store()
     assert shell("import", str(PUBLIC)).code == 0
     stored = shell("calendar", "B200", "--since", "all", "--json").json
     from_file = shell("calendar", "B200", "--data", str(PUBLIC), "--json").json

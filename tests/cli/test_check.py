@@ -18,6 +18,11 @@ OFFER_KEYS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def store(shell: Shell) -> Path:
+    return shell.new_store()
+
+
 def test_listed_3_00_fires_at_3_60_and_3_01_does_not(shell: Shell, market: Marketplace) -> None:
     offer = market.publish(gpu="H100 SXM", count=1, usd_hour=3.00)
     assert shell(*H100, "3.60").code == 0
@@ -230,16 +235,17 @@ def test_too_little_history_to_compare_with_is_said_once(shell: Shell, market: M
     assert ran.err.count("too little history") == 1
 
 
-def test_what_was_seen_is_kept_in_the_history(shell: Shell, market: Marketplace) -> None:
+def test_what_was_seen_is_kept_in_the_history(shell: Shell, market: Marketplace, store: Path) -> None:
+    store.unlink()  # the first check creates it
     market.publish(gpu="H100 SXM", count=1, usd_hour=3.0)
     shell(*H100, "3.60")
     shell(*H100, "3.60")
-    (store,) = (shell.folder / "home").rglob("gpuwatch.db")
     assert _count(store, "poll") == 2
     assert _count(store, "price_interval") == 1
 
 
-def test_no_store_keeps_nothing(shell: Shell, market: Marketplace) -> None:
+def test_no_store_keeps_nothing(shell: Shell, market: Marketplace, store: Path) -> None:
+    store.unlink()
     shell(*H100, "3.60", "--no-store")
     assert list((shell.folder / "home").rglob("*.db")) == []
 
@@ -266,9 +272,7 @@ def test_hostile_text_does_not_reach_the_terminal(shell: Shell, market: Marketpl
 
 def _meet(shell: Shell, word: str) -> None:
     """The note of the daemon when a sweep shows an unknown spelling."""
-    shell("db", "upgrade")
-    (store,) = (shell.folder / "home").rglob("gpuwatch.db")
-    connection = sqlite_driver().connect(str(store))
+    connection = sqlite_driver().connect(str(shell.new_store()))
     connection.execute("INSERT INTO seen_value VALUES ('vastai', 'gpu', ?, 0)", (word,))
     connection.commit()
     connection.close()

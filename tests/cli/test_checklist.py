@@ -26,7 +26,7 @@ max_price = 1.5
 @pytest.fixture(autouse=True)
 def _settings(shell: Shell) -> None:
     shell.settings(SETTINGS)
-    shell("db", "upgrade")
+    shell.new_store()
 
 
 def test_the_list_says_what_is_missing_and_what_it_means(shell: Shell) -> None:

@@ -28,9 +28,11 @@ KEYS = {
 def _settings(shell: Shell) -> None:
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     (shell.folder / "train.toml").write_text(JOB)
+    shell.new_store()
 
 
 def test_a_submitted_job_is_listed_with_the_keys_of_the_contract(shell: Shell) -> None:
+    (shell.folder / "gpuwatch.db").unlink()  # the first job creates it
     ran = shell("job", "submit", "train.toml", "--json")
     assert ran.code == Exit.DONE
     assert "dry_run" not in ran.out

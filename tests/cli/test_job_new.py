@@ -115,7 +115,7 @@ def test_without_prices_it_cannot_tell(asking: Shell, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("store", ["none", "empty"])
 def test_before_anything_is_recorded_the_providers_are_asked(asking: Shell, store: str) -> None:
     if store == "empty":
-        asking("db", "upgrade")
+        asking.new_store()
     ran = asking(*(one for one in ASK if one != "--poll"), "--under", "100")
     assert ran.code == Exit.DONE, ran.err
     assert "the store has no such prices: polling the providers" in ran.err

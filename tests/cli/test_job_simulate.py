@@ -52,7 +52,7 @@ def test_a_job_file_is_submitted_once_a_day(shell: Shell, h100_prices: Path) -> 
 
 def test_an_open_job_is_replayed_on_the_store_and_without_prices_it_cannot_tell(shell: Shell) -> None:
     assert shell("job", "simulate").code == Exit.CANNOT_TELL
-    shell("db", "upgrade")
+    shell.new_store()
     ran = shell("job", "simulate", "--since", "30d")
     assert (ran.code, "no job is open; name job files, or use --jobs 1000" in ran.err) == (Exit.USAGE, True)
     shell("job", "submit", "train.toml")

@@ -155,7 +155,7 @@ def test_a_file_that_holds_no_prices_is_one_line(shell: Shell, content: bytes) -
 
 
 def test_an_empty_store_is_no_answer(shell: Shell) -> None:
-    shell("db", "upgrade")
+    shell.new_store()
     ran = shell(*JOB, *TUNE)
     assert ran.code == 3
     assert "fetch current ones" in ran.err

@@ -99,7 +99,7 @@ def test_import_refuses_what_is_not_there(stored: Shell) -> None:
 def test_a_dry_run_writes_nothing(stored: Shell) -> None:
     ran = stored("import", VASTAI, "--dry-run")
     assert ran.code == 3  # there is no store yet
-    stored("db", "upgrade")
+    stored.new_store()
     ran = stored("import", VASTAI, "--dry-run")
     assert "4,716 would be new" in ran.out
     assert stored("import", VASTAI, "--dry-run", "--json").json["files"][0]["new"] == 4716
@@ -173,7 +173,7 @@ def test_export_converts_a_file(stored: Shell) -> None:
     ],
 )
 def test_export_refuses_nonsense_with_code_2(stored: Shell, argv: tuple[str, ...]) -> None:
-    stored("db", "upgrade")
+    stored.new_store()
     ran = stored(*argv)
     assert ran.code == 2, ran
     assert not (stored.folder / "x.csv").exists()
@@ -188,7 +188,7 @@ def test_export_replaces_nothing_without_force(stored: Shell) -> None:
 
 def test_an_empty_store_has_nothing_to_export(stored: Shell) -> None:
     assert stored("export", "x.csv").code == 3  # no store
-    stored("db", "upgrade")
+    stored.new_store()
     ran = stored("export", "x.csv")
     assert (ran.code, ran.out) == (3, "")
     assert "has no such prices" in ran.err

@@ -77,7 +77,7 @@ def test_doctor_tries_the_key_and_never_shows_it(
 
 
 def test_no_launches_is_an_empty_list(shell: Shell) -> None:
-    shell("db", "upgrade")
+    shell.new_store()
     assert shell("launches", "--json").json == []
     assert "no launches yet" in shell("launches").out
 

@@ -308,7 +308,7 @@ def test_providers_says_how_often_a_sweep_is_due_also_below_a_minute(
 def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'told.db'}"
     shell.settings(f'database_url = "{url}"\n')
-    shell("db", "upgrade")
+    shell.new_store()
     with open_database(url).write() as connection:
         run = driver_executor(connection).run
         run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
@@ -321,6 +321,6 @@ def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_p
 def test_the_screen_shows_times_in_the_configured_zone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUWATCH_TIMEZONE", "Asia/Tokyo")
     monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__ENABLED", "true")
-    shell("db", "upgrade")
+    shell.new_store()
     found = shell("providers")
     assert re.search(r"left until \d{4}-\d\d-\d\d 09:00:00 JST", found.out), found.out

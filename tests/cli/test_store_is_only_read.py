@@ -110,7 +110,7 @@ def test_providers_without_a_store_shows_the_plan_of_the_settings_and_no_figure_
 
 
 def test_a_reader_leaves_the_folder_as_it_was(shell: Shell) -> None:
-    shell("db", "upgrade")
+    shell.new_store()
     before = _left(shell)
     for argv in (("launches",), ("history", "H100"), ("market",), ("asks",), ("costs",), ("db", "stats")):
         shell(*argv)
@@ -118,7 +118,7 @@ def test_a_reader_leaves_the_folder_as_it_was(shell: Shell) -> None:
 
 
 def test_a_reader_does_not_wait_for_a_writer(shell: Shell) -> None:
-    shell("db", "upgrade")
+    shell.new_store()
     writer = sqlite_driver().connect(_store(shell), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     try:
@@ -173,7 +173,7 @@ def test_doctor_reports_a_missing_and_an_older_store_and_changes_neither(shell: 
 
 def test_a_watch_may_name_a_gpu_that_only_an_older_store_has_met(shell: Shell) -> None:
     """`run` reads the settings before it upgrades: that must not make them invalid."""
-    shell("db", "upgrade")
+    shell.new_store()
     database = open_database(f"sqlite:///{_store(shell)}")
     with database.write() as connection:
         connection.exec_driver_sql("INSERT INTO seen_value VALUES ('vastai', 'gpu', 'Z900', 0)")
