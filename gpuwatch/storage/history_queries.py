@@ -23,7 +23,7 @@ from gpuwatch.storage.hourly_aggregates import covered_hours, matching_segments,
 from gpuwatch.storage.hourly_rollup import HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.light_reader import GPU_NAMES, HISTORY_START, history_start
 from gpuwatch.storage.price_sources import provider_of_source
-from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile
+from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile, step_of
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.tables import history_state, hourly
 
@@ -157,7 +157,8 @@ def _quartiles(rows: SourceAggregates) -> Sequence[int]:
     if len(rows) == 1:
         aggregate = rows[0][1]
         return aggregate.q1_microusd, aggregate.median_microusd, aggregate.q3_microusd
-    return _quartiles_of(merge_sketches(row.sketch for _, row in rows))
+    weights = merge_sketches(row.sketch for _, row in rows)
+    return _quartiles_of(weights, lowest_microusd=min(row.min_microusd for _, row in rows))
 
 
 def _with_commission(rows: SourceAggregates, listed: Sequence[int], rates: Mapping[str, float]) -> Sequence[int]:
@@ -173,8 +174,10 @@ def _with_commission(rows: SourceAggregates, listed: Sequence[int], rates: Mappi
         shift = round(math.log(rate) / math.log(STEP))
         for step, weight in merge_sketches(sketches).items():
             total[step + shift] = total.get(step + shift, 0) + weight
-    return _quartiles_of(total)
+    return _quartiles_of(total, lowest_microusd=_low(rows, rates))
 
 
-def _quartiles_of(weights: SketchWeights) -> Sequence[int]:
-    return [quantile(weights, share) or 0 for share in (0.25, 0.5, 0.75)]
+def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]:
+    """The middles of their steps; in the step of the lowest price that price itself, as its middle may be lower."""
+    prices = [quantile(weights, share) or 0 for share in (0.25, 0.5, 0.75)]
+    return [lowest_microusd if step_of(price) <= step_of(lowest_microusd) else price for price in prices]

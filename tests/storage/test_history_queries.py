@@ -104,6 +104,21 @@ def test_quartiles_hold_the_commission(database: Database, history: SqlHistoryRe
     assert quartiles == (1_200_000, 2_400_000, 3_600_000)
 
 
+@pytest.mark.parametrize("commission", ["0", "0.20"])
+def test_no_quartile_is_below_the_lowest_price(
+    database: Database, history: SqlHistoryRecorder, commission: str
+) -> None:
+    """Sketches hold the middles of steps: 1.997850 for a price that was 2.000000 all the time."""
+    for hour in range(3):
+        for provider in ("vastai", "lambda"):
+            offer = an_offer("a", 2.0, provider=provider, disk_usd_gb_month=None)
+            history.record(an_answer(offer, after_s=in_hours(hour), provider=provider), lane="sweep")
+    commissions = {"vastai": Commission(commission)}
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(hours=2), day_in=UTC, commissions=commissions)
+    assert (point.min_microusd, point.q1_microusd, point.median_microusd, point.q3_microusd) == (2_000_000,) * 4
+    assert point.min_with_commission_microusd == point.q1_with_commission_microusd == 2_000_000
+
+
 def test_quartiles_of_several_commissions_are_right_within_a_percent(
     database: Database, history: SqlHistoryRecorder
 ) -> None:
