@@ -170,7 +170,7 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
     text = re.sub(r"Decimal\('([^']*)'\)", r"\1", text)
     text = text.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
     text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")
-    text = re.sub(r"^expected at ", "expected a number of at ", text)
+    text = re.sub(r"^expected (at (?:least|most) [^ ]+)$", r"expected a number of \1", text)
     return re.sub(r"^expected (above|below)", r"expected a number \1", text)
 
 

@@ -42,6 +42,7 @@ def test_every_fault_is_reported_at_once_with_file_line_and_key(faults: Any, hom
         ("[providers.vastai]\nrows_per_day = 1.5\n", "rows_per_day: expected a whole number"),
         ('[providers.vastai]\nsweep_every = "0.5s"\n', 'sweep_every: expected "auto", or a duration'),
         ("[providers.vastai]\npoll_every = 30\n", "poll_every: expected a duration in quotes"),
+        ('[web]\ntokens = [{ name = "a", token = "short" }]\n', "tokens[0].token: expected at least 16 characters"),
         ('timezone = "Mars/Base"\n', "timezone: expected the name of a time zone"),
         ('timezone = "../../etc/passwd"\n', "timezone: expected the name of a time zone"),
         ('database_url = "mysql://x/y"\n', "database_url: expected"),
