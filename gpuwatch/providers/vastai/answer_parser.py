@@ -271,13 +271,16 @@ class _Parser:
             envelope = msgspec.json.decode((self._head or b"") + tail)
         except UNREADABLE:
             return False
-        return isinstance(envelope, dict) and envelope.get("offers") == [] and envelope.get("success") is not False
+        if not isinstance(envelope, dict) or envelope.get("offers") != []:
+            return False
+        return envelope.get("success") is not False and not envelope.get("error")
 
     def _check_envelope(self, tail: bytes | None) -> None:
         if tail is None:
             raise ProviderDown("vastai: the search answer is cut off")
         if not self._is_envelope_complete(tail):
-            raise PayloadChanged(f"vastai: the search answer is not JSON near its end: {_excerpt(tail)}")
+            envelope = _excerpt((self._head or b"") + tail)
+            raise PayloadChanged(f"vastai: the search answer, without its offers, is an error or not JSON: {envelope}")
 
 
 class _Scanner:

@@ -296,6 +296,20 @@ def test_a_list_of_nothing_but_commas_is_no_empty_market() -> None:
         _parse(b'{"offers": [,,]}')
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"offers": [], "error": "maintenance"}',
+        b'{"error": "maintenance", "offers": []}',
+        b'{"success": false, "offers": []}',
+    ],
+)
+def test_a_refusal_with_an_empty_list_is_no_empty_market(body: bytes) -> None:
+    with pytest.raises(PayloadChanged, match=r"is an error or not JSON: .*(maintenance|false)"):
+        _parse(body)
+    assert _parse(b'{"success": true, "error": null, "offers": []}').rows == 0
+
+
 # --- fuzz --------------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
