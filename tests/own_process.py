@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import pytest
 
-# each row: files and folders whose tests share a process. Where several rows fit, the first counts.
+# each row: files, folders and classes whose tests share a process. Where several rows fit, the first counts.
 PLACES = (
     (
         "tests/app/dataset/test_embedding.py",
@@ -26,7 +27,33 @@ PLACES = (
     ),
     ("tests/app/dataset/test_clusters.py",),
     ("tests/app/dataset", "tests/cli/test_dataset.py", "tests/cli/test_html_pages.py"),
-    ("tests/providers/aws/test_aws_moto.py",),
+    (
+        "tests/providers/aws",
+        "tests/providers/test_golden.py",
+        "tests/emulator/test_emulator_aws.py",
+        "tests/contracts/test_all_at_once.py",
+        "tests/contracts/test_launcher_contract.py::Test_aws",
+        "tests/contracts/test_market_contract.py::Test_aws",
+        "tests/cli/test_rehearse.py",
+    ),
+    (
+        "tests/providers/nebius",
+        "tests/contracts/test_launcher_contract.py::Test_nebius",
+        "tests/contracts/test_market_contract.py::Test_nebius",
+    ),
+    (
+        "tests/storage/test_price_cells.py",
+        "tests/storage/test_price_export.py",
+        "tests/storage/test_price_import.py",
+        "tests/cli/test_advise.py",
+        "tests/cli/test_backtest.py",
+        "tests/cli/test_calendar.py",
+        "tests/cli/test_history.py",
+        "tests/cli/test_history_chart.py",
+        "tests/cli/test_plan_watch.py",
+        "tests/cli/test_planner.py",
+        "tests/cli/test_price_files.py",
+    ),
 )
 Paths = tuple[str, ...]
 _PIPE = "GPUWATCH_TESTS_PIPE"  # names the descriptor at which the other process reads which test is next
@@ -43,8 +70,13 @@ def plugin_for(config: pytest.Config, places: Sequence[Paths] = PLACES) -> objec
 
 def place_of(item: pytest.Item, places: Sequence[Paths] = PLACES) -> Paths | None:
     """Return the row of a test that runs in a process of its own, None for all others."""
-    path = item.nodeid.partition("::")[0]
-    return next((row for row in places if any(path == one or path.startswith(f"{one}/") for one in row)), None)
+    return next((row for row in places if item.nodeid.startswith(_beginnings(row))), None)
+
+
+@cache
+def _beginnings(row: Paths) -> Paths:
+    """Return how the names of a row's tests begin."""
+    return tuple(f"{path}{separator}" for path in row for separator in ("/", "::"))
 
 
 class _Worker:

@@ -5,7 +5,6 @@ end of another one's.
 
 - Slow tests mostly wait: they are spread evenly over the first two thirds of all parts, so that others compute while
   one waits, and none starts when there is no other work left.
-- Tests that load the same large libraries start in one part, so that not every worker loads every library.
 - Tests that share a process (tests/own_process.py), or a daemon and a browser, are together, at the start of a part.
 """
 
@@ -20,34 +19,26 @@ from tests.own_process import PLACES, Paths, place_of
 # each row: files whose tests share what takes seconds to start; apart, each test would start it again
 SHARED_STARTS = (("tests/web/test_pages.py",),)
 TOGETHER = PLACES + SHARED_STARTS
-# each row: parts of the names of tests that load the same libraries (tens of megabytes that stay)
-LARGE_LIBRARIES = (
-    ("tests/providers/aws/", "tests/emulator/test_emulator_aws", "tests/providers/test_golden", "::Test_aws::"),
-    ("tests/providers/nebius/", "::Test_nebius::"),
-    ("tests/storage/test_price_export", "tests/cli/test_price_files", "tests/cli/test_history", "tests/cli/test_cal"),
-)
 
 
 def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the same tests in that order. Equal on every worker, if `items` is."""
     sizes = [(len(items) + n) // workers for n in range(workers)]  # like worksteal: the smaller parts first
     own: dict[Paths, list[pytest.Item]] = {row: [] for row in TOGETHER}
-    groups: dict[Paths, list[pytest.Item]] = {row: [] for row in LARGE_LIBRARIES}
     slow: list[pytest.Item] = []
     others: list[pytest.Item] = []
     for item in items:
-        place, libraries = place_of(item, TOGETHER), _libraries_of(item)
+        place = place_of(item, TOGETHER)
         if place:
             own[place].append(item)
         elif item.get_closest_marker("slow"):
             slow.append(item)
         else:
-            (groups[libraries] if libraries else others).append(item)
+            others.append(item)
     ordered: list[pytest.Item] = []
     for number, size in enumerate(sizes):
         part_own, part_slow = _share(own, number, workers), slow[number::workers]
         room = max(0, size - len(part_own) - len(part_slow))
-        others = _share(groups, number, workers) + others  # tests that do not fit move to the next part
         ordered += part_own + _mixed(part_slow, others[:room])
         del others[:room]
     return ordered + others
@@ -56,10 +47,6 @@ def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
 def _share(groups: Mapping[Paths, list[pytest.Item]], number: int, workers: int) -> list[pytest.Item]:
     """Return the tests of every group that starts in this part."""
     return [item for group in list(groups.values())[number::workers] for item in group]
-
-
-def _libraries_of(item: pytest.Item) -> Paths | None:
-    return next((row for row in LARGE_LIBRARIES if any(part in item.nodeid for part in row)), None)
 
 
 def _mixed(slow: Sequence[pytest.Item], quick: Sequence[pytest.Item]) -> list[pytest.Item]:

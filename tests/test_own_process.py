@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -81,7 +82,13 @@ def test_what_its_tests_came_to_is_reported_from_one_other_process(tmp_path: Pat
 def test_every_place_exists_and_has_tests() -> None:
     """Otherwise one that was renamed would fill the workers again."""
     root = Path(__file__).parents[1]
-    assert [path for row in PLACES for path in row if not [*(root / path).glob("test_*.py"), *root.glob(path)]] == []
+    assert [place for row in PLACES for place in row if not _has_tests(root, *place.partition("::"))] == []
+
+
+def _has_tests(root: Path, path: str, _: str, cls: str) -> bool:
+    if cls:  # made by the contract suites, one for each provider
+        return hasattr(import_module(path.removesuffix(".py").replace("/", ".")), cls)
+    return any([*(root / path).glob("test_*.py"), *root.glob(path)])
 
 
 def test_without_workers_nothing_changes() -> None:
