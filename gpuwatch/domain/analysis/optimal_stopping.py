@@ -181,11 +181,14 @@ def _judged(
     """Apply the limits fitted on the hours before each stretch to it, and fit the current limits on all hours."""
     costs = np.full(len(signal), np.nan)
     waits, missed = np.zeros(len(signal), bool), np.zeros(len(signal), bool)
+    ends = np.stack([_costs_at_the_end(path, miss), _costs_at_the_end(path, np.inf)])
     for stretch in _stretches(path):
         limits = fitted(stretch.start)
-        costs[stretch] = rule_costs(path, signal, limits, miss)[stretch]
+        until = slice(stretch.start, stretch.stop + hours)  # waits that start in the stretch end in these hours
+        followed = _followed(path.prices[until], signal[until], limits, ends[:, until])
+        costs[stretch] = followed[0, : stretch.stop - stretch.start]
         waits[stretch] = ~(signal[stretch] <= limits[-1])
-        missed[stretch] = np.isinf(rule_costs(path, signal, limits, np.inf)[stretch])
+        missed[stretch] = np.isinf(followed[1, : stretch.stop - stretch.start])
     return EvaluatedRule(
         kind=kind,
         rule=StoppingRule(limits=tuple(fitted(len(signal))), relative=kind is RuleKind.OPTIMAL_RELATIVE),
@@ -215,7 +218,7 @@ def fit_limits(path: PricePath, signal: Numbers, hours: int, miss: float | None)
         later = _later(costs)
         gains = (path.prices - later)[order]
         limits.append(_cheapest_limit(ranked, gains, limits[-1], sure))
-        costs = _bought_or_later(path, signal <= limits[-1], later)
+        costs = _bought_or_later(path.prices, signal <= limits[-1], later)
     return limits
 
 
@@ -238,18 +241,22 @@ def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -
 
 def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: float | None) -> Numbers:
     """The cost of following a rule, by the hour in which the wait starts; NaN: no poll at the deadline."""
-    costs = _costs_at_the_end(path, miss)
+    return _followed(path.prices, signal, limits, _costs_at_the_end(path, miss))
+
+
+def _followed(prices: Numbers, signal: Numbers, limits: Sequence[float], costs: Numbers) -> Numbers:
+    """The costs with all hours left, from those with none left; each row of `costs` for itself."""
     buys, before = signal <= np.inf, np.inf
     for limit in limits[1:]:
         if limit != before:  # simple rules have a single limit
             buys, before = signal <= limit, limit
-        costs = _bought_or_later(path, buys, _later(costs))
+        costs = _bought_or_later(prices, buys, _later(costs))
     return costs
 
 
-def _bought_or_later(path: PricePath, buys: Flags, later: Numbers) -> Numbers:
+def _bought_or_later(prices: Numbers, buys: Flags, later: Numbers) -> Numbers:
     """The outcome with one more hour left. It is unknown if the outcome at the deadline is unknown."""
-    return np.where(buys & ~np.isnan(later), path.prices, later)
+    return np.where(buys & ~np.isnan(later), prices, later)
 
 
 def _costs_at_the_end(path: PricePath, miss: float | None) -> Numbers:
@@ -260,6 +267,6 @@ def _costs_at_the_end(path: PricePath, miss: float | None) -> Numbers:
 
 def _later(costs: Numbers) -> Numbers:
     later = np.empty_like(costs)  # takes a third of the time of np.append, once per hour of each rule
-    later[:-1] = costs[1:]
-    later[-1:] = np.nan
+    later[..., :-1] = costs[..., 1:]
+    later[..., -1:] = np.nan
     return later
