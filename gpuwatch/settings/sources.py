@@ -98,7 +98,7 @@ def collect(
 
 
 def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | None:
-    """The settings file: the first that exists. A named file must exist."""
+    """The settings file: the first that exists, be it unreadable. A named file must exist."""
     for configured, origin in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
         if configured:
             path = cwd / Path(configured).expanduser()
@@ -107,7 +107,7 @@ def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | N
             return path
     config_home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     candidates = [cwd / "gpuwatch.toml", *([Path(config_home, "gpuwatch", "gpuwatch.toml")] if config_home else [])]
-    return next((path for path in [*candidates, Path("/etc/gpuwatch/gpuwatch.toml")] if os.path.isfile(path)), None)
+    return next((path for path in [*candidates, Path("/etc/gpuwatch/gpuwatch.toml")] if os.path.lexists(path)), None)
 
 
 def parse_file(sources: Sources) -> dict[str, Any]:

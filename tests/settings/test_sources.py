@@ -102,6 +102,21 @@ def test_files_are_looked_for_in_order(tmp_path: Path) -> None:
     assert load(env=env, cwd=here).source_file == str(places[3])
 
 
+@pytest.mark.parametrize("kind", ["a folder", "a link to nothing"])
+def test_a_file_that_cannot_be_read_is_not_passed_over_for_the_next(tmp_path: Path, kind: str) -> None:
+    """The settings of another place may have other limits."""
+    here, own = tmp_path / "here" / "gpuwatch.toml", tmp_path / "xdg" / "gpuwatch" / "gpuwatch.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    here.parent.mkdir()
+    if kind == "a folder":
+        here.mkdir()
+    else:
+        here.symlink_to(tmp_path / "nothing")
+    with pytest.raises(SettingsError, match="gpuwatch.toml: cannot read the file"):
+        load(env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, cwd=here.parent)
+
+
 def test_the_users_folder_is_below_home_by_default(tmp_path: Path) -> None:
     file = tmp_path / ".config" / "gpuwatch" / "gpuwatch.toml"
     file.parent.mkdir(parents=True)
