@@ -103,7 +103,7 @@ def test_files_are_looked_for_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a link to nothing"])
-def test_a_file_that_cannot_be_read_is_not_passed_over_for_the_next(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_cannot_be_read_is_not_skipped_for_the_next(tmp_path: Path, kind: str) -> None:
     """The settings of another place may have other limits."""
     here, own = tmp_path / "here" / "gpuwatch.toml", tmp_path / "xdg" / "gpuwatch" / "gpuwatch.toml"
     own.parent.mkdir(parents=True)
