@@ -30,6 +30,8 @@ PLACES = (
     (
         "tests/providers/aws",
         "tests/providers/test_golden.py",
+        "tests/providers/test_lookup.py",
+        "tests/providers/test_prerequisites.py",
         "tests/emulator/test_emulator_aws.py",
         "tests/contracts/test_all_at_once.py",
         "tests/contracts/test_launcher_contract.py::Test_aws",
@@ -42,6 +44,9 @@ PLACES = (
         "tests/contracts/test_market_contract.py::Test_nebius",
     ),
     (
+        "tests/domain/analysis/test_optimal_stopping.py",
+        "tests/domain/analysis/test_resampling.py",
+        "tests/domain/analysis/test_survival.py",
         "tests/storage/test_price_cells.py",
         "tests/storage/test_price_export.py",
         "tests/storage/test_price_import.py",
@@ -50,9 +55,14 @@ PLACES = (
         "tests/cli/test_calendar.py",
         "tests/cli/test_history.py",
         "tests/cli/test_history_chart.py",
+        "tests/cli/test_market.py",
+        "tests/cli/test_older_schema.py",
+        "tests/cli/test_plan_job.py",
+        "tests/cli/test_plan_traps.py",
         "tests/cli/test_plan_watch.py",
         "tests/cli/test_planner.py",
         "tests/cli/test_price_files.py",
+        "tests/cli/test_tutorial.py",
     ),
 )
 Paths = tuple[str, ...]
