@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_not_skipped_for_the_next(tmp_path: Path, 
         here.mkdir()
     else:
         here.symlink_to(tmp_path / "nothing")
-    with pytest.raises(SettingsError, match="gpuwatch.toml: cannot read the file"):
+    with pytest.raises(SettingsError, match=r"gpuwatch\.toml: cannot read the file"):
         load(env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, cwd=here.parent)
 
 
