@@ -19,7 +19,7 @@ import pytest
 
 # each row: files, folders and classes whose tests share a process. Where several rows fit, the first counts.
 PLACES = (
-    (
+    (  # language models
         "tests/app/dataset/test_embedding.py",
         "tests/app/dataset/test_int8.py",
         "tests/app/dataset/test_other_weights.py",
@@ -27,7 +27,7 @@ PLACES = (
     ),
     ("tests/app/dataset/test_clusters.py",),
     ("tests/app/dataset", "tests/cli/test_dataset.py", "tests/cli/test_html_pages.py"),
-    (
+    (  # boto3, moto, and the clients of all providers at once
         "tests/providers/aws",
         "tests/providers/test_golden.py",
         "tests/providers/test_lookup.py",
@@ -38,12 +38,12 @@ PLACES = (
         "tests/contracts/test_market_contract.py::Test_aws",
         "tests/cli/test_rehearse.py",
     ),
-    (
+    (  # grpc
         "tests/providers/nebius",
         "tests/contracts/test_launcher_contract.py::Test_nebius",
         "tests/contracts/test_market_contract.py::Test_nebius",
     ),
-    (
+    (  # scipy, pyarrow, matplotlib
         "tests/domain/analysis/test_optimal_stopping.py",
         "tests/domain/analysis/test_resampling.py",
         "tests/domain/analysis/test_survival.py",
