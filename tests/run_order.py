@@ -5,7 +5,8 @@ end of another one's.
 
 - Slow tests mostly wait: they are spread evenly over the first two thirds of all parts, so that others compute while
   one waits, and none starts when there is no other work left.
-- Tests that share a process (tests/own_process.py), or a daemon and a browser, are together, at the start of a part.
+- Tests that share a process (tests/own_process.py), a daemon and a browser, or the syntax trees of the package are
+  together, at the start of a part.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from tests.own_process import PLACES, Paths, place_of
 
 # each row: files whose tests share what takes seconds to start; apart, each test would start it again
-SHARED_STARTS = (("tests/web/test_pages.py",),)
+SHARED_STARTS = (("tests/web/test_pages.py",), ("tests/test_layout.py",))
 TOGETHER = PLACES + SHARED_STARTS
 
 

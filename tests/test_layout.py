@@ -185,6 +185,7 @@ def test_check_starts_without_what_it_does_not_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_importing_a_module_does_nothing() -> None:
     """No top-level code opens a file, a socket or a thread: the package imports in an empty, read-only place."""
     modules = [

@@ -166,6 +166,7 @@ def test_where_waiting_costs_more_than_buying_at_once_it_says_so() -> None:
 # --- out of sample ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean_h", [6, 24])
 def test_on_days_it_never_saw_it_is_cheaper_than_buying_at_once(mean_h: float) -> None:
     shares = []

@@ -77,6 +77,7 @@ def test_the_price_before_is_that_of_the_hour_or_of_the_one_beside_it() -> None:
     assert lowest_before(series, START, 24) is None
 
 
+@pytest.mark.slow
 @given(lows=st.lists(st.integers(1, 9), min_size=1), price=st.integers(0, 10))
 def test_the_percentile_is_that_of_the_textbooks(lows: list[int], price: int) -> None:
     stats = import_module("scipy.stats")  # not above: 60 MB in workers that never use it

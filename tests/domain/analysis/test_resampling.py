@@ -25,10 +25,11 @@ from gpuwatch.domain.analysis.resampling import (
 
 @pytest.fixture(scope="module")
 def stats() -> Any:
-    """scipy.stats: 60 MB, which only the workers that use it should hold."""
+    """scipy.stats: 60 MB, which only the workers that use it should hold, and seconds: its tests are slow ones."""
     return import_module("scipy.stats")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 13, 27, 364])
 @pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 2.5, 12.0])
 def test_students_tail_is_that_of_scipy(t: float, freedom: int, stats: Any) -> None:
@@ -39,12 +40,14 @@ def test_what_never_varies_is_beyond_chance() -> None:
     assert t_two_sided_p(math.inf, 3) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freedom", [1, 3, 13, 200])
 @pytest.mark.parametrize("share", [0.8, 0.975])
 def test_students_quantile_is_that_of_scipy(share: float, freedom: int, stats: Any) -> None:
     assert t_quantile(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_t_is_mean_by_standard_error(stats: Any) -> None:
     values = np.random.default_rng(1).normal(0.3, 1, 20)
     assert float(abs_t_statistic(values)) == pytest.approx(abs(stats.ttest_1samp(values, 0).statistic))
