@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gpuwatch.daemon.heartbeat import INTERVAL_S, Heartbeat
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
 
 class World:

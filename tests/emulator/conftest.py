@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 
 QUICK = Delays(created_s=1, ssh_s=3, loading_s=5, running_s=60, measured_s=10, reboot_s=5, start_s=20)
 Open = Callable[..., "Opened"]
@@ -64,9 +64,7 @@ def opened() -> Iterator[Open]:
             chosen = {"seed": 7, "size": 0, "clock": clock, "delays": QUICK} | options
             market = stack.enter_context(Marketplace(**chosen))
             headers = {"Authorization": f"Bearer {market.key}"}
-            http = stack.enter_context(
-                httpx.Client(base_url=market.url, headers=headers, timeout=60, verify=NO_CERTIFICATES)
-            )
+            http = stack.enter_context(loopback_client.client(base_url=market.url, headers=headers))
             return Opened(market, clock, http)
 
         yield make

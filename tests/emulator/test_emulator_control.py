@@ -10,10 +10,8 @@ import sys
 import threading
 from typing import Any
 
-import httpx
-
 from gpuwatch.emulator import ManualClock, Marketplace
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 
 
 def test_controls_are_only_there_when_asked_for(opened: Any) -> None:
@@ -87,7 +85,7 @@ def test_the_module_prints_its_url_serves_and_ends_with_sigterm() -> None:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         try:
-            assert len(httpx.get(f"{url}/api/v0/bundles/", verify=NO_CERTIFICATES).json()["offers"]) == 20
+            assert len(loopback_client.get(f"{url}/api/v0/bundles/").json()["offers"]) == 20
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
@@ -97,7 +95,7 @@ def test_closing_ends_every_thread_even_with_clients_connected() -> None:
     before = threading.active_count()
     with (
         Marketplace(size=10, clock=ManualClock(), tick_every_s=0.01) as market,
-        httpx.Client(base_url=market.url, verify=NO_CERTIFICATES) as http,
+        loopback_client.client(base_url=market.url) as http,
     ):
         market.faults.add("create", "never")
         assert http.get("/api/v0/bundles/").status_code == 200
@@ -114,7 +112,7 @@ def test_many_clients_at_once_rent_an_offer_only_once(opened: Any) -> None:
         headers = {"Authorization": "Bearer demo-key"}
         body = {"image": "a", "disk": 10}
         url = f"{one.market.url}/api/v0/asks/{offer_id}/"
-        answers.append(httpx.put(url, json=body, headers=headers, timeout=60, verify=NO_CERTIFICATES).status_code)
+        answers.append(loopback_client.request("PUT", url, json=body, headers=headers).status_code)
 
     threads = [threading.Thread(target=rent) for _ in range(16)]
     for thread in threads:

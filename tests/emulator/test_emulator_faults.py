@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gpuwatch.emulator.fault_rules import KINDS
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 
 NO_EFFECT = ["429", "quota", "500", "502", "503", "garbage", "empty", "empty_object", "redirect", "reset", "never"]
 EFFECT_WITHOUT_ANSWER = ["timeout_after", "reset_after", "500_after", "502_after", "unparsable_after"]
@@ -22,12 +22,12 @@ def attempt(one: Any, offer_id: int, answer_s: float = 60.0) -> httpx.Response |
     """Rent, wait this long for the answer, and return the result."""
     try:
         body = {"image": "a", "disk": 10, "label": "lost"}
-        return httpx.put(
+        return loopback_client.request(
+            "PUT",
             f"{one.market.url}/api/v0/asks/{offer_id}/",
             json=body,
             timeout=httpx.Timeout(60.0, read=answer_s),
             headers={"Authorization": f"Bearer {one.market.key}"},
-            verify=NO_CERTIFICATES,
         )
     except httpx.HTTPError as error:
         return error

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gpuwatch.emulator.routes import ROUTES
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "errors.json").read_text())
 
@@ -24,11 +24,8 @@ def recorded(endpoint: str, status: int) -> dict[str, Any]:
 
 
 def ask(market: Any, path: str, key: str | None = None, **params: str) -> httpx.Response:
-    return httpx.get(
-        market.url + path,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
-        params=params,
-        verify=NO_CERTIFICATES,
+    return loopback_client.get(
+        market.url + path, headers={"Authorization": f"Bearer {key}"} if key else {}, params=params
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ def test_rows_come_by_score_descending_by_default(opened: Any) -> None:
 
 def test_no_limit_gives_64_rows_and_a_limit_gives_more_only_with_a_key(opened: Any) -> None:
     one = opened(size=200)
-    without = httpx.post(f"{one.market.url}/api/v0/bundles/", json={"limit": 150}, verify=NO_CERTIFICATES).json()
+    without = loopback_client.request("POST", f"{one.market.url}/api/v0/bundles/", json={"limit": 150}).json()
     assert (len(one.search()), len(one.search(limit=150)), len(without["offers"])) == (64, 150, 64)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
 
 class ServiceManager:

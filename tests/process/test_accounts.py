@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
 
 PACE = {"GPUWATCH_TEST_PACE": "60"}  # ten minutes of absence pass in ten seconds
@@ -34,9 +33,8 @@ def second() -> Iterator[Marketplace]:
         for _ in range(3):  # ids that the first marketplace does not assign
             order = f"{market.url}/api/v0/asks/{bargain(market)}/"
             body = {"image": "a", "disk": 10, "label": "by hand"}
-            httpx.put(
-                order, json=body, headers={"Authorization": f"Bearer {OTHER_KEY}"}, verify=NO_CERTIFICATES
-            ).raise_for_status()
+            headers = {"Authorization": f"Bearer {OTHER_KEY}"}
+            loopback_client.request("PUT", order, json=body, headers=headers).raise_for_status()
         yield market
 
 
@@ -135,9 +133,7 @@ def by_key(first: Marketplace, second: Marketplace) -> Iterator[str]:
     def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
         market = second if OTHER_KEY in request.headers.get("authorization", "") else first
         kept = {name: value for name, value in request.headers.items() if name in {"authorization", "content-type"}}
-        found = httpx.request(
-            request.method, market.url + request.target, content=request.body, headers=kept, verify=NO_CERTIFICATES
-        )
+        found = loopback_client.request(request.method, market.url + request.target, content=request.body, headers=kept)
         wire.answer(found.status_code, found.content)
 
     with serving(answer) as server:

@@ -7,11 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.process.audit import rows
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
 
@@ -44,7 +43,7 @@ class Slow(Marketplace):
 
 def reaction(url: str) -> tuple[float, float]:
     """Return their number and sum."""
-    text = httpx.get(f"{url}/metrics", timeout=60, verify=NO_CERTIFICATES).text
+    text = loopback_client.get(f"{url}/metrics").text
     found = [re.search(rf"^gpuwatch_reaction_seconds_{name} (\S+)$", text, re.MULTILINE) for name in ("count", "sum")]
     assert all(found)
     count, total = (float(one[1]) for one in found if one)
@@ -64,9 +63,7 @@ def test_a_reaction_begins_when_the_offer_was_seen_and_ends_with_the_acceptance(
             bargain(market, 0.5)
             approved_at = 0.0
             if action == "ask":
-                asked = wait_for(
-                    lambda: httpx.get(f"{url}/api/v1/approvals", timeout=60, verify=NO_CERTIFICATES).json()["items"]
-                )
+                asked = wait_for(lambda: loopback_client.items(url, "approvals"))
                 time.sleep(1.0)  # a person thinks; that is not part of gpuwatch's reaction time
                 approved_at = time.time()
                 assert home.run("approve", asked[0]["ask_id"]).returncode == 0

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-
 from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.settings import Settings, load
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.server import WebServer
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.upgraded_store import open_upgraded
 
 TOKEN = "a-token-of-at-least-16-characters"
@@ -36,7 +34,7 @@ class Served:
         self.folder = folder
         self.reloads: list[int] = []  # one entry for each requested reload
         self.url = server.url.rstrip("/")
-        self.client = httpx.Client(base_url=self.url, timeout=60.0, verify=NO_CERTIFICATES)
+        self.client = loopback_client.client(base_url=self.url)
 
     def log_in(self, **given: str) -> str:
         """Log in with the code or the given credential; return the CSRF token."""

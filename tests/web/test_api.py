@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from gpuwatch.web.api.resources import RESOURCES
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.web.served import PAGE, Served, served
 from tests.web.test_security import assert_problem
 
@@ -209,9 +208,10 @@ class Listener:
         assert self.is_open.wait(20)
 
     def _listen(self) -> None:
-        with httpx.stream(
-            "GET", f"{self._url}/api/v1/events", headers=self._headers, timeout=60, verify=NO_CERTIFICATES
-        ) as answer:
+        with (
+            loopback_client.client() as http,
+            http.stream("GET", f"{self._url}/api/v1/events", headers=self._headers) as answer,
+        ):
             fields: dict[str, str] = {}
             for line in answer.iter_lines():
                 self.is_open.set()

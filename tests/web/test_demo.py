@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.process.daemon_child import ROOT, wait_for
 
 
@@ -27,14 +26,12 @@ def test_the_demo_stays_with_a_page_until_it_is_interrupted(tmp_path: Path) -> N
         try:
             found = wait_for(lambda: re.search(r"web page: (http://\S+)", log.read_text()), within_s=150)
             url = found[1].rstrip("/")
-            assert httpx.get(f"{url}/healthz", timeout=60, verify=NO_CERTIFICATES).status_code == 200
-            asked = wait_for(
-                lambda: httpx.get(f"{url}/api/v1/approvals", timeout=60, verify=NO_CERTIFICATES).json()["items"]
-            )
+            assert loopback_client.get(f"{url}/healthz").status_code == 200
+            asked = wait_for(lambda: loopback_client.items(url, "approvals"))
             assert asked[0]["watch"] == "a100-ask"
             code = re.search(r"one-time code: (\S+)", log.read_text())
             assert code is not None
-            client = httpx.Client(base_url=url, timeout=60, verify=NO_CERTIFICATES)
+            client = loopback_client.client(base_url=url)
             token = client.post("/api/v1/session", json={"code": code[1]}).json()["csrf_token"]
             answer = client.post(f"/api/v1/approvals/{asked[0]['ask_id']}/approve", headers={"X-CSRF-Token": token})
             assert answer.status_code == 200, answer.text

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.process.daemon_child import wait_for
 from tests.web.conftest import LiveDaemon
 
 
 def test_metrics_are_read_beside_the_daemon(live: LiveDaemon) -> None:
     def scrape() -> dict[str, dict[str, float]]:
-        answer = httpx.get(f"{live.url}/metrics", timeout=30, verify=NO_CERTIFICATES)
+        answer = loopback_client.get(f"{live.url}/metrics")
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         families = text_string_to_metric_families(answer.text)
@@ -26,4 +25,4 @@ def test_metrics_are_read_beside_the_daemon(live: LiveDaemon) -> None:
     assert found["gpuwatch_store_readable"] == {"": 1}
     assert found["gpuwatch_watch_max_price_usd_gpu_hour"]["cheap"] == 2.4
     assert {"keeper", "deliver"} <= found["gpuwatch_task_last_success_timestamp_seconds"].keys()
-    assert httpx.post(f"{live.url}/metrics", timeout=30, verify=NO_CERTIFICATES).status_code in {401, 403, 405}
+    assert loopback_client.request("POST", f"{live.url}/metrics").status_code in {401, 403, 405}

@@ -6,11 +6,10 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from gpuwatch.web.pages import nav
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.process.daemon_child import wait_for
 from tests.web.chromium import DESKTOP, PHONE, needs_browser, overflow, page_at, serious_findings
 
@@ -25,10 +24,8 @@ FIRST_LOAD_MAX = 150_000  # bytes
 
 def addresses(live: LiveDaemon) -> list[str]:
     """Return every existing page."""
-    asked = wait_for(
-        lambda: httpx.get(f"{live.url}/api/v1/approvals", timeout=60, verify=NO_CERTIFICATES).json()["items"]
-    )
-    launches = httpx.get(f"{live.url}/api/v1/launches", timeout=60, verify=NO_CERTIFICATES).json()["items"]
+    asked = wait_for(lambda: loopback_client.items(live.url, "approvals"))
+    launches = loopback_client.items(live.url, "launches")
     found = [page.path for page in nav()]
     found += [f"/approvals/{asked[0]['ask_id']}", "/gpu/H100%20SXM", "/login"]
     return found + [f"/launches/{launches[0]['launch_id']}" for _ in launches[:1]]
@@ -57,7 +54,7 @@ def test_the_links_are_named_as_promised() -> None:
 
 
 def test_a_quote_is_approved_on_a_phone_runs_and_is_stopped(live: LiveDaemon, browser: Browser) -> None:
-    wait_for(lambda: httpx.get(f"{live.url}/api/v1/approvals", timeout=60, verify=NO_CERTIFICATES).json()["items"])
+    wait_for(lambda: loopback_client.items(live.url, "approvals"))
     with page_at(browser, live.url, PHONE) as page:
         log_in(page, live)
         page.get_by_role("link", name="Approve 1× H100 SXM").click()

@@ -15,7 +15,7 @@ import pytest
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.web.security.passwords import is_password
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.process.daemon_child import ROOT, Home, bargain, terminate, wait_for
 from tests.web.test_api import Listener
 
@@ -46,7 +46,7 @@ def lines(*arguments: str, given: str = "", folder: Path) -> subprocess.Complete
 
 
 def open_approvals(url: str, **headers: str) -> list[dict[str, object]]:
-    found = httpx.get(f"{url}/api/v1/approvals", headers=headers, timeout=60, verify=NO_CERTIFICATES).json()["items"]
+    found = loopback_client.items(url, "approvals", **headers)
     return [one for one in found if one["state"] == "open"]
 
 
@@ -55,14 +55,14 @@ def test_the_page_log_shows_what_the_daemon_logs_but_not_the_one_time_code(marke
     home = Home(tmp_path, market.url, extra='[web]\nenabled = true\nlisten = "127.0.0.1:0"\n')
     with (
         home.daemon() as child,
-        closing(httpx.Client(base_url=address(home), timeout=60, verify=NO_CERTIFICATES)) as client,
+        closing(loopback_client.client(base_url=address(home))) as client,
     ):
         code = str(wait_for(lambda: re.search(r"one-time code: ([a-z0-9-]+)", home.log()))[1])
         page = {"Accept": "text/html"}
         wait_for(lambda: "web page: " in client.get("/log", headers=page).text)
         assert client.post("/api/v1/session", json={"code": code}).status_code == 200
         newer = wait_for(lambda: [one for one in re.findall(r"one-time code: ([a-z0-9-]+)", home.log()) if one != code])
-        with closing(httpx.Client(base_url=client.base_url, timeout=60, verify=NO_CERTIFICATES)) as other_user:
+        with closing(loopback_client.client(base_url=client.base_url)) as other_user:
             for path in ("/log", "/log?q=code", "/alerts", "/settings", "/"):
                 shown = other_user.get(path, headers=page).text
                 assert code not in shown
@@ -75,7 +75,7 @@ def test_an_approval_is_answered_once_and_a_launch_is_stopped_once(market: Marke
     extra = f'[web]\nenabled = true\nlisten = "127.0.0.1:0"\n{_TOKENS}'
     home = Home(tmp_path, market.url, action="ask", extra=extra, max_active=1, max_total=1)
     bargain(market)
-    with home.daemon() as child, closing(httpx.Client(timeout=60, headers=BEARER, verify=NO_CERTIFICATES)) as client:
+    with home.daemon() as child, closing(loopback_client.client(headers=BEARER)) as client:
         url = address(home)
         (quote,) = wait_for(lambda: open_approvals(url, **BEARER))
         here = f"{url}/api/v1/approvals/{quote['ask_id']}"
@@ -102,9 +102,7 @@ def test_it_stops_within_ten_seconds_although_clients_listen(market: Marketplace
     home = Home(tmp_path, market.url, action="alert", extra='[web]\nenabled = true\nlisten = "127.0.0.1:0"\n')
     with home.daemon() as child:
         url = address(home)
-        assert wait_for(lambda: httpx.get(f"{url}/healthz", timeout=60, verify=NO_CERTIFICATES).json()) == {
-            "status": "ok"
-        }
+        assert wait_for(lambda: loopback_client.get(f"{url}/healthz").json()) == {"status": "ok"}
         for _ in range(3):
             Listener(url)
         code, took_s = terminate(child)
@@ -131,7 +129,7 @@ def test_a_reload_keeps_sessions_and_takes_new_settings(market: Marketplace, tmp
     home = Home(tmp_path, market.url, action="alert", extra=web)
     with (
         home.daemon() as child,
-        closing(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=NO_CERTIFICATES)) as client,
+        closing(loopback_client.client(base_url=f"http://127.0.0.1:{port}")) as client,
     ):
         address(home)
         code = wait_for(lambda: re.findall(r"one-time code: ([a-z0-9-]+)", home.log()))[-1]
@@ -167,8 +165,8 @@ def test_the_page_alone_prints_its_address_and_a_code_and_ends_on_sigterm(tmp_pa
         url = re.fullmatch(r"web page: (http://127\.0\.0\.1:[0-9]+/)", first)
         assert url
         assert re.fullmatch(r"one-time code: [a-z2-9]{4}-[a-z2-9]{4}-[a-z2-9]{4}", second)
-        assert httpx.get(f"{url[1]}healthz", timeout=60, verify=NO_CERTIFICATES).status_code == 200
-        assert httpx.get(f"{url[1]}api/v1/offers", timeout=60, verify=NO_CERTIFICATES).status_code == 503
+        assert loopback_client.get(f"{url[1]}healthz").status_code == 200
+        assert loopback_client.get(f"{url[1]}api/v1/offers").status_code == 503
         child.terminate()
         assert child.wait(30) == 0
 

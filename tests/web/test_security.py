@@ -15,7 +15,7 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.web.guard import HEADERS, MAX_BODY_BYTES
 from gpuwatch.web.security.login_limit import PER_CLIENT
 from gpuwatch.web.security.passwords import hash_password
-from tests.loopback_http import NO_CERTIFICATES
+from tests import loopback_client
 from tests.web.served import PAGE, TOKEN, Served, served, settings_in
 
 PASSWORD = "correct horse battery"
@@ -85,9 +85,7 @@ def test_a_code_is_taken_once(plain: Served) -> None:
     (first,) = plain.codes
     plain.log_in()
     assert len(plain.codes) == 2
-    assert_problem(
-        httpx.post(f"{plain.url}/api/v1/session", json={"code": first}, timeout=60, verify=NO_CERTIFICATES), 401
-    )
+    assert_problem(loopback_client.request("POST", f"{plain.url}/api/v1/session", json={"code": first}), 401)
     plain.log_in()
 
 

@@ -363,9 +363,7 @@ def test_few_independent_waits_ask_for_the_extremes_seen() -> None:
     costs[100:105] = 2.0
     rule = optimal_stopping.StoppingRule(limits=(np.inf, 1.0), relative=False)
     kind, always = optimal_stopping.RuleKind.MEDIAN, np.ones(240, bool)
-    found = optimal_stopping.EvaluatedRule(
-        kind=kind, rule=rule, costs=costs, at_once=once, waits=always, missed=~always
-    )
+    found = optimal_stopping.BestRule(kind=kind, rule=rule, costs=costs, at_once=once, waits=always, missed=~always)
     saving = saving_of(found, first_hour=0, hours=24)
     assert saving is not None
     assert saving.low <= -1.0
