@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.domain.analysis.optimal_stopping import (
+    BestRule,
     EvaluatedRule,
     PricePath,
     RuleKind,
@@ -238,7 +239,7 @@ def hours_until(holds: Flags) -> tuple[Numbers, Flags]:
 
 
 def saving_of(
-    found: EvaluatedRule, first_hour: int, hours: int, starts: Flags | None = None, seed: int = 0, day: int = 24
+    found: BestRule, first_hour: int, hours: int, starts: Flags | None = None, seed: int = 0, day: int = 24
 ) -> WaitingSaving | None:
     """The saving over the hours in which the rule would have waited. None: too few such hours.
 

@@ -70,9 +70,14 @@ class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
     kind: RuleKind
     rule: StoppingRule  # fitted on the whole history
     costs: Numbers  # by the hour in which the wait starts
-    at_once: Numbers  # cost of buying at the first price available
     waits: Flags  # it would not have bought in that hour
     missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
+
+
+class BestRule(EvaluatedRule, frozen=True, kw_only=True):
+    """The rule that won, beside buying at the first price available."""
+
+    at_once: Numbers  # cost of that
 
 
 def price_path_of(series: PriceSeries) -> PricePath:
@@ -98,7 +103,7 @@ def level_of(path: PricePath) -> Numbers:
 
 def best_stopping_rule(
     path: PricePath, hours: int, miss: float | None = None, cap: float = np.inf, *, is_simple: bool = False
-) -> EvaluatedRule:
+) -> BestRule:
     """The rule that won out of sample, and the cost of always following the rule that was best so far.
 
     Args:
@@ -121,9 +126,7 @@ def best_stopping_rule(
         for found, one in ((costs, best.costs), (waits, best.waits), (missed, best.missed)):
             found[stretch] = one[stretch]
     best = best_so_far(rules, len(level), hours, path.day)
-    return EvaluatedRule(
-        kind=best.kind, rule=best.rule, costs=costs, at_once=rules[1].costs, waits=waits, missed=missed
-    )
+    return BestRule(kind=best.kind, rule=best.rule, costs=costs, waits=waits, missed=missed, at_once=rules[1].costs)
 
 
 def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int = _DAY_H) -> EvaluatedRule:
@@ -193,7 +196,6 @@ def _judged(
         kind=kind,
         rule=StoppingRule(limits=tuple(fitted(len(signal))), relative=kind is RuleKind.OPTIMAL_RELATIVE),
         costs=costs,
-        at_once=rule_costs(path, path.prices, (np.inf,) * (hours + 1), miss),
         waits=waits & path.polled,
         missed=missed,
     )
