@@ -19,14 +19,17 @@ from gpuwatch.app.stop import mark_stopping, own_tool_text, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
+from gpuwatch.domain.market.text import clean
+from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.approval_handler import ApprovalOutcome, ApprovalReply, closed_reply
-from gpuwatch.engine.audit_alerts import audit_alert
 from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.redaction import redact
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from datetime import datetime
 
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.settings import Settings
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MAX_LENGTH = 300  # of a text in an audit event
 _WISHES = {True: ApprovalState.APPROVED, False: ApprovalState.DENIED}
 _OUTCOMES = {True: ApprovalOutcome.RENTED, False: ApprovalOutcome.DENIED}
 
@@ -166,11 +170,29 @@ def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[PauseT
 # --- audit ------------------------------------------------------------------------------------------------------------
 
 
-def record_audit(
-    settings: Settings, actor: str, action: str, *, subject: str, watch: str | None = None, details: Sequence[str] = ()
-) -> None:
+def record_audit(settings: Settings, actor: str, action: str, *, subject: str, watch: str | None = None) -> None:
     """Store the action as an event that no channel sends. Raises StoreError: the action is done, but not recorded."""
-    alert = audit_alert(actor, action, subject=subject, watch=watch, details=details, alert_id=new_id(), now=real_now())
+    alert = audit_alert(actor, action, subject=subject, watch=watch, alert_id=new_id(), now=real_now())
     log.info("%s, by %s", action, actor)
     with open_store(settings) as store:
         SqlLaunchRepository(store).enqueue(alert)
+
+
+def audit_alert(actor: str, what: str, *, subject: str, watch: str | None, alert_id: str, now: datetime) -> OutboxAlert:
+    """Return the event: who did what, and through which interface.
+
+    Args:
+        actor: such as "web page (password)".
+        what: one line, such as "launch k3f7q2mzt5ab stopped".
+    """
+    alert = Alert(
+        alert_id=alert_id,
+        kind=AlertKind.AUDIT,
+        created_at=now,
+        headline=clean(redact(what), _MAX_LENGTH),
+        subject=subject,
+        watch=watch,
+        facts=(("By", clean(redact(actor), _MAX_LENGTH)),),
+        did="Done.",
+    )
+    return outbox_alert(alert)

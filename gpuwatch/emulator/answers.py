@@ -67,11 +67,9 @@ def refuse(status: int, error: str | None, msg: str, **more: Any) -> RefusedRequ
     return RefusedRequest(reply(body | {"msg": msg} | more, status))
 
 
-def bare_refusal(
-    status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any
-) -> RefusedRequest:
+def bare_refusal(status: int, error: str, msg: str, **more: Any) -> RefusedRequest:
     """Build a refusal without `success`, as some endpoints send it."""
-    return RefusedRequest(reply({"error": error, "msg": msg} | more, status, headers))
+    return RefusedRequest(reply({"error": error, "msg": msg} | more, status))
 
 
 def bad_query(msg: str) -> RefusedRequest:

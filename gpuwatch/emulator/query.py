@@ -130,7 +130,7 @@ def country_of(place: str | None) -> str | None:
     return place.rpartition(",")[2].strip() if place else None
 
 
-def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
+def parse_query(raw: Any) -> OfferQuery:
     """Parse a decoded search object.
 
     Raises:
@@ -138,7 +138,7 @@ def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
     """
     if not isinstance(raw, dict):
         raise bad_query("Invalid query: must be dict of conditions")
-    kind = raw.get("type", default_type)
+    kind = raw.get("type", "on-demand")
     if kind not in TYPES:
         raise bad_query(f"Invalid type: {kind!r:.40}")
     storage = number(raw.get("allocated_storage", DEFAULT_STORAGE_GB), "allocated_storage")

@@ -39,9 +39,9 @@ class IdSequences:
         return tuple(range(first, first + count))
 
 
-def nested_slices(gpus: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[tuple[int, ...]]:
+def nested_slices(gpus: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Cut GPUs into one slice per size, each contained in the next: renting one takes all of them."""
-    smaller_sizes = [size for size in sizes if size < len(gpus)]
+    smaller_sizes = [size for size in (1, 2, 4, 8, 16) if size < len(gpus)]
     return [gpus[:size] for size in smaller_sizes] + ([gpus] if gpus else [])
 
 

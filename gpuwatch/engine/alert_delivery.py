@@ -236,9 +236,9 @@ class AlertDelivery:
         failpoint("alert.marked")
         return 0
 
-    def _sent(self, channel: Channel, message: OutgoingMessage, now: datetime, note: str | None = None) -> None:
+    def _sent(self, channel: Channel, message: OutgoingMessage, now: datetime) -> None:
         for due in message.deliveries:
-            self._outbox.mark_sent(due, now, note)
+            self._outbox.mark_sent(due, now)
         with self._lock:
             self._delivered += len(message.deliveries)
         self._reports.accepted(channel.name)

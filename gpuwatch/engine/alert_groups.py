@@ -11,19 +11,18 @@ from gpuwatch.engine.alerts import alert_id_from
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 
 
-def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
+def grouped_alert(alerts: Sequence[Alert]) -> Alert:
     """Combine several alerts into one message; a single one stays as it is.
 
     Args:
         alerts: at least one, in order.
-        alert_id: of the message; None: derived from the ids of the alerts.
     """
     if len(alerts) == 1:
         return alerts[0]
     cheapest = min((a.offers[0] for a in alerts if a.offers), key=_gpu_price, default=None)
     best = f", from ${cheapest.price_usd_gpu_hour} per GPU-hour" if cheapest else ""
     return Alert(
-        alert_id=alert_id or alert_id_from(" ".join(alert.alert_id for alert in alerts)),
+        alert_id=alert_id_from(" ".join(alert.alert_id for alert in alerts)),
         kind=alerts[0].kind,
         created_at=alerts[-1].created_at,
         headline=f"{_whose(alerts)}{best}",

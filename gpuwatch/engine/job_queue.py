@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,7 +36,6 @@ class JobQueue:
     """Each pass advances every open job by one step. The hunts of all providers read `watches`.
 
     Args:
-        prepare: adds to a job's watch what its run needs on the instance, such as a key.
         price_of: returns the USD per GPU-hour of the cheapest recent offer for a job's watch.
         min_billing_h: minimum hours that an instance is billed.
     """
@@ -45,14 +44,12 @@ class JobQueue:
         self,
         store: JobQueueStore,
         launches: LaunchRepository,
-        prepare: Callable[[Job, Watch], Watch] = lambda job, watch: watch,
         price_of: PriceOf = lambda job: None,
         min_billing_h: float = 0.0,
     ) -> None:
         self.watches: tuple[Watch, ...] = ()  # always replaced as a whole
         self._store = store
         self._launches = launches
-        self._prepare = prepare
         self._price_of = price_of
         self._min_billing_h = min_billing_h
         self._waiting: list[Job] = []
@@ -87,7 +84,7 @@ class JobQueue:
         if watch.spot is not SpotPolicy.NO:  # after a preemption elsewhere the job resumes from its checkpoint
             launch = msgspec.structs.replace(watch.launch or LaunchSpec(), relaunch=True)
             watch = msgspec.structs.replace(watch, launch=launch)
-        return self._prepare(job, watch)
+        return watch
 
     def _living(self) -> list[Launch]:
         """Return the active launches of jobs."""

@@ -49,21 +49,19 @@ def search_complete(
     search: Callable[[Query], Answer],
     query: Query,
     read: Callable[[Answer], F],
-    is_enough: Callable[[F], object] = bool,
 ) -> tuple[Answer, F]:
-    """Search with the query's limit; if the answer is truncated and not enough, search again for every row.
+    """Search with the query's limit; if the answer is truncated and nothing is found in it, search for every row.
 
     Args:
         search: queries the market; may raise ProviderError.
-        read: extracts a result from an answer; called once for each answer.
-        is_enough: whether that result suffices. Default: whether it is truthy.
+        read: extracts a result from an answer; called once for each answer. Falsy: nothing is found.
 
     Returns:
         The last answer and its result.
     """
     answer = search(query)
     found = read(answer)
-    if query.limit is None or answer.completeness is not Completeness.TRUNCATED or is_enough(found):
+    if query.limit is None or answer.completeness is not Completeness.TRUNCATED or found:
         return answer, found
     answer = search(msgspec.structs.replace(query, limit=None))
     return answer, read(answer)

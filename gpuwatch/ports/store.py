@@ -134,10 +134,10 @@ class LaunchReader(Protocol):
     def alive(self, provider: str | None = None) -> Sequence[Launch]:
         """Active launches, oldest first. Raises StoreError."""
 
-    def all(self, watch: str | None = None) -> Sequence[Launch]:
+    def all(self) -> Sequence[Launch]:
         """Return every launch, ended ones included, newest first. Raises StoreError."""
 
-    def reopened(self, provider: str | None = None) -> Sequence[Launch]:
+    def reopened(self) -> Sequence[Launch]:
         """Active launches that had ended before. Raises StoreError."""
 
     def events(self, launch_id: str) -> Sequence[LaunchEvent]:
@@ -303,7 +303,7 @@ class ForecastRepository(Protocol):
 class InvoiceRepository(Protocol):
     """Stores charges by provider, instance, UTC day and kind."""
 
-    def all(self, provider: str | None = None) -> Sequence[InvoiceRow]:
+    def all(self) -> Sequence[InvoiceRow]:
         """Known charges, oldest day first. Raises StoreError."""
 
     def final_days(self, provider: str) -> Collection[tuple[str, date]]:

@@ -20,12 +20,12 @@ class SqlInvoiceRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def all(self, provider: str | None = None) -> list[InvoiceRow]:
+    def all(self) -> list[InvoiceRow]:
         """Return every stored line, oldest day first."""
         columns = invoice_line.c
         lines = select(invoice_line).order_by(columns.day, columns.provider, columns.instance_id, columns.kind)
         with self._database.read() as connection:
-            rows = connection.execute(lines if provider is None else lines.where(columns.provider == provider)).all()
+            rows = connection.execute(lines).all()
         return [
             InvoiceRow(
                 provider=row.provider,

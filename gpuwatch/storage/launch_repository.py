@@ -74,16 +74,14 @@ class SqlLaunchRepository:
         self._obligations.record_changes(alive)  # another host may have extended or ended one
         return alive
 
-    def all(self, watch: str | None = None) -> list[Launch]:
+    def all(self) -> list[Launch]:
         """Return every launch, newest first. Raises StoreError."""
-        query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
-        return self._read(query if watch is None else query.where(launches.c.watch == watch))
+        return self._read(select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id))
 
-    def reopened(self, provider: str | None = None) -> list[Launch]:
+    def reopened(self) -> list[Launch]:
         """Return active launches that had ended before. Raises StoreError."""
         had_ended = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
-        query = select(launches).where(IS_ALIVE, launches.c.launch_id.in_(had_ended))
-        return self._read(query if provider is None else query.where(launches.c.provider == provider))
+        return self._read(select(launches).where(IS_ALIVE, launches.c.launch_id.in_(had_ended)))
 
     def events(self, launch_id: str) -> list[LaunchEvent]:
         """Return its transitions, oldest first. Raises StoreError."""

@@ -58,8 +58,8 @@ class MarketSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     known: bool  # whether a complete poll was recent enough
 
 
-def market_at(database: Database, at: datetime, gpu: str | None = None) -> MarketSnapshot:
-    """Return the offers at a moment; `gpu` is a canonical name or a family, None: all.
+def market_at(database: Database, at: datetime) -> MarketSnapshot:
+    """Return the offers at a moment.
 
     Raises:
         StoreError: the database cannot be read.
@@ -67,7 +67,7 @@ def market_at(database: Database, at: datetime, gpu: str | None = None) -> Marke
     at_s = seconds(at)
     with database.read() as connection:
         covers = newest_covers(connection, at_s)
-        rows = _intervals(connection, at_s, _oldest_cover(connection, covers), gpu)
+        rows = _intervals(connection, at_s, _oldest_cover(connection, covers))
         kept_from_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
     newest = [list(same)[-1] for _, same in groupby(rows, key=itemgetter(0))]
     offers = tuple(
@@ -75,10 +75,7 @@ def market_at(database: Database, at: datetime, gpu: str | None = None) -> Marke
         for row in newest
         if row[7] is None or row[7] >= newest_cover(covers, row[1], row[2], row[4])
     )
-    models = {"", gpu, *(offer.identity.gpu for offer in offers)}
-    covered_s = max(
-        (covered_at_s for (_, name, _), covered_at_s in covers.items() if gpu is None or name in models), default=None
-    )
+    covered_s = max(covers.values(), default=None)
     is_fresh = covered_s is not None and at_s - covered_s < COVERAGE_S
     return MarketSnapshot(offers=offers, known=is_fresh and (kept_from_s is None or at_s >= kept_from_s))
 
@@ -95,12 +92,10 @@ def newest_cover(covers: dict[CoverScope, int], provider: str, gpu: str, spot: i
     return max(covers.get((provider, "", spot), _NOT_ENDED), covers.get((provider, gpu, spot), _NOT_ENDED))
 
 
-def _intervals(connection: Connection, at_s: int, oldest_cover_s: int, gpu: str | None) -> Sequence[AnyRow]:
+def _intervals(connection: Connection, at_s: int, oldest_cover_s: int) -> Sequence[AnyRow]:
     """Return possible offers at that time, each identity's newest price last."""
     to_s = price_interval.c.seen_to_s
     query = _INTERVALS.where(price_interval.c.seen_from_s <= at_s, or_(to_s.is_(None), to_s >= oldest_cover_s))
-    if gpu is not None:
-        query = query.where(or_(segment.c.gpu == gpu, segment.c.gpu_family == gpu))
     return connection.execute(query).all()
 
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuwatch.app.owner_actions import audit_alert
 from gpuwatch.daemon.daemon_alerts import task_alert
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.domain.analysis.price_rank import PriceRank
@@ -21,7 +22,6 @@ from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine import channel_alerts, health_alerts
-from gpuwatch.engine.audit_alerts import audit_alert
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.notifiers.email.page import as_html
@@ -122,7 +122,7 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
 def _audit() -> Alert:
     by, what = "web page (password)", "launch k3m5pq7rstuv stopped"
     subject, watch = "k3m5pq7rstuv", "h100-night"
-    return audit_alert(by, what, subject=subject, watch=watch, details=(), alert_id=_id(), now=NOON).alert
+    return audit_alert(by, what, subject=subject, watch=watch, alert_id=_id(), now=NOON).alert
 
 
 def golden_files() -> Mapping[Path, str]:

@@ -28,7 +28,6 @@ def test_charges_come_back_as_they_were_kept(database: Database) -> None:
     ]
     assert book.save(rows) == 3
     assert sorted(book.all(), key=lambda row: -row.microusd) == [rows[0], rows[2], rows[1]]
-    assert book.all("runpod") == [rows[2]]
 
 
 def test_an_instances_day_is_replaced_whole(database: Database) -> None:

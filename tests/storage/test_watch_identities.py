@@ -61,8 +61,9 @@ def test_a_rename_keeps_the_launches_their_slots_and_the_id(database: Database, 
     first = rented(database, renting("old"), 1)
     settled = identities.apply([renting("new", "old")], LATER)
     assert (settled.changes.renamed, settled.abandoned) == ({"old": "new"}, [])
-    [found] = SqlLaunchRepository(database).all("new")
-    assert (found.slot, found.watch_id, found.version) == (first.slot, first.watch_id, first.version + 1)
+    [found] = SqlLaunchRepository(database).all()
+    assert (found.watch, found.slot, found.watch_id) == ("new", first.slot, first.watch_id)
+    assert found.version == first.version + 1
     assert rented(database, renting("new", "old"), 2).watch_id == first.watch_id
     refused = rent(database, renting("new", "old"), 3)
     assert isinstance(refused, LaunchRefusal)
@@ -97,8 +98,8 @@ def test_where_both_names_have_a_row_the_new_name_s_stays(database: Database, id
     identities.apply([renting("new", "old")], LATER)
     with database.read() as connection:
         assert connection.execute(select(tables.watch_state.c.watch, tables.watch_state.c.misses)).all() == [("new", 3)]
-    found = {launch.launch_id: launch.slot for launch in SqlLaunchRepository(database).all("new")}
-    assert found == {first.launch_id: 1, second.launch_id: 0}
+    found = {launch.launch_id: (launch.watch, launch.slot) for launch in SqlLaunchRepository(database).all()}
+    assert found == {first.launch_id: ("new", 1), second.launch_id: ("new", 0)}
 
 
 def test_what_is_new_beside_an_abandoned_launch_rents_nothing(

@@ -14,6 +14,7 @@ import msgspec
 from gpuwatch.domain.analysis.price_series import PriceSeries
 
 MICRO = 1e6
+_LEAST_SHARE = 0.9  # of the hours of a job that polls must cover
 
 
 class QueuePolicy(StrEnum):
@@ -133,10 +134,10 @@ def _taken(
     return low if low <= limit_of(job, hour) else None
 
 
-def is_covered(job: SimulatedJob, series: PriceSeries, least_share: float = 0.9) -> bool:
+def is_covered(job: SimulatedJob, series: PriceSeries) -> bool:
     """Whether polls cover most hours between the job's submission and its deadline."""
     first, last = job.submitted_h - series.first_hour, job.latest_start_h - series.first_hour
     if first < 0 or last >= len(series.polled):
         return False
     hours = series.polled[first : last + 1]
-    return bool(hours) and sum(hours) >= least_share * len(hours)
+    return bool(hours) and sum(hours) >= _LEAST_SHARE * len(hours)

@@ -186,10 +186,9 @@ SOURCE_OWN = OwnedMachine(
 )
 
 
-def source_calculation(
-    own: OwnedMachine = SOURCE_OWN, tariff: RentTariff = SOURCE_TARIFF, days: Decimal = SOURCE_DAYS
-) -> SourceCalculation:
+def source_calculation() -> SourceCalculation:
     """The source's calculator: the pay-back ignores the own running cost and the lower speed of the own cards."""
+    own, tariff, days = SOURCE_OWN, SOURCE_TARIFF, SOURCE_DAYS
     hours = days * DAY_HOURS
     operating = own.usd_hour * hours
     compute = tariff.usd_hour * hours

@@ -73,10 +73,10 @@ def _next(resource: Resource, query: ListParameters, offset: int) -> str:
     return f"{PREFIX}/{resource.name}?{urlencode(changed)}"
 
 
-def with_etag(request: Request, body: bytes, media_type: str = "application/json") -> Response:
-    """Return the body, or 304 if the client already has it."""
+def with_etag(request: Request, body: bytes) -> Response:
+    """Return the JSON, or 304 if the client already has it."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     client_tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if tag in client_tags or "*" in client_tags:
         return Response(status_code=304, headers={"ETag": tag})
-    return Response(body, media_type=media_type, headers={"ETag": tag})
+    return Response(body, media_type="application/json", headers={"ETag": tag})
