@@ -18,8 +18,7 @@ from gpuwatch.bootstrap import (
 from gpuwatch.bootstrap.accounts import account_faults
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import attach_buttons
-from gpuwatch.bootstrap.commands import build_commands
-from gpuwatch.bootstrap.essentials import build_essentials
+from gpuwatch.bootstrap.essentials import Essentials, build_essentials
 from gpuwatch.bootstrap.following import Following
 from gpuwatch.bootstrap.jobs import build_cluster_jobs, build_job_queue, build_job_runner
 from gpuwatch.bootstrap.polling import Polling
@@ -29,8 +28,10 @@ from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.launch_commands import LaunchCommands
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.errors import StoreError
+from gpuwatch.hooks.launch_command import LaunchCommandRunner
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.outbox import Outbox
@@ -80,7 +81,7 @@ class Service:
         self.executor = LaunchExecutor(
             base.launches, self.following.contexts(), base.launch_alerts, time_source.now, settings.budget, base.slots
         )
-        self.commands = build_commands(base)
+        self.commands = _build_commands(base)
         self.polling = Polling(base, self.history, self.following, self.executor, self.commands, self.job_queue)
         self.job_runner = build_job_runner(base, self.following.launchers, self.polling.limits.of)
         self.cluster_jobs = build_cluster_jobs(
@@ -135,3 +136,19 @@ def build_service(
             yield service
         finally:
             service.close()
+
+
+def _build_commands(base: Essentials) -> LaunchCommands:
+    """Return the part that runs the commands of watches; setting `base.stopping` ends running ones."""
+    from gpuwatch.storage.database import sqlite_path
+
+    return LaunchCommands(
+        base.launches,
+        base.launch_alerts,
+        LaunchCommandRunner(base.stopping),
+        base.slots,
+        clock=base.time_source.now,
+        monotonic=base.time_source.monotonic,
+        is_alone=sqlite_path(base.settings.database_url) is not None,
+        renting_fault=base.settings.rescue,
+    )

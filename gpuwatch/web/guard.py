@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.web.errors import error_response
-from gpuwatch.web.problems import HttpProblem, problem_of
+from gpuwatch.web.problems import HttpProblem, problem_of, problem_response
+from gpuwatch.web.rendering import render, wants_page
 from gpuwatch.web.security import access
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Guard:
             response = _problem(error, scope)
             if is_begun:
                 raise response from None
-            await error_response(request, self._context, response)(scope, receive, send_marked)
+            await _error_response(request, self._context, response)(scope, receive, send_marked)
 
     def _admit(self, request: Request) -> None:
         """Check a request. Raises HttpProblem."""
@@ -133,3 +134,11 @@ def _limited(receive: Receive) -> Receive:
         return message
 
     return counted
+
+
+def _error_response(request: Request, context: WebContext, problem: HttpProblem) -> Response:
+    """Return a page if a browser requests one (with 401 the login page), else `application/problem+json`."""
+    if not wants_page(request) or problem.status == 421:
+        return problem_response(problem)
+    template = "login.html" if problem.status == 401 else "error.html"
+    return render(request, context, template, {"problem": problem}, status=problem.status, headers=problem.headers)
