@@ -22,8 +22,8 @@ from gpuwatch.bootstrap.clusters import orchestrator
 from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow, resolve_provider
 from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Action, Budget
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Query

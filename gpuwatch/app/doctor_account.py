@@ -19,8 +19,8 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.domain.launches.labels import LABEL_PREFIX
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import GpuwatchError, KeyRejected
 from gpuwatch.ports.findings import Finding
 

@@ -12,6 +12,7 @@ from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.engine.instance_addresses import instance_of
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
@@ -97,6 +98,6 @@ def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> boo
     if instance is not None and instance.ends_at is not None and instance.ends_at < ends_at:
         raise UsageError(
             f"launch {launch.launch_id} was not extended: its contract at {launch.provider} ends at "
-            f"{instance.ends_at:%Y-%m-%d %H:%M} UTC"
+            f"{format_moment(instance.ends_at)}"
         )
     return instance is not None

@@ -18,6 +18,7 @@ from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, sa
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -126,7 +127,7 @@ def _wait_text(job: Job, status: WatchStatus | None, limit: float, cap: float, c
             return f"now: ${price_text(cheapest)} is at or under ${price_text(limit)}"
     start = latest_start(job)
     if limit < cap and start is not None:
-        return f"at ${price_text(limit)}, rising to ${price_text(cap)} by {start:%Y-%m-%d %H:%M} UTC; {seen}"
+        return f"at ${price_text(limit)}, rising to ${price_text(cap)} by {format_moment(start)}; {seen}"
     return f"when an offer is at or under ${price_text(limit)}; {seen}"
 
 

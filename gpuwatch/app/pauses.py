@@ -11,7 +11,7 @@ from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.engine.alerts import format_moment
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.storage.pauses import PauseTable, SqlPauseRepository
 
 if TYPE_CHECKING:

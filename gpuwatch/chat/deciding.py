@@ -26,9 +26,8 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.obligation import latest_end
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
-from gpuwatch.domain.watches.durations import format_duration, parse_duration
+from gpuwatch.domain.watches.durations import format_duration, format_moment, parse_duration
 from gpuwatch.engine.alert_buttons import SILENCE_FOR, approval_binding, approval_buttons
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.approval_handler import ApprovalOutcome
 from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, bound_to, subject_key
 from gpuwatch.errors import UsageError

@@ -14,7 +14,7 @@ from gpuwatch.domain.jobs.queue import in_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import usd
-from gpuwatch.engine.alerts import format_moment
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, bound_to
 from gpuwatch.errors import UsageError
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, cleaned

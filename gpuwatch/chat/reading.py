@@ -23,8 +23,8 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.obligation import latest_end
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.engine.signed_buttons import ButtonAction, subject_key
 from gpuwatch.errors import UsageError

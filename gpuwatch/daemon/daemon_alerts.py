@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
-from gpuwatch.engine.alerts import alert_id_from, format_moment, outbox_alert
+from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from gpuwatch.domain.watches.durations import format_moment
+
 REPEAT_AFTER_S = 3600.0
 # Loggers whose lines a periodic task repeats at every run. The owner's actions (a reload) are always logged.
 PERIODIC = (
@@ -56,7 +58,7 @@ class RepeatedLines(logging.Filter):
             return False
         line.logged_s = now_s
         since = datetime.fromtimestamp(line.since_s, UTC)
-        record.msg = f"{record.getMessage()} ({line.count} times since {since:%Y-%m-%d %H:%M} UTC)"
+        record.msg = f"{record.getMessage()} ({line.count} times since {format_moment(since)})"
         record.args = ()
         return True
 

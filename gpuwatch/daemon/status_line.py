@@ -8,6 +8,7 @@ import msgspec
 
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import TaskProgress
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.storage.pauses import PauseTable
 
@@ -75,7 +76,7 @@ def pause_summary(pauses: PauseTable, now: datetime) -> str | None:
     """Describe pauses: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
     parts = []
     for pause in pauses.in_force(now):
-        until = "" if pause.until is None else f" until {pause.until:%Y-%m-%d %H:%M} UTC"
+        until = "" if pause.until is None else f" until {format_moment(pause.until)}"
         parts.append(f"{'renting' if pause.watch is None else pause.watch} PAUSED{until}")
     if open_breakers := len(pauses.open_breakers()):
         parts.append(f"{open_breakers} {'watch rests' if open_breakers == 1 else 'watches rest'} after failures")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 
@@ -46,11 +46,6 @@ def outbox_alert(alert: Alert, once_key: str | None = None, until: datetime | No
 def alert_id_from(key: str) -> str:
     """Return the alert id of a cause, always the same for the same cause: 12 characters."""
     return hashlib.sha256(key.encode()).hexdigest()[:12]
-
-
-def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
-    """Format a time for a person, with its time zone."""
-    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def without_numbers(did: str) -> str:

@@ -17,10 +17,10 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.match import NO_COMMISSION, failures, match_of, price_for
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.approval_requests import ApprovalTerms, payable_quote
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for, why_incomplete

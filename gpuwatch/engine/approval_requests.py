@@ -12,9 +12,9 @@ from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import Intent, LaunchRefusal
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.match import NO_COMMISSION
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.candidates import UnavailableProviders
 from gpuwatch.engine.requoter import payable_match
 from gpuwatch.ports import UnitOfWork

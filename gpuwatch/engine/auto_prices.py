@@ -15,6 +15,7 @@ import msgspec
 
 from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, hours_left, limit_at, limit_schedule
 from gpuwatch.domain.analysis.price_forecasts import RULE_TEXTS, ForecastSource, PriceForecast, scope_of
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.engine.forecast_scores import ForecastLedger
 from gpuwatch.errors import StoreError
@@ -169,7 +170,7 @@ class AutoPrices:
                 "watch %s: limit $%s per GPU-hour until %s; %s",
                 watch.name,
                 f"{limit:f}",
-                f"{standing.deadline:%Y-%m-%d %H:%M} UTC",
+                format_moment(standing.deadline),
                 standing.reason,
                 extra={"watch": watch.name},
             )

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.engine.alerts import alert_id_from, format_moment
+from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.engine.alerts import alert_id_from
 from gpuwatch.engine.channel_alerts import channel_alert, silent_channel_alert
 from gpuwatch.ports import Alert
 from gpuwatch.redaction import redact

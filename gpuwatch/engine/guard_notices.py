@@ -10,7 +10,7 @@ from gpuwatch.domain.launches.relocation import Relocation
 from gpuwatch.domain.launches.runtime_rules import ends_by_itself_at
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, usd
-from gpuwatch.engine.alerts import format_moment
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.engine.guard_alerts import GuardNotice
 
 _SAVING_STEP = 0.05  # smaller changes of the saving are not reported

@@ -22,9 +22,9 @@ from gpuwatch.domain.launches.runtime_rules import (
 from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.job_cost import ceiling_microusd
 from gpuwatch.domain.watches.watch import Budget, PriceIncreasePolicy, Watch
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import Launcher, PriceIncrease

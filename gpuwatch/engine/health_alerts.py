@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.watches.durations import format_duration
-from gpuwatch.engine.alerts import format_moment
+from gpuwatch.domain.watches.durations import format_duration, format_moment
 from gpuwatch.ports import HUNT, SWEEP, Alert, AlertKind, ProviderHealth, Severity
 from gpuwatch.redaction import redact
 

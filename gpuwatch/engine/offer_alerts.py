@@ -19,10 +19,9 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReason, Match
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.durations import format_duration, format_moment
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
 from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, machine_facts, price_facts, rare_facts
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 

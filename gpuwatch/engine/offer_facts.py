@@ -12,10 +12,9 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer
 from gpuwatch.domain.planning.job import JobBill, JobCost
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.durations import format_duration, format_moment
 from gpuwatch.domain.watches.job_cost import job_cost
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import format_moment
 from gpuwatch.ports import OfferLine
 
 _KINDS = {

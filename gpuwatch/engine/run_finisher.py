@@ -15,6 +15,7 @@ from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import MachineFile
 from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.engine.job_alerts import NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
@@ -104,7 +105,7 @@ class RunFinisher:
                     self._parts.clock(),
                     NOT_FETCHED,
                     severity=Severity.CRITICAL,
-                    facts=[("Error", why), ("Instance is kept until", f"{until:%Y-%m-%d %H:%M} UTC")],
+                    facts=[("Error", why), ("Instance is kept until", format_moment(until))],
                     why="The command succeeded. Results not fetched by then are lost with the instance.",
                     did="gpuwatch keeps trying; the instance is billed in the meantime.",
                     can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
@@ -122,7 +123,7 @@ class RunFinisher:
         keep_s = job.definition.keep_on_failure_s
         how = f"exit code {run.exit_code}" if run.exit_code is not None else run.end_reason or "it was ended"
         until = (run.ended_at or self._parts.clock()) + timedelta(seconds=keep_s)
-        kept = f"The instance is kept until {until:%Y-%m-%d %H:%M} UTC, then destroyed." if keep_s else ""
+        kept = f"The instance is kept until {format_moment(until)}, then destroyed." if keep_s else ""
         self._parts.report(
             job_alert(
                 job,

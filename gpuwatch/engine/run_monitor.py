@@ -24,6 +24,7 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT, measured, untested_items
@@ -280,7 +281,7 @@ def over_limit(job: Job, ahead: RunForecast) -> str | None:
     if most is not None and ahead.usd.low > float(most):
         return f"it would cost {dollars(ahead.usd.low)} to {dollars(ahead.usd.high)}, and max_usd is ${most}"
     if job.deadline is not None and ahead.ends_at[0] > job.deadline:
-        return f"it would end at {ahead.ends_at[0]:%Y-%m-%d %H:%M} UTC at the earliest, after its deadline"
+        return f"it would end at {format_moment(ahead.ends_at[0])} at the earliest, after its deadline"
     return None
 
 

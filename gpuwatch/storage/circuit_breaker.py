@@ -17,6 +17,7 @@ from gpuwatch.domain.launches.circuit_breaker import (
     is_counted_failure,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage import new_alerts
@@ -68,7 +69,7 @@ def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: dat
         watch=breaker.watch,
         facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
         why=f"{breaker.why}. {FAILURE_THRESHOLD} failures in a row are not the fault of a single machine.",
-        did=f"This watch does not rent before {breaker.until:%Y-%m-%d %H:%M} UTC; then gpuwatch tries one launch. If it"
+        did=f"This watch does not rent before {format_moment(breaker.until)}; then gpuwatch tries one launch. If it"
         " fails as well, gpuwatch tries again an hour later; if it runs, the watch continues normally.",
         can_do=("See what failed: gpuwatch launches", f"Resume now: gpuwatch resume {shlex.quote(breaker.watch)}"),
     )

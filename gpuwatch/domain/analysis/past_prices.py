@@ -10,7 +10,7 @@ from statistics import median
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import usd
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.durations import format_duration, format_moment
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
 
 PARTS = 30  # known time is counted in thirtieths of the span, so that one price a day makes a month of history
@@ -31,7 +31,7 @@ def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now:
     if basis is not None:
         return PastLimit(clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
     low, since = min(low for _, low in lows), _moment(lows[0][0])
-    basis = f"${_text(low)}, the lowest of {len(lows)} hours since {since:%Y-%m-%d %H:%M} UTC"
+    basis = f"${_text(low)}, the lowest of {len(lows)} hours since {format_moment(since)}"
     return PastLimit(
         clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=low, basis=basis, hours=len(lows), since=since
     )
@@ -52,7 +52,7 @@ def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: flo
     most = middle * (1 - by)
     basis = (
         f"${_text(most)}, {by * 100:g} % below the median of ${_text(middle)}"
-        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {since:%Y-%m-%d %H:%M} UTC)"
+        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {format_moment(since)})"
     )
     return PastLimit(
         clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
@@ -79,7 +79,7 @@ def percentile_limit(
     most = sorted(low for _, low in lows)[rank - 1]
     basis = (
         f"${_text(most)}, the lowest {percent:g} %"
-        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {since:%Y-%m-%d %H:%M} UTC)"
+        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {format_moment(since)})"
     )
     return PastLimit(
         clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since

@@ -21,6 +21,7 @@ import msgspec
 from gpuwatch.domain.launches.end_rules import exit_code
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import MACHINE_FAULTS
+from gpuwatch.domain.watches.durations import format_moment
 
 FAILURE_THRESHOLD = 3
 FAILURE_WINDOW = timedelta(minutes=30)
@@ -55,7 +56,7 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Return the state as one line of text."""
-        return f"{self.why}; gpuwatch retries once after {self.until:%Y-%m-%d %H:%M} UTC"
+        return f"{self.why}; gpuwatch retries once after {format_moment(self.until)}"
 
 
 def is_counted_failure(launch: Launch) -> bool:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, tzinfo
 import msgspec
 
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
+from gpuwatch.domain.watches.durations import format_moment
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     def text(self, zone: tzinfo = UTC) -> str:
         """One sentence without a full stop."""
         what = "Renting" if self.watch is None else f"Renting by watch {self.watch!r}"
-        how_long = "until you resume it" if self.until is None else f"until {_moment(self.until, zone)}"
+        how_long = "until you resume it" if self.until is None else f"until {format_moment(self.until, zone)}"
         return f"{what} is paused {how_long}" + (f" ({self.why})" if self.why else "")
 
 
@@ -45,7 +46,3 @@ def pauses_in_force(pauses: Iterable[Pause], watch: str | None, now: datetime) -
     """Return the pauses that apply to this watch now, the global one first."""
     found = [pause for pause in pauses if pause.holds(now) and pause.binds(watch)]
     return sorted(found, key=lambda pause: pause.watch or "")
-
-
-def _moment(at: datetime, zone: tzinfo) -> str:
-    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")

@@ -1,8 +1,9 @@
-"""Durations as people write them: `90s`, `15m`, `6h`, `2d`, `1h30m`."""
+"""Durations as people write them (`90s`, `15m`, `6h`, `2d`, `1h30m`), and times as they read them."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, tzinfo
 
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
@@ -44,3 +45,8 @@ def format_duration(seconds: float) -> str:
     if left_ms:
         parts.append(f"{left_ms / 1000:.3f}".rstrip("0").rstrip(".") + "s")
     return "".join(parts)
+
+
+def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
+    """Format a time for a person, with its time zone."""
+    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.validation import number, objects, word
@@ -43,7 +44,7 @@ class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
         """The conditions for a buyer."""
         return (
             f"a capacity block: {dollars(self.fee_usd)} at once for {self.hours:g} hours from "
-            f"{self.start:%Y-%m-%d %H:%M} UTC, not refundable; gpuwatch never buys one, the EC2 console does"
+            f"{format_moment(self.start)}, not refundable; gpuwatch never buys one, the EC2 console does"
         )
 
 

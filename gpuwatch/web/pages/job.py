@@ -14,7 +14,7 @@ from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_facts, without_older_samples
 from gpuwatch.domain.jobs.stores import kept_facts
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.engine.alerts import format_moment
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
