@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.database import open_database, sqlite_path
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.telegram_double import TelegramDouble
 
 LABEL = "gpuwatch-"
@@ -31,16 +34,28 @@ class Limits(NamedTuple):
 
 def rows(database_url: str, sql: str) -> list[Row]:
     """Queries a daemon's database, while it runs or afterwards."""
+    with _reader(database_url) as rows_of:
+        return rows_of(sql)
+
+
+@contextmanager
+def _reader(database_url: str) -> Iterator[Callable[[str], list[Row]]]:
+    """Yield a function that queries. SQLite is read by its driver alone: SQLAlchemy takes ten times as long to open it,
+    and tests that wait for a state open it ten times a second.
+    """
+    path = sqlite_path(database_url)
+    if path is not None:
+        driver = sqlite_driver()
+        with closing(driver.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=60)) as connection:
+            connection.row_factory = driver.Row
+            yield lambda sql: [dict(row) for row in connection.execute(sql)]
+        return
     store = open_database(database_url)
     try:
-        return rows_of(store, sql)
+        with store.read() as read:
+            yield lambda sql: [dict(row) for row in read.exec_driver_sql(sql).mappings()]
     finally:
         store.close()
-
-
-def rows_of(store: Database, sql: str) -> list[Row]:
-    with store.read() as connection:
-        return [dict(row) for row in connection.exec_driver_sql(sql).mappings()]
 
 
 def launches(database_url: str) -> list[Row]:
@@ -70,15 +85,13 @@ class Audit:
         self._alive = [e for e in self._entries if e.kind == "create" and e.instance_id in alive]
         self._limits = limits
         self._double = double
-        store = open_database(database_url)
-        try:
-            self._launches = {row["label"]: row for row in rows_of(store, "SELECT * FROM launch")}
-            self._events = rows_of(store, "SELECT launch_id, to_state FROM launch_event")
-            self._alerts = rows_of(store, "SELECT alert_id, kind, body, routed_at_ms FROM alert")
-            self._deliveries = rows_of(store, "SELECT alert_id, channel, state FROM delivery")
-            self._whole = not store.is_sqlite or rows_of(store, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
-        finally:
-            store.close()
+        is_sqlite = sqlite_path(database_url) is not None
+        with _reader(database_url) as rows_of:
+            self._launches = {row["label"]: row for row in rows_of("SELECT * FROM launch")}
+            self._events = rows_of("SELECT launch_id, to_state FROM launch_event")
+            self._alerts = rows_of("SELECT alert_id, kind, body, routed_at_ms FROM alert")
+            self._deliveries = rows_of("SELECT alert_id, channel, state FROM delivery")
+            self._whole = not is_sqlite or rows_of("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
     def faults(self) -> list[str]:
         """Return all problems."""

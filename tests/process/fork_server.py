@@ -34,8 +34,9 @@ PRELOADED = (
     "rich.console", "rich.table", "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
     "gpuwatch.__main__", "gpuwatch.app.alerts", "gpuwatch.app.jobs", "gpuwatch.app.launches", "gpuwatch.app.pauses",
     "gpuwatch.bootstrap.service", "gpuwatch.chat.interface", "gpuwatch.chat.webhooks", "gpuwatch.cli.alerts",
-    "gpuwatch.cli.job", "gpuwatch.cli.launches", "gpuwatch.daemon.process", "gpuwatch.hooks.runner",
-    "gpuwatch.notifiers.telegram", "gpuwatch.providers.toolkit.http.client", "gpuwatch.providers.vastai.client",
+    "gpuwatch.cli.job", "gpuwatch.cli.launches", "gpuwatch.cli.run_daemon", "gpuwatch.daemon.process",
+    "gpuwatch.engine.launch_hooks", "gpuwatch.hooks.runner", "gpuwatch.notifiers.telegram",
+    "gpuwatch.providers.toolkit.http.client", "gpuwatch.providers.vastai.client",
     "gpuwatch.providers.vastai.launcher", "gpuwatch.providers.vastai.market", "gpuwatch.settings.validate",
     "gpuwatch.storage.migrate", "gpuwatch.storage.obligation_file", "gpuwatch.web.serving",
 )  # fmt: skip
@@ -174,7 +175,9 @@ def main() -> None:
     for name in PRELOADED:
         __import__(name)
     from gpuwatch.providers.vastai.query import wire_names
+    from gpuwatch.storage.sqlite_driver import sqlite_driver
 
+    sqlite_driver()
     wire_names(("H100 SXM", "RTX 4090"))  # packaged tables, which are only read
     gc.freeze()  # otherwise each child's exit would traverse all loaded objects, for five times its own work
     with socket.socket(fileno=int(sys.argv[1])) as control:
