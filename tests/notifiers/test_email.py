@@ -13,6 +13,7 @@ import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings, compose
+from gpuwatch.notifiers.email.addresses import parse_address
 from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.ports import Severity
 from gpuwatch.redaction import register_secret
@@ -97,6 +98,57 @@ def test_nothing_that_a_host_wrote_becomes_a_header_or_a_tag() -> None:
     assert "<img" not in html.get_content()
     assert "\nBcc" not in box.texts()[0]
     assert box.recipients == [["a@example.org"]]
+
+
+def test_names_and_domains_in_other_letters_reach_a_server_that_speaks_only_ascii() -> None:
+    to = ("Jürgen Müller <a@example.org>", "b@exämple.org")
+    with smtp_server() as box:
+        EmailChannel(settings_for(box, sender="Wächter <watch@example.org>", recipients=to)).send(an_alert())
+    (mail,) = box.mails
+    assert box.recipients == [["a@example.org", "b@xn--exmple-cua.org"]]
+    assert mail["From"] == "Wächter <watch@example.org>"
+    assert mail["To"] == "Jürgen Müller <a@example.org>, b@xn--exmple-cua.org"
+
+
+def test_a_refusal_names_the_recipient_as_the_settings_do() -> None:
+    with smtp_server() as box:
+        box.answers = {"b@xn--exmple-cua.org": ["550 no such user"]}
+        with pytest.raises(DeliveryRefused, match=r"b@exämple\.org: 550") as caught:
+            EmailChannel(settings_for(box, recipients=("a@example.org", "b@exämple.org"))).send(an_alert())
+    assert caught.value.taken
+
+
+def test_the_text_is_ascii_on_the_wire() -> None:
+    mail = compose(
+        an_alert(headline="ünïcode 😀"), EmailSettings(host="", port=1, security="none", sender="a@b.c", recipients=TO)
+    )
+    assert mail.as_bytes().isascii()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "me",
+        "@example.org",
+        "a@b.org, c@d.org",
+        "a@b.org;c@d.org",
+        "Wächter, GPU <w@b.org>",
+        "a@b.org\\nBcc: c@d.org",
+        "a b@c.org",
+        5,
+    ],
+)
+def test_what_is_not_one_address_is_rejected(text: object) -> None:
+    """Of several addresses in one text, the server would get only the first."""
+    with pytest.raises(ValueError, match="mail address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a@b.org", "Me <a@b.org>", '"Wächter, GPU" <w@b.org>', "jürgen@exämple.org", "a@[127.0.0.1]"]
+)
+def test_an_address_may_have_a_name_and_any_letters(text: str) -> None:
+    assert parse_address(text) == text
 
 
 @pytest.mark.parametrize("text", ["\ud800 lone", "\0", "ünïcode 😀", "", "x" * 100_000])

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.notifiers.email.addresses import envelope_address, header_address, parse_address
 from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.notifiers.email.page import as_html
 from gpuwatch.notifiers.toolkit import (
@@ -37,6 +38,7 @@ from gpuwatch.redaction import redact, register_secret
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
+_POLICY = SMTP_POLICY.clone(cte_type="7bit")  # not every server takes 8-bit text (RFC 6152)
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 # Greylisting ends after some minutes; RFC 5321's 30 minutes are too long for a price.
@@ -45,13 +47,7 @@ _DEADLINE_S = 25.0  # for one mail, from the first packet to the last reply
 _QUIT_TIMEOUT_S = 2.0
 _AUTH_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
 _AUTH_UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
-Replies = Mapping[str, tuple[int, bytes]]  # recipient → code and text
-
-
-def _address(value: object) -> str:
-    if not isinstance(value, str) or "@" not in value or not value.isprintable():
-        raise ValueError('expected a mail address, such as "me@example.org"')
-    return value.strip()
+Replies = Mapping[str, tuple[int, bytes]]  # recipient, or its address → code and text
 
 
 def _check(values: Mapping[str, Option]) -> None:
@@ -82,13 +78,13 @@ INFO = ChannelInfo(
         OptionSpec(
             name="password", kind="text", about="Secret; password of the user.", secret=True, parse=parse_password
         ),
-        OptionSpec(name="sender", kind="text", about="Sender address of the alerts.", needed=True, parse=_address),
+        OptionSpec(name="sender", kind="text", about="Sender address of the alerts.", needed=True, parse=parse_address),
         OptionSpec(
             name="recipients",
             kind="texts",
             about="Recipient addresses.",
             needed=True,
-            parse=parse_list(_address),
+            parse=parse_list(parse_address),
         ),
         TEMPLATES,
     ),
@@ -197,12 +193,17 @@ class EmailChannel:
             self._disconnect()
 
     def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Replies:
+        addresses = {recipient: envelope_address(recipient) for recipient in recipients}
+        replies = self._transmit(mail, list(addresses.values()))
+        return {recipient: replies[address] for recipient, address in addresses.items() if address in replies}
+
+    def _transmit(self, mail: EmailMessage, addresses: Sequence[str]) -> Replies:
         try:
             with self._delivery_errors(self._deadline_s) as ends_at:
                 connection = self._connection or self._connect(ends_at)
                 self._connection = connection
                 connection.ends_at = ends_at
-                return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
+                return connection.send_message(mail, envelope_address(self._settings.sender), list(addresses))
         except smtplib.SMTPRecipientsRefused as error:
             return error.recipients
         finally:
@@ -286,13 +287,13 @@ class EmailChannel:
 
 def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     """Build the mail: text, and the same as HTML. Its Message-ID depends on the alert, so a copy can be recognised."""
-    mail = EmailMessage(policy=SMTP_POLICY)
-    domain = parseaddr(settings.sender)[1].partition("@")[2] or "localhost"
-    mail["From"] = settings.sender
-    mail["To"] = ", ".join(settings.recipients)
+    mail = EmailMessage(policy=_POLICY)
+    sender = header_address(settings.sender)
+    mail["From"] = sender
+    mail["To"] = [header_address(recipient) for recipient in settings.recipients]
     mail["Subject"] = f"[gpuwatch] {subject(alert)}"
     mail["Date"] = format_datetime(alert.created_at)
-    mail["Message-ID"] = f"<{_safe_id(alert.alert_id)}.gpuwatch@{_safe_id(domain)}>"
+    mail["Message-ID"] = f"<{_safe_id(alert.alert_id)}.gpuwatch@{_safe_id(sender.domain or 'localhost')}>"
     mail["Auto-Submitted"] = "auto-generated"
     if alert.severity is Severity.CRITICAL:
         mail["Importance"] = "high"  # RFC 4021; most programs highlight it
