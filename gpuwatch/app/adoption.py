@@ -85,8 +85,9 @@ def _watch(settings: Settings, name: str | None) -> Watch:
     renting = [watch for watch in settings.watches if watch.launch is not None]
     if len(renting) == 1:
         return renting[0]
-    names = ", ".join(watch.name for watch in settings.watches) or "none"
-    raise UsageError(f"several watches rent; choose the one whose limits apply: --watch NAME; watches: {names}")
+    names = ", ".join(watch.name for watch in renting or settings.watches) or "none"
+    which = "several watches rent" if renting else "no watch rents"
+    raise UsageError(f"{which}; choose the one whose limits apply: --watch NAME; watches: {names}")
 
 
 def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: str) -> Instance:

@@ -15,12 +15,17 @@ from gpuwatch.settings.template import SCHEMA_FILE, template
 
 
 def write_settings(target: Path, *, force: bool) -> Path:
-    """Write a commented settings file, and its schema for editors beside it. Returns the schema's path.
+    """Write a commented settings file, and its schema for editors beside it; make their folder. Returns the schema's
+    path.
 
     Raises:
         GpuwatchError: it exists and `force` is not set, or it cannot be written.
     """
     schema = target.parent / SCHEMA_FILE
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise GpuwatchError(f"cannot create {error.filename}: {error.strerror}") from None
     try:
         _write(target, template(), os.O_TRUNC if force else os.O_EXCL)
         _write(schema, schema_text(), os.O_TRUNC)

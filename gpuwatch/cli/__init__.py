@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 
 import click
@@ -104,19 +106,32 @@ def run(argv: Sequence[str] | None = None) -> int:
     make_output_safe()
     try:
         code = main.main(args=None if argv is None else list(argv), prog_name="gpuwatch", standalone_mode=False)
+        sys.stdout.flush()
     except (click.ClickException, GpuwatchError) as error:
         return _report_error(error)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return Exit.DONE
+    except OSError as error:
+        return report_unwritten(error)
     except SystemExit:  # click exits this way when the reader is gone, as in `| head`, and silences the stream
         if "PacifyFlush" not in type(sys.stdout).__name__:
             raise
         return Exit.DONE
     return code if isinstance(code, int) else Exit.DONE
+
+
+def report_unwritten(error: OSError) -> Exit:
+    """Report output that could not be written, and return the exit code. A reader that is gone, as in `| head`, is no
+    failure. Everything else that is still to be written, also at the end of the process, goes nowhere.
+    """
+    with suppress(OSError, ValueError):  # ValueError: no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return Exit.DONE
+    with suppress(OSError):
+        click.echo(f"gpuwatch: cannot write: {error}", err=True)
+    return Exit.CANNOT_TELL
 
 
 def _report_error(error: click.ClickException | GpuwatchError) -> Exit:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from gpuwatch.cli import Exit
+from gpuwatch.cli import Exit, report_unwritten
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.offers import offers_table
 from gpuwatch.cli.options import (
@@ -93,26 +93,23 @@ def check(
 
     Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.check import check_json, explain_lines
+    from gpuwatch.app.check import explain_lines
     from gpuwatch.app.watch_selection import select_watches
 
     settings = _settings(rule, provider, config)
     limits = _with_current_limits(settings, select_watches(settings, names), keep=not no_store)
     checked = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
-    if as_json:
-        json_out(check_json(limits, checked))
-    else:
-        _print_tables(limits.watches, checked)
-    for part in checked.providers:
-        if not as_json or part.report.skipped or part.report.error:
-            note(_report_line(part))
-        for name, offers in part.report.without_country.items():
-            unplaced = f"{counted(offers, 'offer')} without a country"
-            note(f"{part.report.provider}: {unplaced} that watch {name!r} would accept without `regions`")
-    for line in explain_lines(settings, limits.watches, checked, provider) if explain else ():
-        note(line)
-    sys.stdout.flush()
+    unwritten = Exit.DONE
+    try:
+        _print_result(limits, checked, as_json)
+        for line in explain_lines(settings, limits.watches, checked, provider) if explain else ():
+            note(line)
+        sys.stdout.flush()
+    except OSError as error:  # the result is stored all the same
+        unwritten = report_unwritten(error)
     _store_result(settings, checked, no_store, metrics_file)
+    if unwritten:
+        return unwritten
     if any(checked.matches.values()):
         return Exit.DONE
     return Exit.FAILED if checked.is_complete else Exit.CANNOT_TELL
@@ -166,6 +163,21 @@ def _poll(
         return check_markets(settings, watches, provider_names, keep)
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _print_result(limits: CurrentLimits, checked: MarketCheck, as_json: bool) -> None:
+    from gpuwatch.app.check import check_json
+
+    if as_json:
+        json_out(check_json(limits, checked))
+    else:
+        _print_tables(limits.watches, checked)
+    for part in checked.providers:
+        if not as_json or part.report.skipped or part.report.error:
+            note(_report_line(part))
+        for name, offers in part.report.without_country.items():
+            unplaced = f"{counted(offers, 'offer')} without a country"
+            note(f"{part.report.provider}: {unplaced} that watch {name!r} would accept without `regions`")
 
 
 def _limit_text(watch: Watch) -> str:

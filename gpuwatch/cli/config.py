@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def init(config: str | None, force: bool) -> None:
     """Write a commented gpuwatch.toml, with its schema for editors."""
     from gpuwatch.app.config import write_settings
 
-    target = Path(config or "gpuwatch.toml")
+    target = Path(config or os.environ.get("GPUWATCH_CONFIG") or "gpuwatch.toml").expanduser()
     schema = write_settings(target, force=force)
     note(f"wrote {target} and {schema}; next: edit the watch, then gpuwatch check")
 

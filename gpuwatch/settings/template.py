@@ -108,7 +108,7 @@ verified = true                   # Remove both for a provider that reports neit
 # hold_for = "5m"                 # time at or under max_price before it fires
 # active = ["22:00-08:00", "Sat-Sun"]   # local time; default: always
 repeat_every = "6h"               # reminder interval, or "never"
-max_per_day = 3                   # launches per day (UTC), including failed ones
+# max_per_day = 3                 # with action "ask" or "launch": launches per day (UTC), including failed ones
 # notify = ["telegram"]           # default: all configured channels
 
 # [watch.budget]                  # for this watch only, in addition to [budget]

@@ -89,6 +89,14 @@ def test_another_watch_may_be_named_and_a_slip_is_refused(shell: Shell, rows: Ro
     assert adopted(rows).watch == "looks"
 
 
+def test_without_a_watch_that_rents_it_says_so(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    watches = "".join(f'[[watch]]\nname = "{name}"\ngpu = "H100"\nmax_price = 1\n' for name in ("trains", "looks"))
+    shell.settings(f'database_url = "{rows.url}"\n{watches}')
+    ran = shell("adopt", rent(market, f"gpuwatch-{FOREIGN_INSTANCE}"))
+    choose = "choose the one whose limits apply: --watch NAME; watches: trains, looks"
+    assert (ran.code, ran.err) == (2, f"no watch rents; {choose}\n")
+
+
 def test_a_label_whose_launch_is_over_gets_a_new_launch(shell: Shell, rows: Rows, market: Marketplace) -> None:
     ended = {"ended_at": real_now(), "end_reason": "gone at the provider"}
     rows.move(rows.move(rows.reserve(), S.STARTING, instance_id="1"), S.ENDED, **ended)

@@ -61,9 +61,29 @@ def test_what_init_writes_is_for_its_owner_alone(here: Path) -> None:
     assert (here / "gpuwatch.toml").stat().st_mode & 0o777 == 0o600
 
 
-def test_init_into_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["init", "--config", "no/such/gpuwatch.toml"]) == Exit.FAILED
-    assert "cannot write" in capsys.readouterr().err
+def test_init_makes_the_folder_that_its_help_names(here: Path) -> None:
+    assert run(["init", "--config", f"{here}/.config/gpuwatch/gpuwatch.toml"]) == Exit.DONE
+    assert (here / ".config/gpuwatch").stat().st_mode & 0o777 == 0o700
+    assert (here / ".config/gpuwatch/gpuwatch.toml").read_text() == template()
+
+
+def test_init_in_a_file_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "file").touch()
+    assert run(["init", "--config", "file/gpuwatch.toml"]) == Exit.FAILED
+    assert capsys.readouterr().err == "gpuwatch: cannot create file: File exists\n"
+
+
+def test_init_writes_the_file_that_every_command_reads(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUWATCH_CONFIG", "~/mine.toml")
+    assert run(["init"]) == Exit.DONE
+    assert (here / "mine.toml").read_text() == template()
+    assert not (here / "gpuwatch.toml").exists()
+
+
+def test_what_init_writes_causes_no_warning(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(["init"])
+    load(env={}, cwd=here)
+    assert caplog.messages == []
 
 
 def test_the_template_loads_with_every_comment_taken_out(here: Path) -> None:
