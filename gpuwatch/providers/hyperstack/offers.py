@@ -69,10 +69,10 @@ def _rows(group: object) -> list[Any]:
     return rows if isinstance(rows, list) else [None]  # a group that cannot be read counts as a row
 
 
-def _read(row: object, result: ParseResult, prices: Mapping[str, float], observed_at: datetime) -> None:
+def _read(row: object, result: ParseResult, prices: Mapping[str, float], observed_at: datetime) -> bool:
     flavor = parse_flavor(row)
     if flavor is None or not isinstance(row, dict):
-        return
+        return False
     is_in_stock, price = row.get("stock_available"), prices.get(flavor.gpu_wire)
     if not isinstance(is_in_stock, bool):
         raise RowSkipped("nothing about its stock")
@@ -80,6 +80,7 @@ def _read(row: object, result: ParseResult, prices: Mapping[str, float], observe
         raise RowSkipped("a GPU without a price")
     if is_in_stock:
         result.offers.append(_offer(flavor, price * flavor.gpu_count, observed_at))
+    return True
 
 
 def parse_flavor(row: object) -> HyperstackFlavor | None:

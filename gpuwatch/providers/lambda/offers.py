@@ -128,7 +128,7 @@ def _gpu_wire(row: Mapping[str, Any], name: str, count: int) -> str:
     return _A100[count == 8] if model == "a100" else _BY_NAME.get(model, model)
 
 
-def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
+def _read(row: object, result: ParseResult, observed_at: datetime) -> bool:
     kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
     found = parse_type(kind)
     if not isinstance(regions, list):
@@ -138,6 +138,7 @@ def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
         result.check_drift(kind, _TYPE, _TYPE - {"architecture"})
     if found is not None:
         result.offers += [_offer(found, region, observed_at) for region in regions if _is_region(region, result)]
+    return found is not None
 
 
 def _is_region(region: object, result: ParseResult) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gpuwatch.ports import Answer, Query
 from gpuwatch.ports.declarations import ProviderInfo
@@ -49,20 +49,20 @@ class CatalogueMarket:
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
 
 
-def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], Any]) -> ParseResult:
+def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], bool]) -> ParseResult:
     """Parse the offers of a list of instance types.
 
     Args:
-        read: adds a type's offers to the result. Raises RowSkipped: unreadable, not "sold out".
+        read: adds a type's offers to the result; returns whether gpuwatch watches such types at all. A type without a
+            GPU says nothing about the format of the others. Raises RowSkipped: unreadable, not "sold out".
 
     Raises:
         PayloadChanged: none of them can be read.
     """
-    result, usable = ParseResult(rows=len(types)), 0
+    result, is_any_read = ParseResult(rows=len(types)), False
     for row in types:
         with result.counting_skips():
-            read(row, result)
-            usable += 1
-    if not usable:
+            is_any_read |= read(row, result)
+    if not is_any_read and (result.skipped or not types):
         raise result.no_usable_row(f"{name}: none of {len(types)} instance types can be used")
     return result

@@ -85,10 +85,13 @@ class ParseResult(msgspec.Struct, kw_only=True):
             self.drift[f"field gone: {name}"] = None
 
     def no_usable_row(self, message: str) -> NoRowUnderstood:
-        """Return the error for rows of which none is usable; says whether a field that all of them lack is a price.
+        """Return the error for rows of which none is usable: why, and whether a field that all of them lack is a price.
 
         Such an answer never counts as "no offers".
         """
+        reasons = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0]))[:_REASONS_SHOWN]
+        if reasons:
+            message += f" ({', '.join(f'{rows} × {reason}' for reason, rows in reasons)})"
         prefix = "field gone: "
         notes = (
             f"price {note}" if note.startswith(prefix) and any(word in note.lower() for word in _PRICE_WORDS) else note
@@ -117,8 +120,7 @@ def build_answer(
         NoRowUnderstood: it has rows, but none is usable.
     """
     if result.rows and not result.offers and sum(result.skipped.values()) >= result.rows:
-        reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(result.skipped.items())[:3])
-        raise result.no_usable_row(f"{provider}: none of {result.rows} rows can be used ({reasons})")
+        raise result.no_usable_row(f"{provider}: none of {result.rows} rows can be used")
     return Answer(
         provider=provider,
         observed_at=observed_at,

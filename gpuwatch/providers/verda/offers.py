@@ -107,11 +107,13 @@ def parse_types(
     if not isinstance(value, list) or not value:
         raise PayloadChanged(f"{PROVIDER}: the answer is not a list of instance types")
 
-    def read(row: object, result: ParseResult) -> None:
+    def read(row: object, result: ParseResult) -> bool:
         if isinstance(row, dict):
             result.check_drift(row, _KNOWN_FIELDS, _REQUIRED_FIELDS)
-        if (kind := parse_type(row)) is not None:
-            result.offers += _offers(kind, stock, disk_usd, observed_at)
+        if (kind := parse_type(row)) is None:
+            return False
+        result.offers += _offers(kind, stock, disk_usd, observed_at)
+        return True
 
     return read_types(value, PROVIDER, read)
 

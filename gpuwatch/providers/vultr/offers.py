@@ -110,7 +110,9 @@ def parse_plans(rows: list[Any]) -> tuple[ParseResult, list[VultrPlan]]:
 def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
     """Parse one plan; None: no whole GPU, or not orderable on demand. Raises RowSkipped: unreadable."""
     name, wire, places = row.get("id"), word(row.get("gpu_type"), 60), row.get("locations")
-    if row.get("type") != _TYPE or row.get("deploy_ondemand") is False:
+    if row.get("type") is None:
+        raise RowSkipped("no type of the plan")
+    if row["type"] != _TYPE or row.get("deploy_ondemand") is False:
         return None
     if not isinstance(name, str) or not _PLAN.fullmatch(name):
         raise RowSkipped("no name")
@@ -174,11 +176,13 @@ def _prices_by_place(value: object) -> dict[str, float]:
     return found
 
 
-def _read(row: object, _result: ParseResult, plans: list[VultrPlan]) -> None:
+def _read(row: object, _result: ParseResult, plans: list[VultrPlan]) -> bool:
     if not isinstance(row, dict):
         raise RowSkipped("no plan")
-    if (plan := parse_plan(row)) is not None:
-        plans.append(plan)
+    if (plan := parse_plan(row)) is None:
+        return False
+    plans.append(plan)
+    return True
 
 
 def offers_of(

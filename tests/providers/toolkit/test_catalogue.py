@@ -83,13 +83,21 @@ def test_only_a_provider_that_declares_it_is_searched_without_a_key() -> None:
 
 
 def test_what_cannot_be_read_is_counted_and_nothing_readable_is_an_error() -> None:
-    def read(row: str, _: ParseResult) -> None:
-        if row == "odd":
-            raise RowSkipped("odd")
+    assert read_types(["odd", "plain", "odd"], "acme", _read).skipped == {"odd": 2}
+    with pytest.raises(PayloadChanged, match=r"none of 2 instance types can be used \(2 × odd\)"):
+        read_types(["odd", "odd"], "acme", _read)
 
-    assert read_types(["odd", "plain", "odd"], "acme", read).skipped == {"odd": 2}
+
+def test_a_type_without_a_gpu_does_not_prove_that_the_others_are_sold_out() -> None:
     with pytest.raises(PayloadChanged, match="none of 2 instance types"):
-        read_types(["odd", "odd"], "acme", read)
+        read_types(["odd", "no GPU"], "acme", _read)
+    assert read_types(["no GPU"], "acme", _read).offers == []
+
+
+def _read(row: str, _: ParseResult) -> bool:
+    if row == "odd":
+        raise RowSkipped("odd")
+    return row != "no GPU"
 
 
 def test_joined_answers_add_up_and_name_their_source() -> None:

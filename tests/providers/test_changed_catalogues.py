@@ -1,0 +1,57 @@
+"""A renamed field in a catalogue is no empty market, although its types without a GPU are still readable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.hyperstack.offers import parse_flavors
+from gpuwatch.providers.verda.offers import parse_types as parse_verda
+from gpuwatch.providers.vultr.offers import parse_plans
+
+RECORDED = Path(__file__).parents[1] / "recorded"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def _rename(field: str, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        row[f"{field}_new"] = row.pop(field, None)
+
+
+def _vultr(field: str) -> object:
+    rows = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())
+    _rename(field, rows)
+    return parse_plans(rows)
+
+
+def _verda(field: str) -> object:
+    rows = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
+    _rename(field, rows)
+    without_gpu = {"instance_type": "CPU.4V.16G", "gpu": {"description": "", "number_of_gpus": 0}}
+    return parse_verda([*rows, without_gpu], {}, 0.2, NOW)
+
+
+def _hyperstack(field: str) -> object:
+    value = json.loads((RECORDED / "hyperstack" / "flavors-quoted.json").read_text())
+    for group in value["data"]:
+        _rename(field, group["flavors"])
+    value["data"].append({"flavors": [{"name": "n1-cpu-small", "gpu": "", "gpu_count": 0}]})
+    return parse_flavors(value, {"A100-80G-PCIe": 1.35}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("parse", "field"),
+    [
+        (_vultr, "hourly_cost"), (_vultr, "type"), (_verda, "price_per_hour"), (_verda, "instance_type"),
+        (_hyperstack, "stock_available"), (_hyperstack, "name"),
+    ],
+)  # fmt: skip
+def test_a_renamed_field_is_a_changed_format_and_no_empty_market(parse: Callable[[str], object], field: str) -> None:
+    with pytest.raises(PayloadChanged, match="none of"):
+        parse(field)
