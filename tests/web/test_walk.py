@@ -151,6 +151,7 @@ def stop(walk: Walk, launch_id: str) -> None:
     page.get_by_role("button", name="Stop").click()
     walk.step("stop-it", "Stop it")
     page.get_by_role("button", name="Stop it").click()
+    page.wait_for_url(f"**/launches/{launch_id}")  # a reload before that would cancel the request
     walk.reload_until("ended")
     walk.step("ended", "ended")
 
