@@ -1,4 +1,4 @@
-"""A renamed field in a catalogue is no empty market, although its types without a GPU are still readable."""
+"""A catalogue that gpuwatch cannot read, or that contradicts itself, is no empty market and no wrong price."""
 
 from __future__ import annotations
 
@@ -55,3 +55,22 @@ def _hyperstack(field: str) -> object:
 def test_a_renamed_field_is_a_changed_format_and_no_empty_market(parse: Callable[[str], object], field: str) -> None:
     with pytest.raises(PayloadChanged, match="none of"):
         parse(field)
+
+
+@pytest.mark.parametrize("costs", [[{"region": "ewr", "hourly_cost": 3.5}], [3.5], "3.50", 3.5])
+def test_places_own_prices_of_another_format_are_no_reason_to_show_the_plans_price(costs: object) -> None:
+    [plan, *_] = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())
+    parsed, plans = parse_plans([plan, plan | {"location_cost": costs}])
+    assert (len(plans), parsed.skipped) == (1, {"places' own prices that cannot be read": 1})
+
+
+@pytest.mark.parametrize("costs", [None, [], {}])
+def test_a_plan_without_own_prices_of_places_costs_its_price_everywhere(costs: object) -> None:
+    row = json.loads((RECORDED / "vultr" / "plans-quoted.json").read_text())[0]
+    [plan] = parse_plans([row | {"location_cost": costs}])[1]
+    assert plan.price_at("ewr") == 1.671
+
+
+def test_no_plan_at_all_is_a_changed_format_because_sold_out_plans_stay_listed() -> None:
+    with pytest.raises(PayloadChanged):
+        parse_plans([])

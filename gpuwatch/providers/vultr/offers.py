@@ -85,9 +85,9 @@ class PlanReader:
 
 def _free_plans(client: ApiClient, place: str) -> frozenset[str]:
     names = at(client.get(f"/regions/{place}/availability", {"type": _TYPE}, kind="stock"), "available_plans")
-    if not isinstance(names, list):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PayloadChanged(f"{PROVIDER}: the answer has no available plans")
-    return frozenset(name for name in names if isinstance(name, str))
+    return frozenset(names)
 
 
 def parse_countries(rows: list[Any]) -> dict[str, str]:
@@ -101,10 +101,13 @@ def parse_countries(rows: list[Any]) -> dict[str, str]:
 
 
 def parse_plans(rows: list[Any]) -> tuple[ParseResult, list[VultrPlan]]:
-    """Parse the plans with whole GPUs, and count what was skipped. Raises PayloadChanged: none of them is readable."""
+    """Parse the plans with whole GPUs, and count what was skipped.
+
+    Raises:
+        PayloadChanged: none of them is readable, or the list is empty: it contains sold-out plans, too.
+    """
     plans: list[VultrPlan] = []
-    result = read_types(rows, PROVIDER, partial(_read, plans=plans)) if rows else ParseResult()
-    return result, plans
+    return read_types(rows, PROVIDER, partial(_read, plans=plans)), plans
 
 
 def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
@@ -166,7 +169,9 @@ def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] |
 
 
 def _prices_by_place(value: object) -> dict[str, float]:
-    """Return place → price, for places with a special price. Raises RowSkipped: one is unreadable."""
+    """Return place → price, for places with a special price; `[]`: none has one. Raises RowSkipped: unreadable."""
+    if not isinstance(value, dict) and value not in (None, []):
+        raise RowSkipped("places' own prices that cannot be read")
     found: dict[str, float] = {}
     for place, cost in value.items() if isinstance(value, dict) else ():
         price = usd_hour(at(cost, "hourly_cost"))
