@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
 from gpuwatch.domain.market.text import MAX_TEXT_LENGTH, clean
 from gpuwatch.errors import PayloadChanged
 
@@ -48,9 +48,8 @@ def whole(value: object, least: int = 0, most: int = 10_000_000) -> int | None:
 
 
 def usd_hour(value: object) -> float | None:
-    """Return a plausible price of an offer, above 0, in US dollars an hour; None for anything else."""
-    found = number(value, 0.0, MAX_USD_HOUR)
-    return found or None
+    """Return a plausible price of an offer, a micro-dollar or more, in US dollars an hour; None for anything else."""
+    return number(value, 1 / MICRO, MAX_USD_HOUR)
 
 
 def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:

@@ -49,7 +49,8 @@ def test_a_whole_number_has_no_fraction_and_is_not_negative(value: object, expec
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(0.01, 0.01), ("2.39", 2.39), (0, None), (-0.0, None), (-1, None), (10_001, None)]
+    ("value", "expected"),
+    [(0.01, 0.01), ("2.39", 2.39), (0, None), (-0.0, None), (1e-9, None), (-1, None), (10_001, None)],
 )
 def test_a_price_is_above_zero_and_what_somebody_would_ask(value: object, expected: float | None) -> None:
     assert usd_hour(value) == expected
