@@ -78,11 +78,15 @@ class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
 def parse_locations(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
     """Parse `GET /locations`: for each GPU model of each location one offer for 1, 2, … GPUs.
 
+    An empty list makes the answer partial: it is also what an account without a deposit gets.
+
     Raises:
         PayloadChanged: it contains no list of locations.
     """
-    result = ParseResult()
-    for row in _rows(value, "locations"):
+    result, rows = ParseResult(), _rows(value, "locations")
+    if not rows:
+        result.note_missing("no place is listed: TensorDock lists none to an account without a deposit")
+    for row in rows:
         result.rows += 1
         with result.counting_skips():
             place = _place(row, row.get("id"), row, observed_at)

@@ -136,6 +136,12 @@ def test_no_list_is_no_market_without_offers(value: Any) -> None:
         parse_locations(value, ResourcesPerGpu(), NOW)
 
 
+def test_an_empty_list_is_what_an_account_without_a_deposit_gets_and_not_sold_out() -> None:
+    seen = parse_locations({"data": {"locations": []}}, ResourcesPerGpu(), NOW)
+    assert seen.partial
+    assert "without a deposit" in " ".join(seen.missing)
+
+
 def test_a_host_tells_uptime_line_and_ports() -> None:
     value = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
     [offer] = parse_hostnodes(value, ResourcesPerGpu(), NOW).offers
