@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.hyperstack.offers import parse_flavors
+from gpuwatch.providers.hyperstack.offers import parse_flavors, parse_prices
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.verda.offers import parse_stock
 from gpuwatch.providers.verda.offers import parse_types as parse_verda
 from gpuwatch.providers.vultr.offers import parse_plans
 
@@ -74,3 +76,29 @@ def test_a_plan_without_own_prices_of_places_costs_its_price_everywhere(costs: o
 def test_no_plan_at_all_is_a_changed_format_because_sold_out_plans_stay_listed() -> None:
     with pytest.raises(PayloadChanged):
         parse_plans([])
+
+
+def test_stock_of_verda_that_cannot_be_read_is_no_sold_out_market() -> None:
+    result = ParseResult()
+    assert parse_stock([], result) == {}
+    assert result.missing == {"no place is listed with its stock": None}
+    with pytest.raises(PayloadChanged):
+        parse_stock([{"location_code": "FIN-01", "availabilities": [{"type": "8V100.48M"}]}], ParseResult())
+
+
+def test_a_place_that_verda_lists_twice_has_the_stock_of_both() -> None:
+    rows = [{"location_code": "FIN-01", "availabilities": names} for names in (["1H100"], ["8V100.48M"], [])]
+    assert parse_stock(rows, ParseResult()) == {"FIN-01": ["1H100", "8V100.48M"]}
+
+
+def test_a_type_of_verda_with_two_numbers_of_gpus_is_skipped() -> None:
+    [row] = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
+    odd = row | {"gpu": {"description": "1x NVidia Tesla V100", "number_of_gpus": 8}}
+    result = parse_verda([row, odd], {False: {"FIN-01": [row["instance_type"]]}}, 0.2, NOW)
+    assert (len(result.offers), result.skipped) == (1, {"two different numbers of its GPUs": 1})
+
+
+@pytest.mark.parametrize("other", [0.9, None])
+def test_a_gpu_with_two_prices_at_hyperstack_has_none(other: float | None) -> None:
+    rows = [{"name": "L40", "value": 1.0}, *({"name": "A100", "value": value} for value in (1.35, other, 1.35))]
+    assert parse_prices(rows) == {"L40": 1.0}

@@ -42,13 +42,18 @@ def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
 
 
 def parse_prices(value: object) -> dict[str, float]:
-    """Parse GPU → dollars an hour for one, from `GET /pricebook`. Raises PayloadChanged: it is not a list of prices."""
-    rows = objects(value)
-    prices = {row.get("name"): usd_hour(row.get("value")) for row in rows if isinstance(row.get("name"), str)}
-    found = {name: price for name, price in prices.items() if isinstance(name, str) and price is not None}
-    if not found:
+    """Parse GPU → dollars an hour for one, from `GET /pricebook`. A GPU with two different prices has none.
+
+    Raises:
+        PayloadChanged: it is not a list of prices.
+    """
+    found: dict[str, set[float | None]] = {}
+    for row in objects(value):
+        if isinstance(name := row.get("name"), str):
+            found.setdefault(name, set()).add(usd_hour(row.get("value")))
+    if not any(prices - {None} for prices in found.values()):
         raise PayloadChanged(f"{PROVIDER}: the answer is not a price book")
-    return found
+    return {name: price for name, prices in found.items() if len(prices) == 1 for price in prices if price is not None}
 
 
 def parse_flavors(value: object, prices: Mapping[str, float], observed_at: datetime) -> ParseResult:
@@ -77,7 +82,7 @@ def _read(row: object, result: ParseResult, prices: Mapping[str, float], observe
     if not isinstance(is_in_stock, bool):
         raise RowSkipped("nothing about its stock")
     if price is None:
-        raise RowSkipped("a GPU without a price")
+        raise RowSkipped("a GPU without one clear price")
     if is_in_stock:
         result.offers.append(_offer(flavor, price * flavor.gpu_count, observed_at))
     return True

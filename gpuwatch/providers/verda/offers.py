@@ -23,7 +23,7 @@ _DISK_TYPE: Final = "NVMe"  # of a system disk
 _DISK_PRICE_TTL_S: Final = 3600.0
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PLACE: Final = re.compile(r"[A-Z0-9-]{1,16}")
-_COUNT_FIRST: Final = re.compile(r"^\d{1,3}\s?x\s+")
+_COUNT_FIRST: Final = re.compile(r"^(\d{1,3})\s?x\s+")
 _COUNTRIES: Final = {"FIN": "FI", "ICE": "IS"}  # source: the places that the vendor's client names
 _KNOWN_FIELDS: Final = frozenset(
     {
@@ -77,7 +77,7 @@ def disk_usd_gb_month(value: object) -> float:
 
 
 def parse_stock(value: object, result: ParseResult) -> dict[str, list[str]]:
-    """Parse place → types in stock there; a malformed row makes the answer partial.
+    """Parse place → types in stock there; a malformed row, or no row at all, makes the answer partial.
 
     Raises:
         PayloadChanged: it is not a list of places, or none of them is usable.
@@ -87,13 +87,19 @@ def parse_stock(value: object, result: ParseResult) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in value:
         place, names = at(row, "location_code"), at(row, "availabilities")
-        if isinstance(place, str) and _PLACE.fullmatch(place) and isinstance(names, list):
-            found[place] = [name for name in names if isinstance(name, str)]
+        if isinstance(place, str) and _PLACE.fullmatch(place) and _is_texts(names):
+            found.setdefault(place, []).extend(names)
         else:
             result.note_missing("the stock of a place cannot be read")
-    if value and not found:
+    if not value:
+        result.note_missing("no place is listed with its stock")
+    elif not found:
         raise PayloadChanged(f"{PROVIDER}: the stock of no place can be read")
     return found
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def parse_types(
@@ -135,6 +141,9 @@ def parse_type(row: object) -> VerdaInstanceType | None:
     usd_hours = {spot: found for spot, price in prices.items() if (found := usd_hour(price)) is not None}
     if False not in usd_hours:
         raise RowSkipped("no usable price")
+    stated = _COUNT_FIRST.match(word(at(row, "gpu", "description"), 80) or "")
+    if stated and int(stated[1]) != count:
+        raise RowSkipped("two different numbers of its GPUs")
     wire, memory = hardware_of(row, count)
     gpu = catalog().resolve(wire, memory)
     return VerdaInstanceType(
