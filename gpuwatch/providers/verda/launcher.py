@@ -15,7 +15,7 @@ from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher, InstanceGone
 from gpuwatch.providers.toolkit.basic_launcher import (
     created_instance,
     id_and_status,
@@ -112,7 +112,11 @@ class VerdaLauncher(ApiLauncher):
             "volume_ids": [volume] if volume else None,
             "delete_permanently": True,
         }
-        self._account.order("PUT", "/instances", body, kind="delete")
+        try:
+            self._account.order("PUT", "/instances", body, kind="delete")
+        except InstanceGone:  # an earlier request ended it, but its answer was lost
+            self._delete_script_of(instance_id)
+            raise
         self._delete_script_of(instance_id)
 
     def credit_usd(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, RefusalKind
+from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.relay import relaying
@@ -119,6 +119,18 @@ def test_the_disk_and_the_start_script_end_with_the_instance(place: Verda, adapt
     assert len(place.volumes) == len(place.scripts) == 1
     launcher(adapter).destroy(made.instance_id)
     assert place.volumes == {}
+    assert place.scripts == {}
+
+
+def test_the_start_script_ends_with_the_next_request_if_the_answer_to_the_first_is_lost(
+    place: Verda, adapter: Adapter
+) -> None:
+    made = launcher(adapter).create(order(onstart="echo hello"))
+    launcher(adapter).list_instances()
+    place.fail("PUT /instances", None, carried_out=True)
+    with pytest.raises(OutcomeUnknown):
+        launcher(adapter).destroy(made.instance_id)
+    launcher(adapter).destroy(made.instance_id)
     assert place.scripts == {}
 
 
