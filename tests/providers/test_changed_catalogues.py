@@ -79,11 +79,22 @@ def test_no_plan_at_all_is_a_changed_format_because_sold_out_plans_stay_listed()
 
 
 def test_stock_of_verda_that_cannot_be_read_is_no_sold_out_market() -> None:
-    result = ParseResult()
-    assert parse_stock([], result) == {}
-    assert result.missing == {"no place is listed with its stock": None}
     with pytest.raises(PayloadChanged):
         parse_stock([{"location_code": "FIN-01", "availabilities": [{"type": "8V100.48M"}]}], ParseResult())
+
+
+@pytest.mark.parametrize(
+    ("on_demand", "spot", "is_partial"),
+    [({}, {}, True), ({"FIN-01": []}, {}, False), ({}, {"FIN-01": []}, False), ({"FIN-01": []}, {"FIN-01": []}, False)],
+)
+def test_verda_is_sold_out_if_a_place_is_listed_and_has_nothing(
+    on_demand: dict[str, list[str]], spot: dict[str, list[str]], is_partial: bool
+) -> None:
+    """A list of no place at all may be a rental type that nobody offers; both lists are empty only by mistake."""
+    types = json.loads((RECORDED / "verda" / "instance-types-client-tests.json").read_text())
+    result = parse_verda(types, {False: on_demand, True: spot}, 0.2, NOW)
+    assert result.offers == []
+    assert bool(result.missing) == is_partial
 
 
 def test_a_place_that_verda_lists_twice_has_the_stock_of_both() -> None:

@@ -77,7 +77,7 @@ def disk_usd_gb_month(value: object) -> float:
 
 
 def parse_stock(value: object, result: ParseResult) -> dict[str, list[str]]:
-    """Parse place → types in stock there; a malformed row, or no row at all, makes the answer partial.
+    """Parse place → types in stock there; a malformed row makes the answer partial.
 
     Raises:
         PayloadChanged: it is not a list of places, or none of them is usable.
@@ -91,9 +91,7 @@ def parse_stock(value: object, result: ParseResult) -> dict[str, list[str]]:
             found.setdefault(place, []).extend(names)
         else:
             result.note_missing("the stock of a place cannot be read")
-    if not value:
-        result.note_missing("no place is listed with its stock")
-    elif not found:
+    if value and not found:
         raise PayloadChanged(f"{PROVIDER}: the stock of no place can be read")
     return found
 
@@ -106,6 +104,8 @@ def parse_types(
     value: object, stock: Mapping[bool, Mapping[str, list[str]]], disk_usd: float, observed_at: datetime
 ) -> ParseResult:
     """Parse the offers of `GET /instance-types`: one per type, place and rental type in stock. Pure.
+
+    If no place is listed for either rental type, the answer is partial: a place without stock has an empty list.
 
     Raises:
         PayloadChanged: it is not a list of types, or none of them is usable.
@@ -121,7 +121,10 @@ def parse_types(
         result.offers += _offers(kind, stock, disk_usd, observed_at)
         return True
 
-    return read_types(value, PROVIDER, read)
+    result = read_types(value, PROVIDER, read)
+    if not any(stock.values()):
+        result.note_missing("no place is listed with its stock")
+    return result
 
 
 def parse_type(row: object) -> VerdaInstanceType | None:
