@@ -74,7 +74,7 @@ def test_a_plan_without_own_prices_of_places_costs_its_price_everywhere(costs: o
 
 
 def test_no_plan_at_all_is_a_changed_format_because_sold_out_plans_stay_listed() -> None:
-    with pytest.raises(PayloadChanged):
+    with pytest.raises(PayloadChanged, match="vultr: the list of instance types is empty"):
         parse_plans([])
 
 

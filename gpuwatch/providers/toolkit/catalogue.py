@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import TypeVar
 
+from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
@@ -57,12 +58,14 @@ def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult],
             GPU says nothing about the format of the others. Raises RowSkipped: unreadable, not "sold out".
 
     Raises:
-        PayloadChanged: none of them can be read.
+        PayloadChanged: there are none, or none of them can be read.
     """
+    if not types:
+        raise PayloadChanged(f"{name}: the list of instance types is empty")
     result, is_any_read = ParseResult(rows=len(types)), False
     for row in types:
         with result.counting_skips():
             is_any_read |= read(row, result)
-    if not is_any_read and (result.skipped or not types):
+    if not is_any_read and result.skipped:
         raise result.no_usable_row(f"{name}: none of {len(types)} instance types can be used")
     return result
