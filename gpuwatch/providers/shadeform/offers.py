@@ -106,7 +106,7 @@ def hardware_of(configuration: object) -> Hardware:
     )
 
 
-def _read(row: object, result: ParseResult, observed_at: datetime) -> bool:
+def _read(row: object, result: ParseResult, observed_at: datetime) -> None:
     kind = _parse_type(row)
     regions = at(row, "availability")
     if not isinstance(regions, list):
@@ -119,7 +119,6 @@ def _read(row: object, result: ParseResult, observed_at: datetime) -> bool:
             result.skip("a longer id than can be kept")
         else:
             result.offers.append(offer)
-    return True
 
 
 def _parse_type(row: object) -> ShadeformInstanceType:

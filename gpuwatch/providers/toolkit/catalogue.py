@@ -50,12 +50,12 @@ class CatalogueMarket:
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
 
 
-def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], bool]) -> ParseResult:
+def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], bool | None]) -> ParseResult:
     """Parse the offers of a list of instance types.
 
     Args:
-        read: adds a type's offers to the result; returns whether gpuwatch watches such types at all. A type without a
-            GPU says nothing about the format of the others. Raises RowSkipped: unreadable, not "sold out".
+        read: adds a type's offers to the result. Returns False: gpuwatch watches no such types; a type without a GPU
+            says nothing about the format of the others. Raises RowSkipped: unreadable, not "sold out".
 
     Raises:
         PayloadChanged: there are none, or none of them can be read.
@@ -65,7 +65,7 @@ def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult],
     result, is_any_read = ParseResult(rows=len(types)), False
     for row in types:
         with result.counting_skips():
-            is_any_read |= read(row, result)
+            is_any_read |= read(row, result) is not False
     if not is_any_read and result.skipped:
         raise result.no_usable_row(f"{name}: none of {len(types)} instance types can be used")
     return result
