@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
+from errno import EDQUOT, EFBIG, EIO, ENOSPC, EPIPE
 
 import click
 
@@ -113,12 +114,19 @@ def run(argv: Sequence[str] | None = None) -> int:
         click.echo("stopped", err=True)
         return 130
     except OSError as error:
+        if not is_unwritten(error):
+            raise
         return report_unwritten(error)
     except SystemExit:  # click exits this way when the reader is gone, as in `| head`, and silences the stream
         if "PacifyFlush" not in type(sys.stdout).__name__:
             raise
         return Exit.DONE
     return code if isinstance(code, int) else Exit.DONE
+
+
+def is_unwritten(error: OSError) -> bool:
+    """Whether output could not be written; an error that names a file, or of another kind, is not about the output."""
+    return error.filename is None and error.errno in {EPIPE, ENOSPC, EDQUOT, EFBIG, EIO}
 
 
 def report_unwritten(error: OSError) -> Exit:

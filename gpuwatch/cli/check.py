@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from gpuwatch.cli import Exit, report_unwritten
+from gpuwatch.cli import Exit, is_unwritten, report_unwritten
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.offers import offers_table
 from gpuwatch.cli.options import (
@@ -106,6 +106,8 @@ def check(
             note(line)
         sys.stdout.flush()
     except OSError as error:  # the result is stored all the same
+        if not is_unwritten(error):
+            raise
         unwritten = report_unwritten(error)
     _store_result(settings, checked, no_store, metrics_file)
     if unwritten:

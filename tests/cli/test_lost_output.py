@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli import is_unwritten
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
 
@@ -61,6 +63,12 @@ def test_a_check_that_nobody_reads_says_whether_something_matched(
     check: str, limit_usd: str, code: int, redirected: str
 ) -> None:
     assert _run(check + limit_usd, redirected)[0] == code
+
+
+def test_another_error_of_the_system_is_not_taken_for_lost_output() -> None:
+    assert is_unwritten(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert not is_unwritten(OSError(errno.ENOSPC, "No space left on device", "gpuwatch.db"))
+    assert not is_unwritten(OSError(errno.EMFILE, "Too many open files"))
 
 
 @needs_full
