@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -15,10 +15,11 @@ from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace, read_updates
 from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
+from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.ports.buttons import DATA_BYTES
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate
+from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.job_repository import SqlJobRepository
 from tests.builders_jobs import a_job
@@ -87,7 +88,18 @@ def test_what_was_sent_while_nobody_polled_is_answered_once(chat: Chat) -> None:
     assert len(chat.double.shown) == 1
 
 
-def test_an_interrupted_update_is_finished_by_the_next_start(chat: Chat) -> None:
+@pytest.mark.parametrize("failures", [0, 1], ids=["store answers", "store fails once"])
+def test_an_interrupted_update_is_finished_by_the_next_start(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    answers, unfinished = iter([StoreError("database is locked")] * failures), ChatInbox.unfinished
+
+    def unfinished_after_failures(inbox: ChatInbox, since: datetime) -> Sequence[StoredUpdate]:
+        for error in answers:
+            raise error
+        return unfinished(inbox, since)
+
+    monkeypatch.setattr(ChatInbox, "unfinished", unfinished_after_failures)
     inbox = ChatInbox(chat.database, "8123456789", "gone")
     inbox.lease(chat.clock(), 40.0)
     body = '{"update_id": 5, "message": {"message_id": 1, "chat": {"id": 5001}, "from": {"id": 5001}, "text": "/help"}}'

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tests.telegram_double import CHAT, TOKEN, TelegramDouble
 from tests.upgraded_store import empty_file
 
 ROOT = Path(__file__).parents[2]
+SHOWN_LOG = 20_000  # characters
 SETTINGS = """
 dry_run = {dry_run}
 database_url = "{database_url}"
@@ -89,6 +91,9 @@ class Home:
         child = self.start(**env)
         try:
             yield child
+        except BaseException:  # pytest shows it below the failure
+            print(self.log()[-SHOWN_LOG:], file=sys.stderr)
+            raise
         finally:
             if child.poll() is None:
                 child.kill()

@@ -65,8 +65,8 @@ class UpdatePoller:
             self._faults.report("another gpuwatch on this database polls the chat")
             return _LEASED_ELSEWHERE_S
         if not self._has_begun:
-            self._has_begun = True
             self._receiver.begin()
+            self._has_begun = True
         reply = self._api.call("getUpdates", self._request(lease), _DEADLINE_S)
         if self._stopping.is_set():
             return 0.0  # unconfirmed: Telegram sends it again
