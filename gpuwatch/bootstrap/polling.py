@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuwatch.bootstrap import new_id, real_monotonic
+from gpuwatch.bootstrap import new_id, pace, real_monotonic
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.engine.answer_recorder import AnswerRecorder
@@ -93,7 +93,7 @@ class Polling:
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
         base = self._base
         provider, now = base.settings.providers[name], base.time_source.now
-        health_monitor = HealthMonitor(name, base.uow_factory, new_id, now(), provider.base_url)
+        health_monitor = HealthMonitor(name, base.uow_factory, new_id, self._unpaced_s, provider.base_url)
         prices = PricesOnSale(adapter.info.default_disk_gb) if adapter.info.joins_gpus else None
         recorder = AnswerRecorder(
             name,
@@ -114,6 +114,10 @@ class Polling:
             sweeper=self._sweeper(name, adapter, recorder, newest_sweep.rows if newest_sweep else None),
             swept_at=newest_sweep.at if newest_sweep else None,
         )
+
+    def _unpaced_s(self) -> float:
+        """Monotonic seconds at the pace of the wall clock, also in tests that speed up waits."""
+        return self._base.time_source.monotonic() / pace()
 
     def _hunter(
         self, name: str, adapter: Adapter, recorder: AnswerRecorder, prices: PricesOnSale | None

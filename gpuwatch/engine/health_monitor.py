@@ -27,8 +27,9 @@ BLIND_AFTER_INTERVALS = 3
 class _Lane:
     """One lane: its stored health, and the queries whose last answer had no usable row."""
 
-    def __init__(self, health: ProviderHealth) -> None:
+    def __init__(self, health: ProviderHealth, tick_s: float) -> None:
         self.health = health
+        self.complete_s = tick_s  # monotonic: the last complete answer, or the start
         self.without_rows: dict[str, datetime] = {}  # query → time
         self.understood_at: datetime | None = None  # time of the last usable rows
 
@@ -53,6 +54,7 @@ class HealthMonitor:
     """The health of one provider. Called from its hunt, its sweep and its periodic health check.
 
     Args:
+        monotonic: seconds; silence is measured by it, because the wall clock may jump.
         base_url: for log lines.
     """
 
@@ -61,16 +63,16 @@ class HealthMonitor:
         provider: str,
         uow_factory: UnitOfWorkFactory,
         new_id: Callable[[], str],
-        started_at: datetime,
+        monotonic: Callable[[], float],
         base_url: str = "",
     ) -> None:
         self._provider = provider
         self._uow_factory = uow_factory
         self._new_id = new_id
         self._lock = threading.Lock()
-        stored = uow_factory.provider_health()
-        self._lanes = {lane: _Lane(stored.get((provider, lane), ProviderHealth())) for lane in LANES}
-        self._since = started_at  # a daemon that was off for a week is not blind for a week
+        self._monotonic = monotonic
+        stored, tick_s = uow_factory.provider_health(), monotonic()
+        self._lanes = {lane: _Lane(stored.get((provider, lane), ProviderHealth()), tick_s) for lane in LANES}
         self._failures = FailureLog(provider, base_url)
 
     @property
@@ -87,6 +89,7 @@ class HealthMonitor:
         """
         with self._lock:
             one = self._lanes[lane]
+            one.complete_s = self._monotonic()
             one.take(query, has_rows, now)
             if not one.is_blind:
                 one.health = ProviderHealth(complete_at=now)
@@ -129,9 +132,10 @@ class HealthMonitor:
             one = self._lanes[lane]
             if one.is_blind or (lane == SWEEP and one.health.last_error is None):
                 return
-            newest = max(filter(None, (one.health.complete_at, self._since)), default=now)
-            if now - newest > timedelta(seconds=interval_s * BLIND_AFTER_INTERVALS):
-                self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=newest), now)
+            silent_s = self._monotonic() - one.complete_s
+            if silent_s > interval_s * BLIND_AFTER_INTERVALS:
+                since = now - timedelta(seconds=silent_s)
+                self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=since), now)
 
     def not_polled(self, lane: str) -> None:
         """Reset a lane that is not polled any more: it cannot be blind. Raises StoreError."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import pytest
+import time_machine
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.scheduler import TaskScheduler
@@ -124,6 +125,21 @@ def test_a_clock_that_jumps_is_noticed_and_every_task_is_set_anew(hours: int, ca
             wait_until(lambda: runs[0] == 2)
     finally:
         scheduler.stop(wait_s=3)
+
+
+def test_after_a_year_forward_a_task_runs_once_and_then_at_its_interval() -> None:
+    """APScheduler lists every missed run of the year before the next one: of a task each second, two gigabytes."""
+    runs = [0]
+
+    def count() -> None:
+        runs[0] += 1
+
+    with time_machine.travel(time.time(), tick=True) as travel, turning(PeriodicTask(name="a", run=count, every_s=0.2)):
+        wait_until(lambda: runs[0] == 1)
+        travel.shift(timedelta(days=365))
+        began, before = time.monotonic(), runs[0]
+        wait_until(lambda: runs[0] >= before + 3)
+        assert runs[0] <= before + 2 + (time.monotonic() - began) / 0.2
 
 
 def test_a_hanging_task_does_not_hold_up_the_stop(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.errors import KeyRejected, NoRowUnderstood, ProviderDown, QuotaSpent, StoreError
 from gpuwatch.ports import HUNT, SWEEP, AlertKind
+from tests.clocks import Clock
 from tests.engine.uow_fakes import NOON, MemoryUnitOfWork
 
 INTERVAL_S = 30.0
@@ -19,12 +20,18 @@ DOWN = ProviderDown("vastai: no such host console.vast.ai")
 UNREADABLE = NoRowUnderstood("vastai: none of 12 rows can be used (12 × dph_total: missing)", 12)
 
 
+CLOCK = Clock()  # the monotonic one
+
+
 def health_monitor(uow_factory: MemoryUnitOfWork, started_at: datetime = NOON) -> HealthMonitor:
+    CLOCK.seconds = (started_at - NOON).total_seconds()
     ids = (f"a{n}" for n in itertools.count())
-    return HealthMonitor("vastai", uow_factory, lambda: next(ids), started_at, "https://console.vast.ai")
+    return HealthMonitor("vastai", uow_factory, lambda: next(ids), CLOCK, "https://console.vast.ai")
 
 
 def later(seconds: float) -> datetime:
+    """Return the wall clock so long after noon; the monotonic clock moves there, too."""
+    CLOCK.seconds = seconds
     return NOON + timedelta(seconds=seconds)
 
 
@@ -49,6 +56,21 @@ def test_three_silent_intervals_are_reported_once(guard: HealthMonitor, uow_fact
         guard.check(HUNT, INTERVAL_S, later(second))
     assert kinds(uow_factory) == [AlertKind.BLIND]
     assert any("HTTP 502" in value for _, value in uow_factory.alerts[0][0].facts)
+
+
+def test_a_wall_clock_that_steps_forward_is_no_silence(guard: HealthMonitor, uow_factory: MemoryUnitOfWork) -> None:
+    """The machine slept, or its time was corrected: nothing was polled meanwhile."""
+    guard.answered(HUNT, H100, True, later(30))
+    guard.check(HUNT, INTERVAL_S, later(35) + timedelta(hours=1))
+    assert uow_factory.alerts == []
+    guard.check(HUNT, INTERVAL_S, later(300) + timedelta(hours=1))
+    assert uow_factory.alerts[0][0].headline.endswith("no complete answer for 4m")
+
+
+def test_a_wall_clock_that_steps_back_hides_no_silence(guard: HealthMonitor, uow_factory: MemoryUnitOfWork) -> None:
+    guard.answered(HUNT, H100, True, later(30))
+    guard.check(HUNT, INTERVAL_S, later(300) - timedelta(hours=1))
+    assert kinds(uow_factory) == [AlertKind.BLIND]
 
 
 def test_a_complete_answer_in_time_is_no_blindness(guard: HealthMonitor, uow_factory: MemoryUnitOfWork) -> None:
@@ -82,7 +104,7 @@ def test_a_restart_while_blind_does_not_tell_it_again(uow_factory: MemoryUnitOfW
 def test_a_restart_after_a_week_off_is_not_a_week_of_blindness(uow_factory: MemoryUnitOfWork) -> None:
     health_monitor(uow_factory).answered(HUNT, H100, True, NOON)
     again = health_monitor(uow_factory, started_at=NOON + timedelta(days=7))
-    again.check(HUNT, INTERVAL_S, NOON + timedelta(days=7, seconds=40))
+    again.check(HUNT, INTERVAL_S, later(7 * 86_400 + 40))
     assert uow_factory.alerts == []
 
 
@@ -112,7 +134,7 @@ def test_a_hunt_that_finds_nothing_hides_no_silent_sweep(guard: HealthMonitor, u
 def test_a_sweep_that_was_never_tried_is_not_silent(guard: HealthMonitor, uow_factory: MemoryUnitOfWork) -> None:
     """The day's rows were used up; on the new day its interval is short again."""
     guard.answered(SWEEP, H100, True, NOON)
-    guard.check(SWEEP, 300.0, NOON + timedelta(hours=10))
+    guard.check(SWEEP, 300.0, later(36_000))
     assert uow_factory.alerts == []
 
 

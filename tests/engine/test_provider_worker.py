@@ -62,7 +62,7 @@ class Post:
         self.bench = Bench(WATCH)
         self.market = ScriptedMarket(an_answer(h100()))
         uow_factory: MemoryUnitOfWork = self.bench.uow_factory
-        health_monitor = HealthMonitor("vastai", uow_factory, lambda: "x", NOON)
+        health_monitor = HealthMonitor("vastai", uow_factory, lambda: "x", self._tick_s)
         drift_detector = DriftDetector("vastai", uow_factory, lambda: "y")
         self.recorder = AnswerRecorder("vastai", history, health_monitor, drift_detector)
         stopping = self.stopping = threading.Event()
@@ -77,6 +77,9 @@ class Post:
             sweeper=Sweeper(self.market, targets, self.recorder.record_sweep, stopping),
             swept_at=swept_at,
         )
+
+    def _tick_s(self) -> float:
+        return self.now.timestamp()
 
     def reported(self) -> list[AlertKind]:
         alerts: list[tuple[Alert, tuple[str, ...]]] = self.bench.uow_factory.alerts
