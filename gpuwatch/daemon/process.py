@@ -41,6 +41,7 @@ STOP_TIMEOUT_S = 7.0  # SIGTERM must end it within 10 seconds, even if something
 EXIT_AFTER_S = 9.0  # then it exits anyway: the next start continues the work from the rows
 SIGNAL_CHECK_S = 5.0
 STORE_RETRY_S = 10.0
+ORDER_CHECK_S = 0.2
 
 
 class SignalHandler:
@@ -194,10 +195,18 @@ def _wait_for_signals(
         signals.wait(min(SIGNAL_CHECK_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False
-            new_settings = _reload(notifier, config, service)
+            _wait_for_orders(service, signals)
+            new_settings = None if signals.stop else _reload(notifier, config, service)
             if new_settings is not None:
                 return new_settings
     return None
+
+
+def _wait_for_orders(service: Service, signals: SignalHandler) -> None:
+    """Wait until no order is in flight, because a reload closes its connection: its outcome would be unknown."""
+    ends_s = real_monotonic() + max((one.timeout_s for one in service.settings.providers.values()), default=0.0)
+    while service.slots.in_flight() and not signals.stop and real_monotonic() < ends_s:
+        signals.wait(ORDER_CHECK_S)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
+from tests.process.audit import rows
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
 
 DIED = 86  # the exit code of a failpoint
@@ -90,7 +91,7 @@ def test_a_stop_with_an_order_on_its_way_leaves_it_to_the_next(home: Home, marke
 
 @pytest.mark.slow
 def test_new_settings_with_an_order_on_its_way_change_nothing_of_it(home: Home, market: Marketplace) -> None:
-    """C02: a request under the old settings is followed under the new ones."""
+    """C02: the reload waits for the answer to a request under the old settings, and then it is followed."""
     market.faults.add("create", "slow", delay_s=3.0)
     with home.daemon() as child:
         wait_for(lambda: ordered(market))
@@ -100,3 +101,5 @@ def test_new_settings_with_an_order_on_its_way_change_nothing_of_it(home: Home, 
         wait_for(lambda: state(home) == "running")
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
+    causes = [row["cause"] for row in rows(home.database_url, "SELECT cause FROM launch_event ORDER BY id")]
+    assert causes == ["intent", "created", "running"]  # and not "found by its label"
