@@ -23,6 +23,7 @@ from gpuwatch.providers.aws.prices import (
     parse_spot,
 )
 from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import objects, word
 
 _PRICES_S: Final = 6 * 3600.0
@@ -104,10 +105,9 @@ class CatalogCache:
         all_regions = self._account.listed_regions or self._regions.get(fetch)
         return tuple(dict.fromkeys((*self._account.regions, *all_regions)))
 
-    def spot_prices(
-        self, region: str, types: Iterable[str], skipped: dict[str, int]
-    ) -> tuple[dict[SpotKey, SpotPrice], int]:
-        """Return the current spot prices, requested each time, and their number of rows. Raises ProviderError."""
+    def spot_prices(self, region: str, types: Iterable[str], result: ParseResult) -> dict[SpotKey, SpotPrice]:
+        """Return the current spot prices, requested each time; counts their rows. Raises ProviderError."""
+        now = self._account.tools.now()
         rows = self._account.pages(
             "ec2",
             region,
@@ -115,10 +115,10 @@ class CatalogCache:
             "SpotPriceHistory",
             InstanceTypes=sorted(types),
             ProductDescriptions=list(PRODUCTS),
-            StartTime=self._account.tools.now(),
+            StartTime=now,
             MaxResults=_SPOT_ROWS,
         )
-        return parse_spot(rows, skipped), len(rows)
+        return parse_spot(rows, result, now)
 
     def _products(self, filters: list[dict[str, str]]) -> list[object]:
         return self._account.pages(

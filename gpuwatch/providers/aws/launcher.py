@@ -24,6 +24,7 @@ from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
 from gpuwatch.providers.aws.ssh_group import SshGroups
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, objects
 
 _SPOT_S: Final = 60.0  # the price of a running machine is refreshed after this time
@@ -186,7 +187,7 @@ class AwsLauncher(BasicLauncher):
         if not types:
             return {}
         try:
-            return self._spot.get(lambda: self._catalog.spot_prices(region, types, {})[0], (region, types))
+            return self._spot.get(lambda: self._catalog.spot_prices(region, types, ParseResult()), (region, types))
         except ProviderError:
             return {}
 

@@ -93,9 +93,9 @@ class AwsMarket:
             if price is None:
                 result.skip("an instance type without a list price")
             elif key.zone in place.zones:
-                result.offers.append(
-                    on_demand_offer(place, key.zone, machines_by_name[key.type], price, prices.disk_usd_gb_month)
-                )
+                with result.counting_skips():
+                    machine = machines_by_name[key.type]
+                    result.offers.append(on_demand_offer(place, key.zone, machine, price, prices.disk_usd_gb_month))
         self._add_blocks(result, place, machines_by_name, prices)
 
     def _add_blocks(
@@ -110,7 +110,8 @@ class AwsMarket:
         for block in blocks:
             if block.zone in place.zones:
                 machine, size = machines_by_name[block.type], prices.types.get(block.type)
-                result.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
+                with result.counting_skips():
+                    result.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
 
     def _add_spot(
         self,
@@ -120,16 +121,16 @@ class AwsMarket:
         machines_by_name: Mapping[str, InstanceType],
         new_types: Iterable[str],
     ) -> None:
-        found, rows = self._catalog.spot_prices(place.region, {key.type for key in keys}, result.skipped)
-        result.rows += rows
+        found = self._catalog.spot_prices(place.region, {key.type for key in keys}, result)
         prices = self._list_prices(place.region, new_types)
         prices_by_key = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
         scores = self._scores.scores_of(place.region, [machines_by_name[key.type] for key in prices_by_key])
         for key, price in prices_by_key.items():  # no price: not sold as spot there
             machine, size = machines_by_name[key.type], prices.types.get(key.type)
             score = scores.get((key.type, place.zones[key.zone]))
-            offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
-            result.offers.append(with_score(offer, score))
+            with result.counting_skips():
+                offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
+                result.offers.append(with_score(offer, score))
 
     def _list_prices(self, region: str, new_types: Iterable[str]) -> PriceList:
         """Add the disk's price and the machine's size: a spot price is correct without them."""

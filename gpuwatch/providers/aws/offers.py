@@ -1,4 +1,4 @@
-"""Builds an offer from an instance type in a zone and its price. Pure.
+"""Builds an offer from an instance type in a zone and its price; raises RowSkipped for a placeholder. Pure.
 
 `live`: AWS states that this account may rent the type in this zone now. AWS does not say in advance whether there is
 capacity at this minute; a request without capacity is refused at once and costs nothing.
@@ -18,6 +18,8 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.providers.aws.capacity_blocks import CapacityBlock
 from gpuwatch.providers.aws.instance_types import InstanceType
 from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
+from gpuwatch.providers.toolkit.list_prices import is_plausible
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
 
 DISK_GB: Final = 100.0  # in a quote: AWS's images for GPUs need up to 80
 _ID: Final = re.compile(r"([a-z0-9-]{4,25})/([a-z0-9-]{4,30})/([a-z0-9.-]{3,30})/(spot|on-demand)")
@@ -125,6 +127,8 @@ def _offer(  # noqa: PLR0913 - two of them are the offer's own
     quoted_usd_hour: float,
     **other_fields: Any,
 ) -> Offer:
+    if not is_plausible(quoted_usd_hour, machine.count * machine.fraction):
+        raise RowSkipped("a placeholder: nobody would ask this price")
     disk_gb = DISK_GB if disk_usd is not None else 0.0
     gpu = machine.gpu
     return Offer(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE, at, number, usd_hour, word
 
 # Old accounts have the second name.
@@ -21,6 +22,7 @@ _PLACEHOLDER_SHARE: Final = 0.2  # fraction of the median over the regions
 _MIN_REGIONS: Final = 3  # fewer have no useful median
 _MAX_JUMP: Final = 3.0  # factor of a price change since hours ago
 _MAX_DISK_USD: Final = 10.0  # per gigabyte and month
+_CLOCK_TOLERANCE: Final = timedelta(minutes=15)  # AWS refuses requests from clocks that differ by more
 
 
 class ListPrice(msgspec.Struct, frozen=True):
@@ -37,6 +39,10 @@ class PriceList(msgspec.Struct, kw_only=True):
     types: dict[str, ListPrice] = {}
     disk_usd_gb_month: float | None = None
     skipped: dict[str, int] = {}
+
+    def skip(self, reason: str) -> None:
+        """Count a row that cannot be used."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
 
 class SpotKey(NamedTuple):
@@ -66,34 +72,50 @@ def disk_filters(region: str) -> list[dict[str, str]]:
     return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in fields.items()]
 
 
+def price_list(rows: Iterable[tuple[str, ListPrice | None]]) -> PriceList:
+    """Join names of instance types and their prices; counts rows without a price (None).
+
+    If there are two prices for one type, neither is used.
+    """
+    found, contradictory = PriceList(types={}, skipped={}), set()
+    for name, price in rows:
+        if price is None:
+            found.skip("a list price without a price")
+        elif found.types.setdefault(name, price).usd_hour != price.usd_hour:
+            contradictory.add(name)
+    for name in contradictory:
+        del found.types[name]
+        found.skip("several list prices for one instance type")
+    return found
+
+
 def parse_machines(products: Iterable[object], region: str) -> PriceList:
     """Parse prices of instance types from `PriceList`, whose entries are JSON in strings.
 
-    The server's filters are not trusted: rows of other kinds passed them before and made prices wrong for months. If
-    there are two prices for one type, neither is used.
+    The server's filters are not trusted: rows of other kinds passed them before and made prices wrong for months.
     """
-    found = PriceList(types={}, skipped={})
-    contradictory = set()
+    rows, others = [], PriceList(skipped={})
     for product in products:
         value = _decode(product)
         attributes = at(value, "product", "attributes")
         if not isinstance(attributes, dict):
-            _skip(found, "a list price that is not understood")
-            continue
-        if attributes.get("regionCode") != region or any(attributes.get(k) != v for k, v in _MACHINE.items()):
-            _skip(found, "a list price of another kind")
-            continue
-        name, usd = word(attributes.get("instanceType"), 40), usd_hour(_price(value, "Hrs"))
-        if name is None or usd is None:
-            _skip(found, "a list price without a price")
-            continue
-        if name in found.types and found.types[name].usd_hour != usd:
-            contradictory.add(name)
-        found.types[name] = ListPrice(usd, number(attributes.get("vcpu"), 1.0, 1e5), ram_gib(attributes.get("memory")))
-    for name in contradictory:
-        del found.types[name]
-        _skip(found, "several list prices for one instance type")
+            others.skip("a list price that is not understood")
+        elif attributes.get("regionCode") != region or any(attributes.get(k) != v for k, v in _MACHINE.items()):
+            others.skip("a list price of another kind")
+        else:
+            name, usd = word(attributes.get("instanceType"), 40), _price(value, "Hrs")
+            rows.append(
+                (name or "", list_price(usd if name else None, attributes.get("vcpu"), attributes.get("memory")))
+            )
+    found = price_list(rows)
+    found.skipped |= others.skipped
     return found
+
+
+def list_price(usd_per_hour: object, vcpu: object = None, memory: object = None) -> ListPrice | None:
+    """Parse a price and the size of its machine, such as "2,048 GiB"; None: no usable price."""
+    usd = usd_hour(usd_per_hour)
+    return None if usd is None else ListPrice(usd, number(vcpu, 1.0, 1e5), _ram_gib(memory))
 
 
 def parse_disk(products: Iterable[object], region: str) -> float | None:
@@ -120,7 +142,7 @@ def drop_placeholders(lists: Mapping[str, PriceList]) -> None:
     for one in lists.values():
         for name in [name for name, price in one.types.items() if price.usd_hour < floors.get(name, 0.0)]:
             del one.types[name]
-            _skip(one, "a list price far under that of other regions")
+            one.skip("a list price far under that of other regions")
 
 
 def drop_price_jumps(new: PriceList, previous: PriceList | None) -> None:
@@ -129,33 +151,47 @@ def drop_price_jumps(new: PriceList, previous: PriceList | None) -> None:
         price = new.types.get(name)
         if price is not None and not 1 / _MAX_JUMP <= price.usd_hour / old.usd_hour <= _MAX_JUMP:
             del new.types[name]
-            _skip(new, "a list price that changed threefold at once")
+            new.skip("a list price that changed threefold at once")
 
 
-def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey, SpotPrice]:
+def parse_spot(rows: Iterable[object], result: ParseResult, now: datetime) -> dict[SpotKey, SpotPrice]:
     """Return the newest price of each type and zone. Rows are changes: the newest one is valid.
 
     Args:
         rows: of `DescribeSpotPriceHistory`.
-        skipped: counts unreadable rows by reason.
+        result: counts the rows, and the unusable ones by reason.
+
+    Raises:
+        NoRowUnderstood: there are rows, but none is usable.
     """
     found: dict[SpotKey, SpotPrice] = {}
+    read = ParseResult()
     for row in rows:
-        if at(row, "ProductDescription") not in PRODUCTS:
-            skipped["a spot price of another product"] = skipped.get("a spot price of another product", 0) + 1
-            continue
-        name, zone = word(at(row, "InstanceType"), 40), word(at(row, "AvailabilityZone"), 40)
-        usd, since = usd_hour(at(row, "SpotPrice")), at(row, "Timestamp")
-        if name is None or zone is None or usd is None or not isinstance(since, datetime) or since.tzinfo is None:
-            skipped["a spot price that is not understood"] = skipped.get("a spot price that is not understood", 0) + 1
-            continue
-        key = SpotKey(name, zone)
-        if key not in found or found[key].since < since:
-            found[key] = SpotPrice(usd, since)
+        read.rows += 1
+        with read.counting_skips():
+            key, price = _spot_price(row, now)
+            if key not in found or found[key].since < price.since:
+                found[key] = price
+    if read.rows and not found:
+        raise read.no_usable_row(f"aws: none of {read.rows} spot prices can be used")
+    result.rows += read.rows
+    result.add_skipped(read.skipped)
     return found
 
 
-def ram_gib(text: object) -> float | None:
+def _spot_price(row: object, now: datetime) -> tuple[SpotKey, SpotPrice]:
+    if at(row, "ProductDescription") not in PRODUCTS:
+        raise RowSkipped("a spot price of another product")
+    name, zone = word(at(row, "InstanceType"), 40), word(at(row, "AvailabilityZone"), 40)
+    usd, since = usd_hour(at(row, "SpotPrice")), at(row, "Timestamp")
+    if name is None or zone is None or usd is None or not isinstance(since, datetime) or since.tzinfo is None:
+        raise RowSkipped("a spot price that is not understood")
+    if since - now > _CLOCK_TOLERANCE:
+        raise RowSkipped("a spot price of the future")
+    return SpotKey(name, zone), SpotPrice(usd, since)
+
+
+def _ram_gib(text: object) -> float | None:
     """Parse "2,048 GiB" as a number."""
     amount, _, unit = text.replace(",", "").partition(" ") if isinstance(text, str) else ("", "", "")
     return number(amount, 0.1, 1e6) if unit == "GiB" else None
@@ -181,7 +217,3 @@ def _decode(product: object) -> object:
         return msgspec.json.decode(product) if isinstance(product, str) else None
     except (*UNREADABLE, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate in the text
         return None
-
-
-def _skip(prices: PriceList, reason: str) -> None:
-    prices.skipped[reason] = prices.skipped.get(reason, 0) + 1

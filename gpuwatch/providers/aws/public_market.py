@@ -19,16 +19,17 @@ from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.aws.instance_types import InstanceType, matches_query, table
 from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer
-from gpuwatch.providers.aws.prices import ListPrice, ram_gib
+from gpuwatch.providers.aws.prices import ListPrice, PriceList, list_price, price_list
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
+from gpuwatch.providers.toolkit.validation import at, objects, word
 
 _SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
 _ON_DEMAND_HOST: Final = "https://b0.p.awsstatic.com"
 _ON_DEMAND: Final = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{}/Linux/index.json"
 _SPOT_S: Final = 1800.0  # AWS rewrites the file once an hour
 _ON_DEMAND_S: Final = 6 * 3600.0
+_NOT_SOLD: Final = "N/A*"
 _NOTE: Final = "from AWS's price page; zone and disk (EBS) are not told"  # word-check: allow - a value of the JSON
 
 # Names of regions on the page of on-demand prices.
@@ -48,8 +49,6 @@ _LEGACY_REGION_NAMES: Final = {
     "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
 }  # fmt: skip
 
-Prices = dict[str, ListPrice]  # by instance type
-
 
 class PublicMarket:
     """Returns AWS's list prices without an account."""
@@ -62,8 +61,8 @@ class PublicMarket:
         self._on_demand_url = ("" if not own_endpoints else _ON_DEMAND_HOST) + _ON_DEMAND
         regions = settings.options.get("regions")
         self._regions = tuple(regions) if isinstance(regions, tuple | list) else ()
-        self._spot: TtlCache[dict[str, Prices]] = TtlCache(_SPOT_S, tools.monotonic)
-        self._on_demand: TtlCache[Prices] = TtlCache(_ON_DEMAND_S, tools.monotonic)
+        self._spot: TtlCache[dict[str, PriceList]] = TtlCache(_SPOT_S, tools.monotonic)
+        self._on_demand: TtlCache[PriceList] = TtlCache(_ON_DEMAND_S, tools.monotonic)
         self._tools = tools
 
     def search(self, query: Query) -> Answer:
@@ -84,23 +83,24 @@ class PublicMarket:
                 result.skip(f"region {region} did not answer: {type(error).__name__}")
                 result.note_missing(f"region {region}: {error}")
                 continue
-            result.rows += len(prices)
-            result.offers += offers_of(prices, region, query, observed_at)
+            result.rows += len(prices.types) + sum(prices.skipped.values())
+            result.add_skipped(prices.skipped)
+            add_offers(result, prices, region, query, observed_at)
         if errors and len(errors) == result.searches:
             raise errors[0]
         elapsed_s = self._tools.monotonic() - started_s
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
 
-    def _prices(self, region: str, spot: bool) -> Prices:
+    def _prices(self, region: str, spot: bool) -> PriceList:
         found = self._spot.get(self._fetch_spot_prices).get(region) if spot else self._on_demand_prices(region)
-        if not found:
+        if not found or not found.types:
             raise PayloadChanged(f"aws: {region}: its price page lists no GPU machine")
         return found
 
-    def _fetch_spot_prices(self) -> dict[str, Prices]:
+    def _fetch_spot_prices(self) -> dict[str, PriceList]:
         return parse_spot_page(self._client.get(self._spot_url))
 
-    def _on_demand_prices(self, region: str) -> Prices:
+    def _on_demand_prices(self, region: str) -> PriceList:
         location = _LOCATIONS.get(region)
         if location is None:
             raise PayloadChanged(f"aws: {region}: the name of this region on its price page is unknown")
@@ -108,36 +108,37 @@ class PublicMarket:
         return self._on_demand.get(lambda: parse_on_demand_page(self._client.get(url), location), region)
 
 
-def parse_spot_page(value: object) -> dict[str, Prices]:
+def parse_spot_page(value: object) -> dict[str, PriceList]:
     """Return region → the Linux spot prices of known types. "N/A*" means not sold there. Raises PayloadChanged."""
     regions = at(value, "config", "regions")
     if not isinstance(regions, list) or not regions:
         raise PayloadChanged("aws: the spot price page has an unexpected format")
-    found: dict[str, Prices] = {}
+    found: dict[str, PriceList] = {}
     for region in objects(regions):
         name = word(region.get("region"), 40) or ""
-        found[_LEGACY_REGION_NAMES.get(name, name)] = dict(_spot_rows(region))
+        found[_LEGACY_REGION_NAMES.get(name, name)] = price_list(_spot_rows(region))
     return found
 
 
-def parse_on_demand_page(value: object, location: str) -> Prices:
+def parse_on_demand_page(value: object, location: str) -> PriceList:
     """Return the Linux list prices of known types. Raises PayloadChanged."""
     rows = at(value, "regions", location)
     if not isinstance(rows, dict):
         raise PayloadChanged("aws: the on-demand price page has an unexpected format")
-    found: Prices = {}
-    for row in rows.values():
-        name, usd = word(at(row, "Instance Type"), 40) or "", usd_hour(at(row, "price"))
-        if name in table() and usd is not None:
-            found[name] = ListPrice(usd, number(at(row, "vCPU"), 1.0, 1e5), ram_gib(at(row, "Memory")))
-    return found
+    return price_list(
+        (name, list_price(at(row, "price"), at(row, "vCPU"), at(row, "Memory")))
+        for row in rows.values()
+        if (name := word(at(row, "Instance Type"), 40) or "") in table()
+    )
 
 
-def offers_of(prices: Mapping[str, ListPrice], region: str, query: Query, observed_at: datetime) -> list[Offer]:
-    """Build one offer per type: the zone is unknown."""
+def add_offers(result: ParseResult, prices: PriceList, region: str, query: Query, observed_at: datetime) -> None:
+    """Add one offer per type: the zone is unknown."""
     place = RegionZones(region, {region: region}, observed_at)
-    matching = ((table()[name], price) for name, price in prices.items() if name in table())
-    return [_offer(place, one, price, query.spot) for one, price in matching if matches_query(one, query)]
+    for name, price in prices.types.items():
+        if matches_query(table()[name], query):
+            with result.counting_skips():
+                result.offers.append(_offer(place, table()[name], price, query.spot))
 
 
 def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bool) -> Offer:
@@ -151,11 +152,11 @@ def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bo
     )
 
 
-def _spot_rows(region: Mapping[str, Any]) -> Iterator[tuple[str, ListPrice]]:
+def _spot_rows(region: Mapping[str, Any]) -> Iterator[tuple[str, ListPrice | None]]:
     for family in objects(region.get("instanceTypes")):
         for size in objects(family.get("sizes")):
             name = word(size.get("size"), 40) or ""
             for column in objects(size.get("valueColumns")):
-                usd = usd_hour(at(column, "prices", "USD"))
-                if name in table() and column.get("name") == "linux" and usd is not None:
-                    yield name, ListPrice(usd)
+                usd = at(column, "prices", "USD")
+                if name in table() and column.get("name") == "linux" and usd != _NOT_SOLD:
+                    yield name, list_price(usd)

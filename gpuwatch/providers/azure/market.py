@@ -94,7 +94,7 @@ def _page(value: object) -> _Page:
     if not isinstance(value, dict) or not isinstance(rows, list):
         raise PayloadChanged("azure: the answer has no list of prices")
     link = value.get("NextPageLink")
-    return _Page(rows, link if isinstance(link, str) and link else None)
+    return _Page(rows, str(link) if link else None)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:

@@ -19,7 +19,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.providers.azure.machine_types import AzureMachine, machine
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import number, usd_hour, word
+from gpuwatch.providers.toolkit.validation import number, parse_utc, usd_hour, word
 
 _PROVIDER: Final = "azure"
 _REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
@@ -40,17 +40,18 @@ _KNOWN_FIELDS: Final = _REQUIRED_FIELDS | frozenset(
 
 def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
     """Parse the offers of a price list. Pure. Raises PayloadChanged: no row is an hourly price."""
-    result = ParseResult(rows=len(rows))
-    hours, offers = 0, []
+    result, offers = ParseResult(rows=len(rows)), []
     for row in rows:
         if not _is_readable(row):
             result.skip("a row without what a price needs")
             _note_drift(result, row)
-        elif _is_linux_hour(row):
-            hours += 1
-            if (offer := _offer(row, result, observed_at)) is not None:
-                offers.append(offer)
-    if rows and not hours:
+        elif (
+            _is_linux_hour(row)
+            and _is_in_effect(row, observed_at)
+            and (offer := _offer(row, result, observed_at)) is not None
+        ):
+            offers.append(offer)
+    if rows and not offers:
         raise result.no_usable_row(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
         result.check_drift(rows[0], _KNOWN_FIELDS, _REQUIRED_FIELDS)
@@ -77,6 +78,12 @@ def _is_linux_hour(row: Mapping[str, Any]) -> bool:
         and not _name_contains(row, "low priority")
         and not _RESTRICTED_REGIONS.fullmatch(row["armRegionName"][:80])
     )
+
+
+def _is_in_effect(row: Mapping[str, Any], now: datetime) -> bool:
+    """Whether the price applies now: an announced one, or one that has ended, may be listed beside it."""
+    start, end = parse_utc(row.get("effectiveStartDate")), parse_utc(row.get("effectiveEndDate"))
+    return (start is None or start <= now) and (end is None or now < end)
 
 
 def _name_contains(row: Mapping[str, Any], words: str) -> bool:

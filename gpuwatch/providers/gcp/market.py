@@ -73,9 +73,10 @@ class GoogleMarket:
 
     def _fetch_price_list(self) -> ParseResult:
         """With a key: fetch all pages of the price list, and compute the machines from their parts."""
-        result, token = ParseResult(searches=0), ""
+        result, token, tokens = ParseResult(searches=0), "", set[str]()
         parts: PartPrices = {}
-        for _ in range(_PAGES_MAX):
+        while token not in tokens and len(tokens) < _PAGES_MAX:
+            tokens.add(token)
             try:
                 page = self._client.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
                 token = _next_token(page)
@@ -89,7 +90,7 @@ class GoogleMarket:
             if not token:
                 break
         else:
-            result.note_missing(f"more than {_PAGES_MAX} pages")
+            result.note_missing("its pages do not end")
         return self._finish(result, parse_parts(parts, result, self._tools.now()))
 
     def _fetch_weekly(self) -> ParseResult:
@@ -101,7 +102,8 @@ class GoogleMarket:
     def _finish(self, result: ParseResult, offers: list[Offer]) -> ParseResult:
         result.offers = offers
         if not offers:
-            raise PayloadChanged(f"{self.name}: the price list has no machine with GPUs")
+            message = f"{self.name}: the price list has no machine with GPUs"
+            raise result.no_usable_row(message) if result.rows else PayloadChanged(message)
         if self._row_count_guard.is_too_few("offers", len(offers)):
             result.note_missing(TOO_FEW_ROWS)
         return result
@@ -122,6 +124,8 @@ def parse_parts(parts: PartPrices, result: ParseResult, observed_at: datetime) -
 def parse_weekly(weekly: WeeklyPrices, result: ParseResult, observed_at: datetime) -> list[Offer]:
     """Return the machines of a weekly file. Prices older than a month are historical."""
     is_old = weekly.computed_at is not None and observed_at - weekly.computed_at > _STALE_AFTER
+    if is_old:  # no watch matches a historical price
+        result.note_missing(f"pricing.yml is older than {_STALE_AFTER.days} days: its prices count as history")
     # word-check: allow - a value of the JSON
     computed_on = "at a time that is not told" if weekly.computed_at is None else f"on {weekly.computed_at.date()}"
     # word-check: allow - a value of the JSON
@@ -197,8 +201,10 @@ def _next_token(page: object) -> str:
     """Return the token of the next page; empty: there is none. Raises PayloadChanged: it is not a page."""
     if not isinstance(at(page, "skus"), list):
         raise PayloadChanged("gcp: the answer has no list of SKUs")
-    token = at(page, "nextPageToken")
-    return token[:4000] if isinstance(token, str) else ""
+    token = at(page, "nextPageToken") or ""
+    if not isinstance(token, str):
+        raise PayloadChanged("gcp: the token of the next page is not a text")
+    return token[:4000]
 
 
 def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.providers.nebius.account import NebiusAccount
 from gpuwatch.providers.nebius.client import LIST_ADVICE, PROVIDER, NebiusClient
@@ -19,10 +20,11 @@ from gpuwatch.providers.nebius.prices import NebiusPrices
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import TTL_S
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer
-from gpuwatch.providers.toolkit.validation import whole
+from gpuwatch.providers.toolkit.validation import usd_hour, whole
 
 MIN_DISK_GB: Final = 50.0  # assumed: images need 40 GiB or less
 _NAME: Final = re.compile(r"[a-z0-9.-]{1,40}")
+_NAMED_COUNT: Final = re.compile(r"(\d{1,4})gpu-")  # of a preset: 8gpu-128vcpu-1600gb
 _GENERATION_SUFFIX: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another machine generation
 _FRESH: Final = "DATA_STATE_FRESH"
 _LIMIT_REACHED: Final = "AVAILABILITY_LEVEL_LIMIT_REACHED"
@@ -81,35 +83,44 @@ class NebiusMarket:
     def _fetch(self) -> tuple[ParseResult, datetime]:
         rows = self._client.pages(LIST_ADVICE, kind="search", parent_id=self._account.tenant())
         result = ParseResult(rows=len(rows))
+        if not rows:
+            result.note_missing("no capacity advice is listed, not even for machines that are sold out")
         stock = parse_advice(rows, result)
-        spot = self._prices.spot() if any(one.machines.get(True) for one in stock) else {}
-        now = self._client.tools.now()
+        spot = self._spot_prices(result) if any(one.machines.get(True) for one in stock) else {}
+        now, is_any_free = self._client.tools.now(), False
         for one in stock:
-            with result.counting_skips():
-                result.offers += self._offers(one, spot, now)
-        if rows and not stock and result.skipped:
+            project = self._account.project(one.region) if any(one.machines.values()) else None
+            for is_spot in (False, True):
+                if project is not None and one.machines.get(is_spot):  # free, and rentable there
+                    is_any_free = True
+                    with result.counting_skips():
+                        result.offers.append(self._offer(one, is_spot, project, spot, now))
+        if result.skipped and not result.offers and (is_any_free or not stock):
             raise result.no_usable_row(f"{PROVIDER}: none of {len(rows)} rows of capacity advice can be used")
         return result, now
 
-    def _offers(self, one: NebiusStock, spot: Mapping[tuple[str, str], float], now: datetime) -> Iterable[Offer]:
-        rental_types = [is_spot for is_spot in (False, True) if one.machines.get(is_spot)]
-        project = self._account.project(one.region) if rental_types else None
-        if project is None:  # nothing is free, or nothing is rentable there
-            return []
+    def _spot_prices(self, result: ParseResult) -> Mapping[tuple[str, str], float]:
+        """Return the spot prices; unreadable ones make the answer partial: those on demand are still correct."""
+        try:
+            return self._prices.spot()
+        except PayloadChanged as error:
+            result.note_missing(str(error))
+            return {}
+
+    def _offer(
+        self, one: NebiusStock, is_spot: bool, project: str, spot: Mapping[tuple[str, str], float], now: datetime
+    ) -> Offer:
         disk = self._prices.disk_usd_gb_month(project)
         if disk is None:
             raise RowSkipped("no price of a disk")
-        found = []
-        for is_spot in rental_types:
-            if is_spot:
-                per_gpu = spot.get((one.region, one.platform))
-                price = None if per_gpu is None else per_gpu * one.gpu_count
-            else:
-                price = self._prices.on_demand(project, one.platform, one.preset)
-            if price is None:
-                raise RowSkipped("no price of a preemptible GPU" if is_spot else "no price on demand")
-            found.append(_offer(one, is_spot, price, disk, now))
-        return found
+        if is_spot:
+            per_gpu = spot.get((one.region, one.platform))
+            price = None if per_gpu is None else usd_hour(per_gpu * one.gpu_count)
+        else:
+            price = self._prices.on_demand(project, one.platform, one.preset)
+        if price is None:
+            raise RowSkipped("no price of a preemptible GPU" if is_spot else "no price on demand")
+        return _offer(one, is_spot, price, disk, now)
 
 
 def parse_advice(rows: Iterable[Any], result: ParseResult) -> list[NebiusStock]:
@@ -143,6 +154,9 @@ def _read(row: Any) -> NebiusStock | None:
     names = (row.spec.region, details.platform, details.preset.name)
     if not all(_NAME.fullmatch(name) for name in names):
         raise RowSkipped("no name of its region, platform or preset")
+    named = _NAMED_COUNT.match(names[2])
+    if named is not None and int(named[1]) != count:
+        raise RowSkipped("two different numbers of its GPUs")
     memory = whole(details.gpu_memory_gigabytes, 1, 10_000)
     vcpu, ram = whole(resources.vcpu_count, 1, 10_000), whole(resources.memory_gibibytes, 1, 100_000)
     return NebiusStock(

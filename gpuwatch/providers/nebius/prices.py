@@ -52,12 +52,14 @@ class NebiusPrices:
         """Return (region, platform) → the current price of one preemptible GPU. Raises ProviderError."""
 
         def fetch() -> dict[tuple[str, str], float]:
-            found: dict[tuple[str, str], float] = {}
-            for row in self._client.pages(LIST_SPOT_PRICES):
+            rows, found = self._client.pages(LIST_SPOT_PRICES), dict[tuple[str, str], float]()
+            for row in rows:
                 price = usd_hour(row.price.value)
                 per_gpu = row.price.unit_title.casefold() in {"", "gpu hour"}
                 if price is not None and per_gpu and row.price.currency.casefold() == "usd":
                     found[row.region, row.compute_instance.platform] = price
+            if not found:
+                raise PayloadChanged(f"{PROVIDER}: none of {len(rows)} spot prices can be used")
             return found
 
         return self._spot_prices.get(fetch)

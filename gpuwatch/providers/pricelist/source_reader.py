@@ -9,7 +9,6 @@ from hashlib import blake2s
 from typing import Final
 
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
@@ -18,12 +17,12 @@ from gpuwatch.providers.pricelist.products import GIB, OtherProduct, Product, pa
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
-from gpuwatch.providers.toolkit.validation import number, whole
+from gpuwatch.providers.toolkit.validation import number, usd_hour, whole
 
 PROVIDER: Final = "pricelist"
 _ID_LENGTH: Final = 64
 _COUNTS: Final = (1, 2, 4, 8, 16)
-_TRACKED_FIELDS: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
+_TRACKED_FIELDS: Final = ("spot_price", "gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
 Rates = Callable[[str], ExchangeRate | None]
 
 
@@ -93,13 +92,15 @@ class SourceReader:
             raise RowSkipped("a price in a currency without a rate")
         is_spot = bool(source.spot_tiers) and (first_text(row, paths(fields.tier)) or "") in source.spot_tiers
         scale = source.price_scale * product.price_scale * rate.usd * (product.gpus if source.price_for == "gpu" else 1)
-        price = number(first_value(row, paths(fields.price)), 0.0)
-        if not price or price * scale > MAX_USD_HOUR:
+        price = _scaled(first_value(row, paths(fields.price)), scale)
+        if price is None:
             raise RowSkipped("no price, or a placeholder")
-        yield is_spot, price * scale, rate
-        spot_price = number(first_value(row, paths(fields.spot_price)), 0.0)
-        if spot_price and spot_price * scale <= MAX_USD_HOUR:
-            yield True, spot_price * scale, rate
+        yield is_spot, price, rate
+        spot_value = first_value(row, paths(fields.spot_price))
+        if (spot_price := _scaled(spot_value, scale)) is not None:
+            yield True, spot_price, rate
+        elif spot_value and number(spot_value) != 0:
+            self.result.skip("a spot price that is none, or a placeholder")
 
     def _offer(
         self, row: Row, product: Product, price: float, spot: bool, rate: ExchangeRate, free: int | None
@@ -151,6 +152,11 @@ class SourceReader:
                 note=clean("; ".join(note for note in notes if note)) or None,
             )
         return self._terms[key]
+
+
+def _scaled(price: object, scale: float) -> float | None:
+    """Return the price in US dollars an hour; None: no plausible one."""
+    return usd_hour((number(price) or 0.0) * scale)
 
 
 def _is_selected(source: PriceSource, row: Row) -> bool:

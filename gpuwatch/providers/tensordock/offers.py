@@ -97,9 +97,15 @@ def parse_locations(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime)
 
 
 def parse_hostnodes(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
-    """Parse `GET /hostnodes`: each offer is one known machine. Raises PayloadChanged: no list of hosts."""
-    result = ParseResult()
-    for row in _rows(value, "hostnodes"):
+    """Parse `GET /hostnodes`: each offer is one known machine. An empty list makes the answer partial, as above.
+
+    Raises:
+        PayloadChanged: it contains no list of hosts.
+    """
+    result, rows = ParseResult(), _rows(value, "hostnodes")
+    if not rows:
+        result.note_missing("no host is listed: an account without a deposit may see none")
+    for row in rows:
         result.rows += 1
         with result.counting_skips():
             result.check_drift(row, _HOST, frozenset({"id", "available_resources"}))

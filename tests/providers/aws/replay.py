@@ -16,6 +16,7 @@ from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.golden import shown
 from tests.late import LateModule
 
@@ -41,10 +42,10 @@ def _products() -> Any:
 
 
 def _spot() -> Any:
-    skipped: dict[str, int] = {}
-    found = parse_spot(_parsed("DescribeSpotPriceHistory")["SpotPriceHistory"], skipped)
+    result = ParseResult()
+    found = parse_spot(_parsed("DescribeSpotPriceHistory")["SpotPriceHistory"], result, HERE.observed_at)
     offers = [spot_offer(HERE, key.zone, table()[key.type], price, None, 0.08) for key, price in found.items()]
-    return {"offers": offers, "skipped": skipped}
+    return {"offers": offers, "skipped": result.skipped}
 
 
 def _instances() -> Any:

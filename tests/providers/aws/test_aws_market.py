@@ -218,13 +218,18 @@ def test_pages_that_repeat_come_to_an_end(place: Ec2) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"<R><spotPriceHistorySet/></R>",
         b"<R><spotPriceHistorySet><item/></spotPriceHistorySet></R>",
         b"<R><spotPriceHistorySet><item><spotPrice>-1</spotPrice></item></spotPriceHistorySet></R>",
     ],
 )
-def test_spot_prices_that_make_no_sense_are_no_offers(place: Ec2, body: bytes) -> None:
+def test_spot_prices_of_which_none_makes_sense_are_no_answer(place: Ec2, body: bytes) -> None:
     place.fail("DescribeSpotPriceHistory", 200, body)
+    with asking(place.url, regions=("us-east-1",)) as adapter, pytest.raises(PayloadChanged, match="none of 1 spot"):
+        adapter.market.search(Query(spot=True))
+
+
+def test_no_spot_price_is_no_spot_offer(place: Ec2) -> None:
+    place.fail("DescribeSpotPriceHistory", 200, b"<R><spotPriceHistorySet/></R>")
     with asking(place.url, regions=("us-east-1",)) as adapter:
         assert list(adapter.market.search(Query(spot=True)).offers) == []
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from gpuwatch.errors import NoRowUnderstood
+from gpuwatch.providers.aws.instance_types import table
+from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import (
     ListPrice,
     PriceList,
     SpotKey,
+    SpotPrice,
     disk_filters,
     drop_placeholders,
     drop_price_jumps,
@@ -20,8 +24,9 @@ from gpuwatch.providers.aws.prices import (
     parse_machines,
     parse_spot,
 )
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 
-HERE = "us-east-1"
+HERE, NOW = "us-east-1", datetime(2026, 11, 21, 12, tzinfo=UTC)
 ATTRIBUTES = {
     "instanceType": "p5.48xlarge", "regionCode": HERE, "operatingSystem": "Linux", "tenancy": "Shared",
     "preInstalledSw": "NA", "capacitystatus": "Used", "vcpu": "192", "memory": "2,048 GiB",
@@ -137,14 +142,14 @@ def test_a_disks_price_that_is_not_sure_is_none(products: list[object]) -> None:
 
 def test_of_several_changes_the_newest_is_the_price_in_force() -> None:
     older = SPOT | {"SpotPrice": "9.9", "Timestamp": datetime(2026, 11, 20, tzinfo=UTC)}
-    skipped: dict[str, int] = {}
-    found = parse_spot([older, SPOT, older], skipped)
+    result = ParseResult()
+    found = parse_spot([older, SPOT, older], result, NOW)
     assert {key: price.usd_hour for key, price in found.items()} == {SpotKey("p5.48xlarge", "us-east-1a"): 21.3412}
-    assert skipped == {}
+    assert result.skipped == {}
 
 
 def test_old_accounts_name_the_product_otherwise() -> None:
-    assert len(parse_spot([SPOT | {"ProductDescription": "Linux/UNIX (Amazon VPC)"}], {})) == 1
+    assert len(parse_spot([SPOT | {"ProductDescription": "Linux/UNIX (Amazon VPC)"}], ParseResult(), NOW)) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,12 +164,24 @@ def test_old_accounts_name_the_product_otherwise() -> None:
         (SPOT | {"AvailabilityZone": ""}, "a spot price that is not understood"),
         (SPOT | {"Timestamp": "2026-11-21"}, "a spot price that is not understood"),
         (SPOT | {"Timestamp": datetime(2026, 11, 21)}, "a spot price that is not understood"),
+        (SPOT | {"Timestamp": NOW + timedelta(hours=1)}, "a spot price of the future"),
     ],
 )
-def test_odd_spot_rows_are_counted(row: object, reason: str) -> None:
-    skipped: dict[str, int] = {}
-    assert parse_spot([row], skipped) == {}
-    assert skipped == {reason: 1}
+def test_odd_spot_rows_are_counted_and_alone_no_answer(row: object, reason: str) -> None:
+    result = ParseResult(rows=1)
+    assert len(parse_spot([row, SPOT], result, NOW)) == 1
+    assert (result.rows, result.skipped) == (3, {reason: 1})
+    with pytest.raises(NoRowUnderstood, match="none of 2 spot prices can be used"):
+        parse_spot([row, row], result, NOW)
+    assert parse_spot([], result, NOW) == {}  # not sold as spot
+
+
+def test_a_placeholder_is_no_price_of_a_machine() -> None:
+    place, machine = RegionZones(HERE, {}, NOW), table()["p5.48xlarge"]
+    with pytest.raises(RowSkipped, match="placeholder"):
+        on_demand_offer(place, "us-east-1a", machine, ListPrice(0.00001), 0.08)
+    with pytest.raises(RowSkipped, match="placeholder"):
+        spot_offer(place, "us-east-1a", machine, SpotPrice(9999.0, NOW), None, 0.08)
 
 
 def test_plain_linux_machines_on_shared_hardware_are_asked_for() -> None:

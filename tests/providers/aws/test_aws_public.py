@@ -11,6 +11,7 @@ from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.aws.prices import PriceList
 from gpuwatch.providers.aws.public_market import parse_on_demand_page, parse_spot_page
 from gpuwatch.testing.hostile import corrupt_body
 from gpuwatch.testing.invariants import answer_problems
@@ -109,7 +110,20 @@ def test_windows_and_what_is_not_sold_are_no_prices() -> None:
     columns = [{"name": "linux", "prices": {"USD": "N/A*"}}, {"name": "mswin", "prices": {"USD": "1.0"}}]
     sizes = [{"size": "g5.xlarge", "valueColumns": columns}, {"size": "m5.large", "valueColumns": columns}, None, {}]
     page = {"config": {"regions": [{"region": "us-west-2", "instanceTypes": [{"sizes": sizes}, 17]}]}}
-    assert parse_spot_page(page) == {"us-west-2": {}}
+    assert parse_spot_page(page) == {"us-west-2": PriceList(types={}, skipped={})}
+
+
+def test_a_price_that_cannot_be_read_is_counted_and_of_two_prices_none_counts() -> None:
+    row = {"Instance Type": "p5.48xlarge", "price": "98.32"}
+    rows = [row, row | {"price": "9.00"}, row | {"Instance Type": "g5.xlarge", "price": "NaN"}]
+    prices = parse_on_demand_page({"regions": {"Here": dict(enumerate(rows))}}, "Here")
+    assert prices.types == {}
+    assert prices.skipped == {"a list price without a price": 1, "several list prices for one instance type": 1}
+    sizes = [{"size": "g5.xlarge", "valueColumns": [{"name": "linux", "prices": {"EUR": "0.4"}}]}]
+    [spot] = parse_spot_page(
+        {"config": {"regions": [{"region": "us-west-2", "instanceTypes": [{"sizes": sizes}]}]}}
+    ).values()
+    assert spot.skipped == {"a list price without a price": 1}
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.2])

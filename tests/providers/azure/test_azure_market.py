@@ -60,9 +60,9 @@ def test_regions_of_the_settings_narrow_the_question() -> None:
 
 
 @pytest.mark.parametrize(
-    "link", ["https://elsewhere.example/next", "file:///etc/passwd", "http://[", "/next", "circle"]
+    "link", ["https://elsewhere.example/next", "file:///etc/passwd", "http://[", "/next", "circle", 7]
 )
-def test_a_link_to_a_foreign_instance_or_in_a_circle_is_not_followed_and_makes_a_part(link: str) -> None:
+def test_a_link_to_a_foreign_instance_or_in_a_circle_is_not_followed_and_makes_a_part(link: object) -> None:
     def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
         there = f"http://{request.headers['host']}/next" if link == "circle" else link
         wire.answer(200, {"Items": [ROW], "NextPageLink": there})

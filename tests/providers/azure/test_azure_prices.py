@@ -122,9 +122,20 @@ def test_an_offer_is_listed_and_carries_its_region_and_machine() -> None:
 
 
 def test_a_price_in_another_currency_is_not_taken_for_dollars() -> None:
-    seen = parse_prices([price_row(NVL, "eastus", 6.5, currencyCode="EUR")], NOW)
-    assert not seen.offers
-    assert seen.skipped == {"no price, or a placeholder": 1}
+    euros = price_row(NVL, "eastus", 6.5, currencyCode="EUR")
+    seen = parse_prices([REAL, euros], NOW)
+    assert (len(seen.offers), seen.skipped) == (1, {"no price, or a placeholder": 1})
+    windows = euros | {"productName": f"{euros['productName']} Windows"}
+    with pytest.raises(PayloadChanged, match="1 × no price, or a placeholder"):
+        parse_prices([euros, windows], NOW)  # no dollar price at all is not "nothing for sale"
+
+
+@pytest.mark.parametrize(
+    "span", [{"effectiveStartDate": "2026-12-01T00:00:00Z"}, {"effectiveEndDate": "2026-11-01T00:00:00Z"}]
+)
+def test_a_price_of_another_time_is_not_the_price_of_today(span: dict[str, str]) -> None:
+    seen = parse_prices([REAL, REAL | {"retailPrice": 80.0} | span], NOW)
+    assert [offer.quoted_usd_hour for offer in seen.offers] == [98.32]
 
 
 def test_a_renamed_field_is_a_changed_format_and_not_an_empty_market() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -126,6 +127,20 @@ def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept() -> None:
         assert any(offer.gpu == "L4" for offer in whole.offers)
 
 
+@pytest.mark.parametrize("token", ["again", 7])
+def test_pages_that_repeat_or_whose_token_is_no_text_are_a_part_and_not_read_forever(token: object) -> None:
+    place = GooglePrices()
+    with asked(place) as asking:
+        place.fail("skus", 200, json.dumps({"skus": price_list(), "nextPageToken": token}).encode(), times=99)
+        if token == "again":
+            answer = asking.search(Query(gpus=("L4",)))
+            assert (answer.completeness, bool(answer.offers)) == (Completeness.PARTIAL, True)
+            assert place.count("skus") == 2
+        else:
+            with pytest.raises(PayloadChanged, match="token"):
+                asking.search(Query())
+
+
 @pytest.mark.parametrize("key", ["wrong-key", "another"])
 def test_a_key_that_google_refuses_is_reported_as_such(key: str) -> None:
     place = GooglePrices()
@@ -168,7 +183,19 @@ def test_a_file_of_last_month_is_history() -> None:
     place = GooglePrices()
     place.made_at -= 40 * 86_400
     with asked(place, None) as asking:
-        assert {offer.kind for offer in asking.search(Query()).offers} == {OfferKind.HISTORY}
+        answer = asking.search(Query())
+        assert {offer.kind for offer in answer.offers} == {OfferKind.HISTORY}
+        assert answer.completeness is Completeness.PARTIAL, "no watch matches these prices: that is not 'no offers'"
+        assert "older than 30 days" in answer.incomplete_because
+
+
+def test_a_price_list_without_one_usable_price_says_why() -> None:
+    skus = price_list()
+    for one in skus:
+        for rate in one["pricingInfo"][0]["pricingExpression"]["tieredRates"]:
+            rate["unitPrice"]["currencyCode"] = "EUR"
+    with pytest.raises(PayloadChanged, match="× a SKU without a price"):
+        found(skus)
 
 
 def test_a_machine_that_was_computed_without_its_gpus_is_no_bargain() -> None:

@@ -78,6 +78,36 @@ def test_prices_on_demand_are_asked_for_once_an_hour(place: Nebius) -> None:
     assert place.count("CalculatorService") == 4 + 2  # presets with machines on demand, and a disk in each region
 
 
+def test_a_missing_spot_price_does_not_hide_the_offer_on_demand(place: Nebius, adapter: Adapter) -> None:
+    """Preemptible L40S had a flat rate: they may not be in the spot market."""
+    place.presets = [market.Preset("eu-north1", "gpu-l40s-a", "1gpu-8vcpu-32gb", 1, 48, 1.55, 3, 5)]
+    answer = adapter.market.search(Query())
+    assert ([offer.gpu for offer in answer.offers], answer.skipped) == (["L40S"], {"no price of a preemptible GPU": 1})
+
+
+@pytest.mark.parametrize("spot", [{}, {("eu-north1", "gpu-h100-sxm"): 1e-9}])
+def test_spot_prices_of_which_none_can_be_read_are_not_sold_out(
+    place: Nebius, adapter: Adapter, spot: dict[tuple[str, str], float]
+) -> None:
+    place.spot = spot
+    for is_spot, offers in ((False, 4), (True, 0)):
+        answer = adapter.market.search(Query(spot=is_spot))
+        assert (len(answer.offers), answer.completeness) == (offers, Completeness.PARTIAL)
+        assert "spot prices can be used" in answer.incomplete_because
+
+
+def test_no_advice_at_all_is_not_sold_out(place: Nebius, adapter: Adapter) -> None:
+    place.presets = []
+    answer = adapter.market.search(Query())
+    assert (list(answer.offers), answer.completeness) == ([], Completeness.PARTIAL)
+
+
+def test_a_preset_with_two_numbers_of_gpus_is_skipped(place: Nebius, adapter: Adapter) -> None:
+    place.presets.append(market.Preset("eu-north1", "gpu-h200-sxm", "8gpu-128vcpu-1600gb", 1, 141, 28.0, 1, 1))
+    answer = adapter.market.search(Query(spot=True))
+    assert answer.skipped == {"two different numbers of its GPUs": 1}
+
+
 def test_stock_that_is_not_fresh_makes_the_answer_a_part(place: Nebius, adapter: Adapter) -> None:
     place.state = market.STALE
     answer = adapter.market.search(Query())

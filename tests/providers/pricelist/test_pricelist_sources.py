@@ -175,6 +175,21 @@ def test_a_placeholder_is_skipped_and_counted(price: Any) -> None:
     assert sum(seen.skipped.values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("price", "skipped"), [("NaN", 1), ("0,80", 1), (1e300, 1), (-0.8, 1), (0, 0), ("", 0), (None, 0)]
+)
+def test_a_spot_price_that_cannot_be_read_is_counted_and_one_that_is_missing_is_not(price: Any, skipped: int) -> None:
+    row = {key: value for key, value in recorded("verda")[0].items() if not key.startswith("spot_price")}
+    source = msgspec.structs.replace(built_in_sources()["verda"], least_rows=0)
+    seen = read(source, [row | {"spot_price": price}])
+    assert ([offer.spot for offer in seen.offers], sum(seen.skipped.values())) == ([False], skipped)
+
+
+def test_spot_prices_under_another_name_are_reported() -> None:
+    rows = json.loads(json.dumps(recorded("verda")).replace('"spot_price', '"preemptible_price'))
+    assert "verda: field gone: spot_price" in read(built_in_sources()["verda"], rows).drift
+
+
 def test_a_listed_price_far_under_the_median_of_its_type_is_a_placeholder() -> None:
     value = recorded("vultr")
     plan = next(plan for plan in value["plans"] if plan["id"] == "vcg-l40s-16c-180g-48vram")

@@ -140,6 +140,11 @@ def test_an_empty_list_is_what_an_account_without_a_deposit_gets_and_not_sold_ou
     seen = parse_locations({"data": {"locations": []}}, ResourcesPerGpu(), NOW)
     assert seen.partial
     assert "without a deposit" in " ".join(seen.missing)
+    seen = parse_hostnodes({"data": {"hostnodes": []}}, ResourcesPerGpu(), NOW)
+    assert (seen.partial, list(seen.missing)) == (
+        True,
+        ["no host is listed: an account without a deposit may see none"],
+    )
 
 
 def test_a_host_tells_uptime_line_and_ports() -> None:
