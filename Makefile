@@ -11,7 +11,7 @@ endif
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip --disable-pip-version-check -qq install --only-binary :all:
 INSTALL_PROJECT := -m pip --disable-pip-version-check -qq install --no-deps --no-build-isolation --editable .
-QUICK := tests/domain tests/providers/toolkit tests/providers/vastai tests/engine tests/test_layout.py
+QUICK := tests/domain tests/providers/toolkit tests/providers/vastai tests/engine
 # three times as many workers as cores: half of the workers' time is spent in tests that wait for a daemon or a server
 WORKERS := $(shell $(PYTHON) -c 'import os; print(3 * len(os.sched_getaffinity(0)))' 2>/dev/null || echo 6)
 PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-QUICK_PART = 5
+QUICK_PART = 10
 
 
 def examples(gate: int, explore: int | None = None) -> int:

@@ -67,15 +67,16 @@ PLACES = (
     ),
 )
 Paths = tuple[str, ...]
+WITHOUT_SLOW = "not slow"  # a test that loads a large library is slow
 _PIPE = "GPUWATCH_TESTS_PIPE"  # names the descriptor at which the other process reads which test is next
 _SAME_OPTIONS = ("--randomly-seed", "--hypothesis-profile")
 _SHOWN_BYTES = 4000
 
 
 def plugin_for(config: pytest.Config, places: Sequence[Paths] = PLACES) -> object | None:
-    """Return the plugin of a worker, or of the process of a place; None without workers."""
+    """Return the plugin of a worker, or of the process of a place; None without workers, or without slow tests."""
     if hasattr(config, "workerinput"):
-        return _Worker(places)
+        return None if config.option.markexpr == WITHOUT_SLOW else _Worker(places)
     return _OwnProcess(config, Connection(int(os.environ.pop(_PIPE)))) if _PIPE in os.environ else None
 
 

@@ -9,9 +9,9 @@ from tests.drawn import examples
 
 
 @pytest.mark.parametrize(
-    ("profile", "own", "default"), [("gpuwatch", 300, 100), ("quick", 60, 20), ("explore", 1500, 100)]
+    ("profile", "own", "default"), [("gpuwatch", 300, 100), ("quick", 30, 10), ("explore", 1500, 100)]
 )
-def test_quick_draws_a_fifth_and_explore_all(profile: str, own: int, default: int) -> None:
+def test_quick_draws_a_tenth_and_explore_all(profile: str, own: int, default: int) -> None:
     before = settings.get_current_profile_name()
     settings.load_profile(profile)
     try:

@@ -147,6 +147,7 @@ def test_an_alert_about_money_that_every_channel_refused_is_tried_again(database
     assert ids(first) == ["money"]
 
 
+@pytest.mark.slow
 def test_what_one_channel_took_expires_in_the_other(db: Database) -> None:
     broken, other = down("telegram"), Scripted("email")
     bench = DeliveryBench(db, broken, other)

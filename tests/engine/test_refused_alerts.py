@@ -64,6 +64,7 @@ def test_what_is_never_taken_does_not_keep_the_next_from_its_turn(db: Database) 
     assert {alert.alert_id for alert in channel.sent} == {"a2", "a3"}
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> None:
     """A14."""
     channel = Scripted("email", *[DeliveryRefused("535")] * 1000)
