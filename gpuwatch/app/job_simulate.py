@@ -86,7 +86,6 @@ class QueueSimulation(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     left_out: int  # too few polls between submission and deadline
     compared: int  # ran in time under every policy
-    slots: int | None
     policies: tuple[PolicyResult, ...]
 
 
@@ -175,7 +174,6 @@ def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
         jobs=len(jobs),
         left_out=len(jobs) - len(covered),
         compared=len(completed),
-        slots=request.slots,
         policies=tuple(_result(policy, runs, completed) for policy in QueuePolicy),
     )
 

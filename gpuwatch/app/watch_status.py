@@ -56,7 +56,6 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     nearest: Match | None
     unchecked: tuple[str, ...]
     why: str
-    fires: bool
     fired_at: datetime | None
     under_since: datetime | None
     paused: str | None
@@ -125,7 +124,6 @@ class _StatusInputs:
             nearest=rated.nearest,
             unchecked=rated.unchecked,
             why=decision_text(watch, decision),
-            fires=decision.fires,
             fired_at=memory.fired_at,
             under_since=memory.under_since,
             paused=self._paused(watch.name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import LaunchSpec, RegistrySpec, VolumeSpec, Watch
 from gpuwatch.ports import Order, Registry, Volume
@@ -54,7 +55,7 @@ def launch_environment(launch: Launch) -> dict[str, str]:
     """Return the environment variables that describe its launch, for every instance."""
     variables = {"GPUWATCH_LAUNCH_ID": launch.launch_id, "GPUWATCH_WATCH": launch.watch}
     if launch.deadline is not None:
-        variables["GPUWATCH_DEADLINE"] = launch.deadline.strftime("%Y-%m-%dT%H:%M:%SZ")
+        variables["GPUWATCH_DEADLINE"] = rfc3339(launch.deadline)
     return variables
 
 

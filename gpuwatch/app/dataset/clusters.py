@@ -36,7 +36,6 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
     sizes: tuple[int, ...]  # of each cluster, the largest first
     plain_sizes: tuple[int, ...]  # before joining
     wanted: int  # clusters requested; there may be fewer texts
-    seed: int
     method: str
 
     @property
@@ -82,7 +81,6 @@ def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: in
         sizes=_sizes(labels),
         plain_sizes=_sizes(plain),
         wanted=wanted_clusters,
-        seed=seed,
         method=f"{kind}, {count} clusters, seed {seed}, joined from cosine {JOIN_COSINE:g} on",
     )
 

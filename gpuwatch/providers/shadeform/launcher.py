@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
 from gpuwatch.domain.launches.labels import LABEL_PREFIX
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
@@ -158,7 +159,7 @@ def auto_delete(order: Order, usd_hour: Decimal, options: Mapping[str, Option], 
     seconds = Decimal(max((ends_at - now).total_seconds(), 0.0))
     limit = max(usd_hour * seconds / 3600 * _SPENDING_FACTOR, _MIN_LIMIT_USD)
     return {
-        "date_threshold": ends_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date_threshold": rfc3339(ends_at),
         "spend_threshold": str(limit.quantize(Decimal("0.01"), ROUND_UP)),
     }
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
+from gpuwatch.domain.market.json_values import rfc3339
+
 # The timer survives a reboot; without systemd, the timer of `shutdown` applies. A timer whose time has passed at the
 # first boot would never fire.
 _LINES: Final = """\
@@ -41,7 +43,7 @@ def shutdown_timer(ends_at: datetime, now: datetime) -> str:
     remaining_s = max((ends_at - now).total_seconds(), 0.0)
     at = ends_at.astimezone(UTC)
     return _LINES.format(
-        when=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        when=rfc3339(at),
         calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
         minutes=max(1, ceil(remaining_s / 60)),
         epoch=int(at.timestamp()),
@@ -51,7 +53,7 @@ def shutdown_timer(ends_at: datetime, now: datetime) -> str:
 def with_end(lines: str, at: datetime, now: datetime) -> str:
     """Fill in an end: @WHEN@ (for people), @END@ (Unix seconds) and @LEFT@ (seconds from now)."""
     values = {
-        "WHEN": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "WHEN": rfc3339(at),
         "END": str(ceil(at.timestamp())),
         "LEFT": str(max(0, ceil((at - now).total_seconds()))),
     }
