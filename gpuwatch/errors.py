@@ -10,7 +10,8 @@ GpuwatchError
 │   └── StoreInUse             a daemon is using it
 ├── ProviderError              no usable answer to a request (a search, a list)
 │   ├── ProviderDown           wait for the next poll
-│   │   └── ProviderUnreachable  no connection: check the address and the network
+│   │   ├── ProviderUnreachable  no connection: check the address and the network
+│   │   └── ProviderMoved      a redirect: check the address
 │   ├── RateLimited            wait `retry_after_s`
 │   ├── QuotaSpent             the day's rows are used up; wait until `resets_at`
 │   ├── KeyRejected            a person renews the key
@@ -95,6 +96,10 @@ class ProviderDown(ProviderError):
 
 class ProviderUnreachable(ProviderDown):
     """No connection: no such host, refused, no route. Nothing was sent."""
+
+
+class ProviderMoved(ProviderDown):
+    """A redirect to another address, which is not followed; an immediate retry gets the same answer."""
 
 
 class RateLimited(ProviderError):

@@ -15,7 +15,10 @@ _SHAPES: tuple[tuple[str, str], ...] = (  # `re` compiles and keeps them when th
     (r"\b\d{6,}:[\w-]{30,}", _MASK),
     (r"(?i)([?&;](?:api_?key|key|token|access_token|secret|password)=)[^&\s\"'#]+", rf"\1{_MASK}"),
     (
-        r"(?i)([\"']?\b[\w-]*(?:api_?key|token|secret|password|ssh_key)[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
+        # but not what follows a path, as in "…/oauth2/token: no answer"
+        r"(?i)(?<![\w-])(?!(?<=/)[\w-]+: )"
+        r"([\"']?[\w-]*(?:api_?key|token|secret|password|ssh_key)[\"']?\s*[:=]\s*)"
+        r"(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
         rf"\1{_MASK}",
     ),
     (r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@", rf"\1{_MASK}@"),

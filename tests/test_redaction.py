@@ -23,6 +23,9 @@ SECRET = "s3cr3t-Value/with=odd+chars"
         '{"instance_api_key": "abcdef.ghijkl-123"}',
         "jupyter_token='abcdef.ghijkl-123'",
         "password: abcdef.ghijkl-123",
+        "--refresh-token=abcdef.ghijkl-123",
+        "PUT /v1/token=abcdef.ghijkl-123",
+        "{'x-token': 'abcdef.ghijkl-123'}",
         "postgresql+psycopg://user:abcdef.ghijkl-123@db/gpuwatch",
         "key 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef was refused",
     ],
@@ -39,8 +42,12 @@ def test_a_known_secret_is_blanked_in_every_spelling() -> None:
 
 
 def test_ordinary_text_stays() -> None:
-    text = "vastai: 429 API requests too frequent: endpoint threshold=4.5, H100 SXM ×8 in Washington, US"
-    assert redact(text) == text
+    for text in (
+        "vastai: 429 API requests too frequent: endpoint threshold=4.5, H100 SXM ×8 in Washington, US",
+        "https://api.example.com/oauth2/token: Server disconnected",
+        "/run/keys/refresh-token: No such file or directory",
+    ):
+        assert redact(text) == text
 
 
 def test_a_reply_does_not_show_its_body_or_headers() -> None:

@@ -17,6 +17,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderMoved,
     ProviderUnreachable,
     RateLimited,
     RefusalKind,
@@ -96,7 +97,7 @@ def reading_error(error: Exception, region: str) -> ProviderError:
     if code == NO_INSTANCE and status == 400:
         return NoSuchInstance(line)
     if 300 <= status < 400:
-        return ProviderDown(f"aws: {region}: {status}, a redirect, not followed; check `base_url`")
+        return ProviderMoved(f"aws: {region}: {status}, a redirect, not followed; check `base_url`")
     if name in _NOT_SENT_ERRORS:
         return ProviderUnreachable(line)
     if name in _CONNECTION_ERRORS or status >= 500 or status == 408:

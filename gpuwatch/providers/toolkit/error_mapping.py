@@ -21,6 +21,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderMoved,
     RateLimited,
     RefusalKind,
 )
@@ -94,7 +95,7 @@ def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -
     if reply.status >= 500 or reply.status == 408:
         return ProviderDown(line)
     if 300 <= reply.status < 400:
-        return ProviderDown(f"{name}: {reply.status}, a redirect, not followed; check `base_url`")
+        return ProviderMoved(f"{name}: {reply.status}, a redirect, not followed; check `base_url`")
     return PayloadChanged(line)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpuwatch.errors import ProviderDown, ProviderError, RateLimited
+from gpuwatch.errors import ProviderDown, ProviderError, ProviderMoved, RateLimited
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -19,7 +19,7 @@ def is_retryable(error: BaseException) -> bool:
     """Return whether an immediate retry may succeed."""
     if isinstance(error, RateLimited):
         return error.was_sent and (error.retry_after_s is None or error.retry_after_s <= _MAX_WAIT_S)
-    return isinstance(error, ProviderDown)
+    return isinstance(error, ProviderDown) and not isinstance(error, ProviderMoved)
 
 
 def retry(

@@ -23,6 +23,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderMoved,
     QuotaSpent,
     RateLimited,
     RefusalKind,
@@ -82,7 +83,7 @@ def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> P
     if reply.status >= 500 or reply.status == 408:
         return ProviderDown(sentences)
     if 300 <= reply.status < 400:
-        return ProviderDown(f"vastai: {reply.status}, a redirect, not followed; check `base_url`")
+        return ProviderMoved(f"vastai: {reply.status}, a redirect, not followed; check `base_url`")
     if 200 <= reply.status < 300:
         return PayloadChanged(f"{sentences}: an unexpected answer")
     return KeyRejected(sentences) if reply.status == 403 else PayloadChanged(sentences)

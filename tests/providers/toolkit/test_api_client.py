@@ -286,6 +286,14 @@ def test_the_daemon_tries_a_server_without_a_connection_again_and_a_command_does
         assert bool(world.waits) is waited
 
 
+def test_a_redirect_is_not_asked_for_again() -> None:
+    world = World()
+    with answering(302, 302, body=[]) as server, rest(server.url, world) as asked:
+        with pytest.raises(ProviderDown, match="a redirect, not followed"):
+            asked.get("/things")
+        assert (len(server.requests), world.waits) == (1, [])
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again_by_commands_too() -> None:
     world = World()
     with answering(502, 200, body=[]) as server, rest(server.url, world, is_patient=False) as asked:

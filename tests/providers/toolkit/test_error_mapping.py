@@ -16,6 +16,7 @@ from gpuwatch.errors import (
     OutcomeUnknown,
     PayloadChanged,
     ProviderDown,
+    ProviderMoved,
     RateLimited,
     RefusalKind,
 )
@@ -89,7 +90,7 @@ def test_no_answer_breaks_the_reader(body: bytes) -> None:
         (408, ProviderDown),
         (500, ProviderDown),
         (503, ProviderDown),
-        (302, ProviderDown),
+        (302, ProviderMoved),
         (400, PayloadChanged),
         (404, PayloadChanged),
     ],

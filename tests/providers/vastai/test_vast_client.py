@@ -72,9 +72,11 @@ def test_what_will_not_help_is_not_repeated(answer: httpx.Response, kind: type[G
 
 
 def test_a_redirect_elsewhere_is_no_empty_market() -> None:
-    error, _, _ = _error(httpx.Response(301, headers={"location": "https://elsewhere.example/"}, json={"offers": []}))
+    elsewhere = httpx.Response(301, headers={"location": "https://elsewhere.example/"}, json={"offers": []})
+    error, attempts, _ = _error(elsewhere)
     assert isinstance(error, ProviderDown)
     assert "base_url" in str(error)
+    assert attempts == 1, "a redirect stays one"
 
 
 def test_retry_after_is_waited_for_if_it_is_short() -> None:
