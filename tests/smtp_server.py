@@ -98,15 +98,17 @@ def smtp_server(
     ca: trustme.CA | None = None,
     password: str | None = None,
     names: tuple[str, ...] = ("127.0.0.1", "localhost"),
+    utf8: bool = True,
 ) -> Iterator[Mailbox]:
     """Run a server until the block ends.
 
     Args:
         password: logins are offered, and must use it.
         names: host names of its certificate.
+        utf8: whether it takes addresses outside ASCII (SMTPUTF8).
     """
     box = Mailbox()
-    options: dict[str, Any] = {"auth_require_tls": security == "starttls"}
+    options: dict[str, Any] = {"auth_require_tls": security == "starttls", "enable_SMTPUTF8": utf8}
     if password is None:
         options |= {"auth_exclude_mechanism": ["LOGIN", "PLAIN"]}
     else:

@@ -259,7 +259,7 @@ class AlertDelivery:
             self._outbox.postpone(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
         self._reports.failed(name, str(error))
         if error.refused:
-            self._reports.refused(name, error.refused, now)
+            self._reports.refused_in_part(name, error.refused, now)
         if wait_s > FAILOVER_AFTER.total_seconds():
             self._share(name, message)
         if error.taken:
@@ -277,7 +277,6 @@ class AlertDelivery:
         return wait_s * (1 + 0.2 * self._jitter())
 
     def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> int:
-        self._reports.failed(name, str(error))
         if error.taken:  # some of several recipients were rejected; the others received it
             self._sent_in_part(name, message, error, now)
             return 0
@@ -292,7 +291,7 @@ class AlertDelivery:
             self._outbox.mark_sent(due, now, str(error))
         with self._lock:
             self._delivered += len(message.deliveries)
-        self._reports.refused(name, error.refused or str(error), now)
+        self._reports.refused_in_part(name, error.refused or str(error), now)
 
     def _share(self, name: str, message: OutgoingMessage) -> None:
         """Send to the other channels what this channel does not accept."""

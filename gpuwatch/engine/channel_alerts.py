@@ -23,6 +23,21 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
     )
 
 
+def partly_refused_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
+    """Alert the other channels that some recipients of a channel reject alerts."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel,
+        created_at=now,
+        headline=f"{channel} does not reach all of its recipients",
+        facts=(("Channel", channel), ("Answer", redact(error))),
+        why="These recipients rejected a message.",
+        did="The other recipients received it.",
+        can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify",),
+    )
+
+
 def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str, now: datetime) -> Alert:
     """Alert the other channels that a channel accepts nothing, without an explicit rejection."""
     return Alert(

@@ -121,6 +121,38 @@ def test_no_channel_left_is_critical(db: Database, caplog: pytest.LogCaptureFixt
     assert any(record.levelno == logging.CRITICAL for record in caplog.records)
 
 
+def test_an_alert_that_is_only_put_off_is_not_critical_until_it_has_waited_a_quarter_of_an_hour(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = DeliveryBench(db, Scripted("webhook", *[DeliverLater("429", 300)] * 9))
+    bench.enqueue(kind=AlertKind.RENT, life=HOUR)
+    for second in range(0, 840, 60):
+        bench.send_due(second)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    for second in range(840, 1800, 60):
+        bench.send_due(second)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "CRITICAL"]
+
+
+def test_a_recipient_that_rejects_is_reported_and_is_not_a_channel_without_alerts(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_part = DeliveryRefused("email: j@x: 550 no", taken=("one", "!two"), refused="j@x: 550 no")
+    for others in ([], [Scripted("telegram")]):
+        caplog.clear()
+        bench = DeliveryBench(db, Scripted("email", *[in_part] * 3), *others)
+        for number in range(3):
+            bench.enqueue(f"a{number}-{len(others)}", after_s=number * 60)
+            bench.send_due(number * 60)
+            bench.send_due(number * 60 + 1)
+        assert [record.getMessage() for record in caplog.records] == [
+            "email: some recipients reject alerts: j@x: 550 no"
+        ]
+    [report] = [alert for alert in others[0].sent if alert.kind is AlertKind.CHANNEL]
+    assert report.headline == "email does not reach all of its recipients"
+    assert "j@x: 550 no" in as_text(report)
+
+
 def test_a_failure_is_logged_once_and_the_recovery_once(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gpuwatch")
     bench = DeliveryBench(db, Scripted("telegram", *[DeliverLater("502")] * 3), Scripted("email"))

@@ -110,6 +110,27 @@ def test_names_and_domains_in_other_letters_reach_a_server_that_speaks_only_asci
     assert mail["To"] == "Jürgen Müller <a@example.org>, b@xn--exmple-cua.org"
 
 
+def test_an_address_that_the_server_cannot_take_does_not_cost_the_others_their_mail() -> None:
+    to = ("a@example.org", "Jörg <jörg@example.org>", "c@example.org")
+    with smtp_server(utf8=False) as box:
+        channel = EmailChannel(settings_for(box, recipients=to))
+        with pytest.raises(DeliveryRefused, match=r"jörg@example\.org>: the server takes no addresses") as caught:
+            channel.send(an_alert())
+        channel.send_remaining(an_alert(), caught.value.taken)
+        with pytest.raises(DeliveryRefused, match="SMTPUTF8") as alone:
+            EmailChannel(settings_for(box, recipients=to[1:2])).send(an_alert())
+    assert alone.value.taken == ()
+    assert box.recipients == [["a@example.org", "c@example.org"]]
+    assert box.mails[0]["To"] == "a@example.org, c@example.org"
+
+
+def test_an_address_outside_ascii_gets_its_mail_from_a_server_that_takes_it() -> None:
+    with smtp_server() as box:
+        EmailChannel(settings_for(box, recipients=("a@example.org", "jörg@example.org"))).send(an_alert())
+    assert box.recipients == [["a@example.org", "jörg@example.org"]]
+    assert box.mails[0]["To"] == "a@example.org, jörg@example.org"
+
+
 def test_a_refusal_names_the_recipient_as_the_settings_do() -> None:
     with smtp_server() as box:
         box.answers = {"b@xn--exmple-cua.org": ["550 no such user"]}

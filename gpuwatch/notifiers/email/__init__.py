@@ -6,7 +6,7 @@ import smtplib
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
@@ -48,6 +48,7 @@ _QUIT_TIMEOUT_S = 2.0
 _AUTH_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
 _AUTH_UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
 Replies = Mapping[str, tuple[int, bytes]]  # recipient, or its address → code and text
+_NO_SMTPUTF8 = (0, b"the server takes no addresses with letters outside ASCII before the @ (SMTPUTF8)")  # 0: our own
 
 
 def _check(values: Mapping[str, Option]) -> None:
@@ -164,7 +165,7 @@ class EmailChannel:
         pending = pending_recipients(self._settings.recipients, taken)
         if not pending:
             return
-        replies = self._deliver(compose(alert, self._settings), pending)
+        replies = self._deliver(alert, pending)
         deferred = {recipient: reply for recipient, reply in replies.items() if 400 <= reply[0] < 500}
         refused = {recipient: reply for recipient, reply in replies.items() if recipient not in deferred}
         settled = [
@@ -192,23 +193,32 @@ class EmailChannel:
             self._in_batch = False
             self._disconnect()
 
-    def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Replies:
-        addresses = {recipient: envelope_address(recipient) for recipient in recipients}
-        replies = self._transmit(mail, list(addresses.values()))
-        return {recipient: replies[address] for recipient, address in addresses.items() if address in replies}
-
-    def _transmit(self, mail: EmailMessage, addresses: Sequence[str]) -> Replies:
+    def _deliver(self, alert: Alert, recipients: Sequence[str]) -> Replies:
+        """Send the mail; return the replies about recipients that did not get it."""
+        unsupported = set[str]()
         try:
             with self._delivery_errors(self._deadline_s) as ends_at:
                 connection = self._connection or self._connect(ends_at)
                 self._connection = connection
                 connection.ends_at = ends_at
-                return connection.send_message(mail, envelope_address(self._settings.sender), list(addresses))
-        except smtplib.SMTPRecipientsRefused as error:
-            return error.recipients
+                if not connection.has_extn("smtputf8"):
+                    unsupported = {one for one in self._settings.recipients if not envelope_address(one).isascii()}
+                mail = compose(alert, self._settings, unsupported)
+                addresses = {one: envelope_address(one) for one in recipients if one not in unsupported}
+                replies = self._transmit(connection, mail, list(addresses.values()))
         finally:
             if not self._in_batch:
                 self._disconnect()
+        refused = {one: replies[address] for one, address in addresses.items() if address in replies}
+        return refused | {one: _NO_SMTPUTF8 for one in recipients if one in unsupported}
+
+    def _transmit(self, connection: BoundedSmtp, mail: EmailMessage, addresses: Sequence[str]) -> Replies:
+        if not addresses:
+            return {}
+        try:
+            return connection.send_message(mail, envelope_address(self._settings.sender), list(addresses))
+        except smtplib.SMTPRecipientsRefused as error:
+            return error.recipients
 
     @contextmanager
     def _delivery_errors(self, deadline_s: float) -> Iterator[float]:
@@ -216,8 +226,6 @@ class EmailChannel:
         ends_at = self._monotonic() + deadline_s
         try:
             yield ends_at
-        except smtplib.SMTPRecipientsRefused:
-            raise
         except (smtplib.SMTPException, OSError, ValueError) as error:
             self._disconnect()
             if self._monotonic() >= ends_at:
@@ -285,12 +293,16 @@ class EmailChannel:
             connection.close()
 
 
-def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
-    """Build the mail: text, and the same as HTML. Its Message-ID depends on the alert, so a copy can be recognised."""
+def compose(alert: Alert, settings: EmailSettings, left_out: Collection[str] = ()) -> EmailMessage:
+    """Build the mail: text, and the same as HTML. Its Message-ID depends on the alert, so a copy can be recognised.
+
+    Args:
+        left_out: recipients that do not get it, and that its header cannot name.
+    """
     mail = EmailMessage(policy=_POLICY)
     sender = header_address(settings.sender)
     mail["From"] = sender
-    mail["To"] = [header_address(recipient) for recipient in settings.recipients]
+    mail["To"] = [header_address(recipient) for recipient in settings.recipients if recipient not in left_out]
     mail["Subject"] = f"[gpuwatch] {subject(alert)}"
     mail["Date"] = format_datetime(alert.created_at)
     mail["Message-ID"] = f"<{_safe_id(alert.alert_id)}.gpuwatch@{_safe_id(sender.domain or 'localhost')}>"
@@ -321,7 +333,7 @@ def _delivery_error(error: Exception) -> DeliverLater | DeliveryRefused:
 
 def _reply_text(code: int, message: bytes | str) -> str:
     text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
-    return cleaned(redact(f"{code} {text}"))
+    return cleaned(redact(f"{code or ''} {text}".strip()))
 
 
 def _replies_text(replies: Replies) -> str:
