@@ -58,13 +58,16 @@ def test_a_wrong_token_is_a_fault_and_the_code_is_1(servers: Servers) -> None:
     servers.token = "8123456789:AAH-AnotherTokenOfATest_0123456789ab"
     code, found = servers.found()
     assert code == 1
-    assert found["telegram"] == ("fault", "401 Unauthorized")
+    assert found["telegram"] == ("fault", "401 Unauthorized; check bot_token")
     assert found["email"][0] == "ok"
 
 
 def test_a_chat_that_the_bot_does_not_know_is_a_fault(servers: Servers) -> None:
     servers.bot.chats = {"-1"}
-    assert servers.found()[1]["telegram"] == ("fault", "400 Bad Request: chat not found")
+    assert servers.found()[1]["telegram"] == (
+        "fault",
+        "400 Bad Request: chat not found; check chat_id, and send the bot a message first",
+    )
 
 
 def test_a_service_in_trouble_is_a_fault(servers: Servers) -> None:

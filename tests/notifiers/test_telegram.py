@@ -197,22 +197,28 @@ def test_a_moved_chat_gets_the_message_and_all_later_ones(channel: TelegramChann
     assert len(server.asked) == 3
 
 
+def test_the_check_of_a_moved_chat_says_its_new_id(channel: TelegramChannel, server: TelegramDouble) -> None:
+    server.faults = [moved(-1007)]
+    with pytest.raises(DeliveryRefused, match='set chat_id = "-1007"'):
+        channel.check()
+
+
 def test_a_blocked_bot_is_refused(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [BLOCKED]
-    with pytest.raises(DeliveryRefused, match=r"403.*blocked"):
+    with pytest.raises(DeliveryRefused, match=r"403.*blocked by the user; unblock the bot in Telegram"):
         channel.send(an_alert())
 
 
 def test_a_revoked_token_is_refused_without_showing_it(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.token = "another"
-    with pytest.raises(DeliveryRefused, match="401") as caught:
+    with pytest.raises(DeliveryRefused, match=r"401.*; check bot_token") as caught:
         channel.send(an_alert())
     assert TOKEN not in str(caught.value)
 
 
 def test_an_unknown_chat_is_refused(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.chats = set()
-    with pytest.raises(DeliveryRefused, match="chat not found"):
+    with pytest.raises(DeliveryRefused, match="chat not found; check chat_id"):
         channel.send(an_alert())
 
 

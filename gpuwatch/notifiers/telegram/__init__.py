@@ -103,6 +103,14 @@ chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_
     doctor=lambda settings, http: _findings(build(settings, http)),
 )
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
+_REMEDIES = (
+    ("blocked by the user", "unblock the bot in Telegram"),
+    ("kicked", "add the bot to the chat again"),
+    ("not a member", "add the bot to the chat"),
+    ("chat not found", "check chat_id, and send the bot a message first"),
+    ("unauthorized", "check bot_token"),
+    ("not found", "check bot_token"),
+)  # words of Telegram's description, and what to do
 _DEADLINE_S = 10.0  # at most three requests (plain text, a moved chat) fit into a lease
 
 
@@ -249,8 +257,16 @@ class TelegramChannel:
                 reply.text, None if wait_s is None else wait_s + self._jitter() * min(3.0, wait_s * 0.05)
             )
         if 400 <= reply.status < 500 and reply.status != 408:
-            raise DeliveryRefused(reply.text)
+            raise DeliveryRefused(_with_remedy(reply))
         raise DeliverLater(reply.text)
+
+
+def _with_remedy(reply: BotApiReply) -> str:
+    """Return why Telegram refuses, and what to do about it."""
+    if reply.moved_to is not None:
+        return f'{reply.text}; set chat_id = "{reply.moved_to}"'
+    description = reply.description.lower()
+    return "; ".join([reply.text, *[mend for words, mend in _REMEDIES if words in description][:1]])
 
 
 def _authorised_users(settings: TelegramSettings) -> frozenset[str]:
