@@ -60,10 +60,19 @@ def test_what_is_left_out_is_reported_with_its_reason(stored: Shell) -> None:
     assert "skipped: 1: observed_at: later than now" in ran.out
 
 
-def test_a_file_without_one_good_row_fails(stored: Shell) -> None:
-    ran = stored("import", a_file(stored, HEAD, ROW.replace("false", "perhaps")))
+@pytest.mark.parametrize(("good", "bad"), [("false", "perhaps"), ("00Z", "00"), ("2026", "2099"), ("0.35", "free")])
+def test_a_file_without_one_good_row_fails(stored: Shell, good: str, bad: str) -> None:
+    ran = stored("import", a_file(stored, HEAD, ROW.replace(good, bad)))
     assert ran.code == 1
     assert "1 skipped" in ran.out
+    assert ran.err == ""
+
+
+def test_a_provider_without_one_good_row_does_not_hinder_the_others(stored: Shell) -> None:
+    late = ROW.replace("2026", "2099").replace("vastai", "runpod")
+    (file,) = stored("import", a_file(stored, HEAD, ROW, late), "--json").json["files"]
+    assert (file["new"], list(file["skipped"].values())) == (1, [1])
+    assert file["sources"] == [{"provider": "vastai", "kind": "live", "rows": 1}]
 
 
 @pytest.mark.parametrize(

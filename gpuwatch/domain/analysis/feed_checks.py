@@ -85,7 +85,9 @@ class FeedChecks:
         return sorted(
             source[0]
             for source, numbers in kinds.items()
-            if source[1] is not OfferKind.LISTED and self._never_moves(np.array(numbers), moments[source])
+            if source in moments  # not if all its rows were skipped
+            and source[1] is not OfferKind.LISTED
+            and self._never_moves(np.array(numbers), moments[source])
         )
 
     def _never_moves(self, listings: Ints, moments: Ints) -> bool:
