@@ -19,6 +19,7 @@ from gpuwatch.providers.nebius.client import LIST_ADVICE, PROVIDER, NebiusClient
 from gpuwatch.providers.nebius.prices import NebiusPrices
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.catalogue import TTL_S
+from gpuwatch.providers.toolkit.list_prices import is_plausible
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer
 from gpuwatch.providers.toolkit.validation import usd_hour, whole
 
@@ -87,16 +88,18 @@ class NebiusMarket:
             result.note_missing("no capacity advice is listed, not even for machines that are sold out")
         stock = parse_advice(rows, result)
         spot = self._spot_prices(result) if any(one.machines.get(True) for one in stock) else {}
-        now, is_any_free = self._client.tools.now(), False
+        now, free = self._client.tools.now(), set[bool]()
         for one in stock:
             project = self._account.project(one.region) if any(one.machines.values()) else None
             for is_spot in (False, True):
                 if project is not None and one.machines.get(is_spot):  # free, and rentable there
-                    is_any_free = True
+                    free.add(is_spot)
                     with result.counting_skips():
                         result.offers.append(self._offer(one, is_spot, project, spot, now))
-        if result.skipped and not result.offers and (is_any_free or not stock):
+        if result.skipped and not result.offers and (free or not stock):
             raise result.no_usable_row(f"{PROVIDER}: none of {len(rows)} rows of capacity advice can be used")
+        if False in free and all(offer.spot for offer in result.offers):
+            result.note_missing("no price on demand can be used")
         return result, now
 
     def _spot_prices(self, result: ParseResult) -> Mapping[tuple[str, str], float]:
@@ -118,7 +121,7 @@ class NebiusMarket:
             price = None if per_gpu is None else usd_hour(per_gpu * one.gpu_count)
         else:
             price = self._prices.on_demand(project, one.platform, one.preset)
-        if price is None:
+        if price is None or not is_plausible(price, one.gpu_count):
             raise RowSkipped("no price of a preemptible GPU" if is_spot else "no price on demand")
         return _offer(one, is_spot, price, disk, now)
 

@@ -96,6 +96,22 @@ def test_spot_prices_of_which_none_can_be_read_are_not_sold_out(
         assert "spot prices can be used" in answer.incomplete_because
 
 
+@pytest.mark.parametrize("usd", [float("nan"), -2.0, 0.00001, 1e9])
+def test_prices_on_demand_of_which_none_can_be_used_are_not_sold_out(
+    place: Nebius, adapter: Adapter, usd: float
+) -> None:
+    place.presets = [one._replace(usd=usd) for one in place.presets]
+    for is_spot, offers in ((False, 0), (True, 3)):
+        answer = adapter.market.search(Query(spot=is_spot))
+        assert (len(answer.offers), answer.completeness) == (offers, Completeness.PARTIAL)
+        assert answer.incomplete_because == "no price on demand can be used"
+
+
+def test_a_placeholder_is_no_spot_price(place: Nebius, adapter: Adapter) -> None:
+    place.spot["eu-north1", "gpu-h100-sxm"] = 0.00001
+    assert {offer.gpu for offer in adapter.market.search(Query(spot=True)).offers} == {"H200 SXM"}
+
+
 def test_no_advice_at_all_is_not_sold_out(place: Nebius, adapter: Adapter) -> None:
     place.presets = []
     answer = adapter.market.search(Query())
