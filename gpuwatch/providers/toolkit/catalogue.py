@@ -10,6 +10,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.list_prices import drop_implausible
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
 TTL_S = 5.0  # gpuwatch rents from this catalogue: the price must be current
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 class CatalogueMarket:
     """The market of such a provider. `INFO` states whether it needs a key, and which rental types exist.
+
+    Skips prices that nobody would ask, such as $0.00001 or $9999 for a GPU-hour.
 
     Args:
         fetch: returns the whole catalogue, parsed, and the time of the answer. Raises ProviderError.
@@ -44,10 +47,15 @@ class CatalogueMarket:
         tools = self._client.tools
         started_s = tools.monotonic()
         if query.spot in self._info.spots:
-            result, observed_at = self._cache.get(lambda: self._fetch(self._client))
+            result, observed_at = self._cache.get(self._fetch_plausible)
         else:
             result, observed_at = ParseResult(searches=0), tools.now()
         return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - started_s)
+
+    def _fetch_plausible(self) -> tuple[ParseResult, datetime]:
+        result, observed_at = self._fetch(self._client)
+        drop_implausible(result, self.name)
+        return result, observed_at
 
 
 def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], bool | None]) -> ParseResult:

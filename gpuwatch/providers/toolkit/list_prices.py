@@ -22,6 +22,18 @@ def is_plausible(usd_hour: float, gpus: float) -> bool:
     return MIN_USD_GPU_HOUR * gpus <= usd_hour <= MAX_USD_GPU_HOUR * max(gpus, 1.0)
 
 
+def drop_implausible(result: ParseResult, name: str) -> None:
+    """Drop offers at a price that nobody would ask, and count them. Raises NoRowUnderstood: no other is left."""
+    offers, result.offers = result.offers, []
+    for offer in offers:
+        if is_plausible(offer.quoted_usd_hour, offer.gpu_count * offer.terms.gpu_fraction):
+            result.offers.append(offer)
+        else:
+            result.skip("a placeholder: nobody would ask this price")
+    if offers and not result.offers:
+        raise result.no_usable_row(f"{name}: none of {len(offers)} prices can be used")
+
+
 def without_placeholders(offers: Iterable[Offer], result: ParseResult) -> list[Offer]:
     """Return the offers except placeholders: prices far below the median of their type over the regions."""
     offers = list(offers)

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.errors import KeyRejected, PayloadChanged
@@ -17,7 +18,7 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
-from tests.builders import a_watch
+from tests.builders import a_watch, an_offer
 from tests.engine.test_evaluator import Bench
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,6 +29,7 @@ class Shop:
 
     def __init__(self, *, key: str | None = "a-key", **declared: object) -> None:
         self.fetched, self.now_s = 0, 0.0
+        self.offers: list[Offer] = []
         http = PooledHttpClient(secrets=[])
         tools = Tools(
             http=http, now=lambda: NOW, monotonic=lambda: self.now_s, sleep=lambda _: None, stop=threading.Event()
@@ -39,7 +41,7 @@ class Shop:
 
     def _fetch(self, _: ApiClient) -> tuple[ParseResult, datetime]:
         self.fetched += 1
-        return ParseResult(rows=3), NOW
+        return ParseResult(rows=3, offers=list(self.offers)), NOW
 
 
 def test_one_answer_serves_all_watches_until_it_is_too_old() -> None:
@@ -49,6 +51,19 @@ def test_one_answer_serves_all_watches_until_it_is_too_old() -> None:
     shop.now_s = 5.1
     shop.market.search(Query())
     assert shop.fetched == 2
+
+
+@pytest.mark.parametrize("usd", [0.00001, 9999.0])
+def test_a_placeholder_in_a_live_catalogue_is_no_bargain_and_alone_no_answer(usd: float) -> None:
+    placeholder = an_offer(gpu_count=8, quoted_usd_hour=usd)
+    shop = Shop()
+    shop.offers = [an_offer(offer_id="real", machine_id="real"), placeholder]
+    answer = shop.market.search(Query())
+    assert [offer.offer_id for offer in answer.offers] == ["real"]
+    assert answer.skipped == {"a placeholder: nobody would ask this price": 1}
+    shop.now_s, shop.offers = 6.0, [placeholder]
+    with pytest.raises(PayloadChanged, match="none of 1 prices can be used"):
+        shop.market.search(Query())
 
 
 def test_a_round_of_the_hunt_for_a_hundred_watches_costs_one_list() -> None:
