@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome for one channel."""
+    """The outcome for one channel. `in_part`: some of its recipients have the message, but not all."""
 
     channel: str
     arrived: bool
+    in_part: bool = False
     error: str | None = None
     outdated: tuple[str, str] | None = None  # the key of [notify.NAME] that needs a new value, and the value
 
@@ -55,16 +56,19 @@ def _send(settings: Settings, alert: Alert) -> Iterator[ChannelTestResult]:
 def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTestResult]:
     """Try each channel once, regardless of the others' results."""
     for channel in channels:
-        error = None
+        error, in_part = None, False
         try:
             channel.send(alert)
         except DeliveryError as fault:
             refused = f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
             error = f"{fault}{refused}"
+            in_part = not all(key.startswith("!") for key in fault.taken)
         outdated = None
         if isinstance(channel, MovableChannel) and channel.new_address is not None:
             outdated = (channel.address_option, channel.new_address)
-        yield ChannelTestResult(channel=channel.name, arrived=error is None, error=error, outdated=outdated)
+        yield ChannelTestResult(
+            channel=channel.name, arrived=error is None, in_part=in_part, error=error, outdated=outdated
+        )
 
 
 def channel_test_json(alert_id: str, results: Sequence[ChannelTestResult]) -> dict[str, Any]:
@@ -73,6 +77,7 @@ def channel_test_json(alert_id: str, results: Sequence[ChannelTestResult]) -> di
         {
             "channel": result.channel,
             "arrived": result.arrived,
+            "in_part": result.in_part,
             "error": result.error,
             "chat_id": None if result.outdated is None else result.outdated[1],  # the channel's new address
         }

@@ -47,7 +47,7 @@ def _print(outcome: ChannelTestResult) -> None:
     if outcome.arrived:
         click.echo(f"{outcome.channel}: arrived")
     else:
-        click.echo(f"{outcome.channel}: NOT delivered. {outcome.error}")
+        click.echo(f"{outcome.channel}: {'delivered IN PART' if outcome.in_part else 'NOT delivered'}. {outcome.error}")
     if outcome.outdated:
         option, value = outcome.outdated
         click.echo(f'  the address has changed: set [notify.{outcome.channel}] {option} = "{value}"')

@@ -86,6 +86,21 @@ def test_a_blocked_bot_gives_1_and_its_words(
     assert TOKEN not in printed
 
 
+def test_a_mail_that_one_of_two_recipients_got_is_delivered_in_part(
+    servers: tuple[TelegramDouble, Mailbox], config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers[1].answers = {"you@example.org": ["550 no such user"] * 2}
+    Path(config).write_text(Path(config).read_text().replace('["me@', '["you@example.org", "me@'))
+    assert run(["notify", "--config", config]) == 1
+    assert "email: delivered IN PART. email: you@example.org: 550 no such user" in capsys.readouterr().out
+    assert run(["notify", "--json", "--config", config]) == 1
+    rows = json.loads(capsys.readouterr().out)["channels"]
+    assert [(row["channel"], row["arrived"], row["in_part"]) for row in rows] == [
+        ("telegram", True, False),
+        ("email", False, True),
+    ]
+
+
 def test_a_moved_chat_is_named(
     servers: tuple[TelegramDouble, Mailbox], config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
