@@ -14,7 +14,7 @@ from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
-from gpuwatch.domain.jobs.run_status import MachineFile, parse_files
+from gpuwatch.domain.jobs.run_status import FileListing, parse_files
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
@@ -141,7 +141,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         """Return when a command has certainly ended if its lease is renewed now, but never again."""
         return self.clock() + timedelta(seconds=self.bounds.lease_s + self.bounds.margin_s + 2 * self.bounds.call_s)
 
-    def listed(self, shell: RemoteShell, run: JobRun, patterns: list[str]) -> list[MachineFile]:
+    def listed(self, shell: RemoteShell, run: JobRun, patterns: list[str]) -> FileListing:
         """Return the files in the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused."""
         command = runner(run.job_id, "list", work_folder(run.job_id), *patterns)
         said = shell.run(command, timeout_s=self.bounds.send_s / 6, max_bytes=_LIST_MAX)

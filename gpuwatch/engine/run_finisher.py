@@ -75,10 +75,10 @@ class RunFinisher:
         if not wanted:
             return (), None
         shell = self._parts.shell(run)
-        listed = self._parts.listed(shell, run, result_patterns(wanted))
+        listed, incomplete = self._parts.listed(shell, run, result_patterns(wanted))
         for one in wanted:
             if not _of_pattern(one, listed):
-                return (), f"no file matches {one.source}"
+                return (), incomplete or f"no file matches {one.source}"
         waiting = self._parts.files.results_folder(job.job_id, run.run_number)
         bound = self._parts.bounds.fetch_s
         verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, waiting, bound)
@@ -91,7 +91,7 @@ class RunFinisher:
             for file in _of_pattern(spec, listed)
         ]
         self._parts.files.publish(job.job_id, run.run_number, places)
-        return verified, None
+        return verified, incomplete
 
     def _not_fetched(self, job: Job, run: JobRun, why: str) -> JobRun:
         """Alert after a while; after the time limit give up the instance and, with it, the results."""

@@ -130,14 +130,18 @@ class RunMonitor:
         status = parse_status(said.stdout)
         if status is None:
             raise RemoteUnreachable(f"the runner does not answer: {said.stderr or said.exit_code}")
-        self._parts.files.append_log(run.job_id, run.run_number, known, status.log)
+        try:
+            self._parts.files.append_log(run.job_id, run.run_number, known, status.log)
+        except OSError as error:  # its lease must be renewed, and its end noticed, all the same
+            log.warning("job %s: cannot store its log: %s", run.job_id, error)
         return status
 
     def drain_log(self, run: JobRun) -> None:
-        """Fetch the rest of the log of an ended run. Raises RemoteUnreachable, RemoteRefused."""
-        shell = self._parts.shell(run)
-        while self._status(shell, run).log:
-            pass
+        """Fetch the log of an ended run, as far as it is stored here. Raises RemoteUnreachable, RemoteRefused."""
+        shell, files, before = self._parts.shell(run), self._parts.files, -1
+        while (size := files.log_size(run.job_id, run.run_number)) > before:
+            before = size
+            self._status(shell, run)
 
     def _renew(self, shell: RemoteShell, run: JobRun, status: RunnerStatus) -> JobRun:
         """Renew the lease. It is stored first, so that the row always has the latest end of the command."""
@@ -168,7 +172,7 @@ class RunMonitor:
         spec, files = job.definition.checkpoint, self._parts.files
         assert spec is not None
         pattern = checkpoint_pattern(spec.path)
-        listed = machine_checkpoints(pattern, self._parts.listed(shell, run, [pattern]))
+        listed = machine_checkpoints(pattern, self._parts.listed(shell, run, [pattern]).files)
         newest = newest_complete(listed, running=running)
         stored = files.checkpoints(job.job_id)
         if newest is None or any(_is_same(one, newest.files) for one in stored):
@@ -178,7 +182,9 @@ class RunMonitor:
         whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, self._parts.bounds.fetch_s)
         if len(whole) < len(newest.files):
             return run  # the next round fetches the rest
-        again = machine_checkpoints(pattern, self._parts.listed(shell, run, [newest.name])) if running else [newest]
+        again = (
+            machine_checkpoints(pattern, self._parts.listed(shell, run, [newest.name]).files) if running else [newest]
+        )
         if not any(_hashes(one.files) == _hashes(newest.files) for one in again):
             files.delete_checkpoint(job.job_id, sequence)  # it changed while it was fetched
             return run

@@ -24,7 +24,6 @@ from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
 _MANIFEST = "manifest.json"
 _CHUNK_BYTES = 1 << 20
-_MAX_LOG_BYTES = 200 << 20
 
 
 class JobFolder:
@@ -33,11 +32,15 @@ class JobFolder:
     Args:
         root: folder of all jobs; created when needed.
         monotonic: seconds.
+        max_log_bytes: the rest of a log stays on the machine.
     """
 
-    def __init__(self, root: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, root: Path, monotonic: Callable[[], float] = time.monotonic, max_log_bytes: int = 200 << 20
+    ) -> None:
         self._root = root
         self._monotonic = monotonic
+        self._max_log_bytes = max_log_bytes
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
@@ -51,10 +54,10 @@ class JobFolder:
         return path.stat().st_size if path.exists() else 0
 
     def append_log(self, job_id: str, run_number: int, offset: int, part: bytes) -> None:
-        """Write a part of the log; idempotent. Anything beyond 200 MB stays on the machine."""
+        """Write a part of the log; idempotent. Anything beyond the limit stays on the machine."""
         path = self.log_path(job_id, run_number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if part and offset < _MAX_LOG_BYTES:
+        if part and offset < self._max_log_bytes:
             with path.open("r+b" if path.exists() else "wb") as file:
                 file.seek(offset)
                 file.write(part)

@@ -276,10 +276,11 @@ list() { # $@: patterns below the folder; folders are walked
             [ -e "$name" ] || continue
             find "$name" -type f
         done
-    done | sort -u | head -n 20000 | while IFS= read -r name; do
-        sum=$(sha256sum <"$name" 2>/dev/null | cut -d ' ' -f 1) || continue
+    done | sort -u | head -n 20001 | while IFS= read -r name; do
+        sum=$(sha256sum 2>/dev/null <"$name") || continue # it is gone meanwhile
+        size=$(wc -c 2>/dev/null <"$name") || continue
         changed=$(stat -c %Y "$name" 2>/dev/null || echo "$now")
-        echo "$(($(wc -c <"$name"))) $sum $((now - changed)) $name"
+        echo "$((size)) ${sum%% *} $((now - changed)) $name"
     done
 }
 

@@ -12,6 +12,7 @@ import pytest
 from gpuwatch.domain.jobs.job import JobFiles, JobLimit, JobState, PilotSpec
 from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
+from gpuwatch.remote.job_folder import JobFolder
 from tests.jobs.job_world import CHECKPOINTS, RESULTS, JobWorld
 
 WRITES = "mkdir -p out && echo made > out/a.txt && echo $WORD > out/b.txt"
@@ -73,6 +74,48 @@ def test_results_that_are_missing_keep_the_instance_for_a_time_and_are_reported(
     job = world.over()
     assert (job.state, job.reason) == (JobState.FAILED, "results were not fetched: no file matches out/*.txt")
     assert world.run.results == ()
+    assert world.alive() == []
+
+
+def test_a_result_whose_name_cannot_be_used_is_reported_and_the_others_are_here(world: JobWorld) -> None:
+    """Its instance is kept: the file would be lost with it."""
+    world.submit("mkdir out; echo a > out/a.txt; echo b > 'out/b\u3000b.txt'", results=RESULTS)
+    world.until(lambda job: job.state is JobState.FETCHING)
+    world.now += timedelta(minutes=5)
+    world.round()
+    assert world.texts() == ["job train: its results cannot be fetched"]
+    (alert,) = world.launches.alerts.values()
+    assert "names cannot be used here: 1" in dict(alert.alert.facts)["Error"]
+    assert (world.folder / "project/results/a.txt").read_text() == "a\n"
+    assert world.alive() == ["la"]
+    (world.work() / "out/b\u3000b.txt").rename(world.work() / "out/b.txt")
+    assert world.over().state is JobState.DONE
+
+
+def test_a_log_over_the_limit_does_not_keep_the_instance(new_world: Callable[..., JobWorld]) -> None:
+    world = new_world(real=False)
+    world.files = JobFolder(world.folder / "data", max_log_bytes=1000)
+    world.restarted()
+    world.submit("yes 0123456789 | head -c 600000")
+    assert world.over().state is JobState.DONE
+    assert world.files.log_size("abcdefgh", 1) < 600_000
+
+
+def test_a_log_that_cannot_be_stored_does_not_keep_the_instance(new_world: Callable[..., JobWorld]) -> None:
+    """The folder of the job is unusable here: the lease is renewed all the same, and the end is noticed."""
+    world = new_world(real=False)
+    (world.folder / "data").mkdir()
+    (world.folder / "data/abcdefgh").touch()
+    world.submit("while [ ! -e go ]; do sleep 0.1; done; echo done")
+    world.until(lambda job: job.state is JobState.RUNNING)
+    first = world.run.lease_until
+    lease = world.machine.home / "gpuwatch/abcdefgh/runs/1/lease"
+    with lease.open("r+") as file:  # in place: the runner may be reading it
+        file.write(f"{int(lease.read_text()) - 301:012d}\n")  # as if half of it had passed
+    world.now += timedelta(seconds=301)
+    world.until(lambda job: world.run.lease_until != first)
+    (world.work() / "go").touch()
+    assert world.over().state is JobState.DONE
     assert world.alive() == []
 
 

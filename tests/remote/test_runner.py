@@ -7,7 +7,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuwatch.domain.jobs.run_status import RunPhase
+from gpuwatch.domain.jobs.run_status import RunPhase, parse_files
 from tests.remote.conftest import RunOnMachine, proc_file
 
 FOR_EVER = "echo up; while :; do sleep 1; done\n"
@@ -240,6 +240,17 @@ def test_a_command_that_does_nothing_ends(run: RunOnMachine) -> None:
     run.prepare(FOR_EVER)
     run.start(idle_s=1)
     assert run.ended().reason == "idle"
+
+
+def test_a_file_that_is_gone_before_it_is_read_does_not_spoil_the_list(run: RunOnMachine) -> None:
+    """A name with a line break reads like two files that are gone."""
+    run.prepare("true\n")
+    run.work.mkdir(parents=True, exist_ok=True)
+    for name in ("a.txt", "b\nb.txt", "c.txt"):
+        (run.work / name).write_text(name)
+    said = run.runner(f"list {run.work} '*.txt'")
+    assert said.exit_code == 0, said.stderr
+    assert [file.path for file in parse_files(said.stdout.decode()).files] == ["a.txt", "c.txt"]
 
 
 def test_the_end_is_known_although_the_disk_is_full(run: RunOnMachine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,6 +15,7 @@ HEADER_MAX = 8192
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LISTED = re.compile(r"([0-9]{1,15}) ([0-9a-f]{64}) (-?[0-9]{1,12}) (.+)")
 _PATH_MAX = 400
+_FILES_MAX = 20_000  # runner.sh lists one more
 
 
 class RunPhase(StrEnum):
@@ -93,14 +95,30 @@ def parse_status(report: bytes) -> RunnerStatus | None:
     )
 
 
-def parse_files(report: str) -> list[MachineFile]:
+class FileListing(NamedTuple):
+    """The files of a machine that match, and why others are missing; None: there are no others."""
+
+    files: list[MachineFile]
+    incomplete: str | None = None
+
+
+def parse_files(report: str) -> FileListing:
     """Parse a listing of files; files with an unsafe path are left out."""
     found: dict[str, MachineFile] = {}
-    for line in report.splitlines():
-        if (parts := _LISTED.fullmatch(line)) is not None and is_safe_path(parts[4]):
-            path = parts[4].removeprefix("./")
-            found[path] = MachineFile(path=path, size=int(parts[1]), sha256=parts[2], age_s=int(parts[3]))
-    return list(found.values())
+    unsafe = []
+    lines = report.splitlines()
+    for line in lines:
+        if (parts := _LISTED.fullmatch(line)) is None or not is_safe_path(parts[4]):
+            unsafe.append(line if parts is None else parts[4])
+            continue
+        path = parts[4].removeprefix("./")
+        found[path] = MachineFile(path=path, size=int(parts[1]), sha256=parts[2], age_s=int(parts[3]))
+    incomplete = None
+    if unsafe:
+        incomplete = f"files whose names cannot be used here: {len(unsafe)}, such as {clean(unsafe[0])[:80]}"
+    elif len(lines) > _FILES_MAX:
+        incomplete = f"more than {_FILES_MAX:,} files: pack them into an archive"
+    return FileListing(list(found.values()), incomplete)
 
 
 def is_safe_path(path: str) -> bool:

@@ -39,7 +39,15 @@ def test_files_outside_are_left_out() -> None:
     sha = "a" * 64
     names = ["out/a.bin", "../b", "/etc/passwd", "c/../../d", "./e f", "g\\h"]
     said = "\n".join([*(f"5 {sha} 1 {name}" for name in names), f"x {sha} 1 no", f"5 {sha[:-1]} 1 short"])
-    assert [file.path for file in parse_files(said)] == ["out/a.bin", "e f"]
+    listing = parse_files(said)
+    assert [file.path for file in listing.files] == ["out/a.bin", "e f"]
+    assert listing.incomplete == "files whose names cannot be used here: 6, such as ../b"
+
+
+def test_a_listing_says_whether_it_is_complete() -> None:
+    lines = [f"5 {'a' * 64} 1 out/{number}" for number in range(20_001)]
+    assert parse_files("\n".join(lines[:-1])).incomplete is None
+    assert parse_files("\n".join(lines)).incomplete == "more than 20,000 files: pack them into an archive"
 
 
 @given(st.text(max_size=50))
