@@ -22,6 +22,7 @@ from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.outbox import Outbox
 from tests.builders_jobs import a_job
 from tests.chat.telegram_chat import NOON, OWNER, Chat, audits
 from tests.process.daemon_child import wait_for
@@ -53,6 +54,16 @@ def test_what_is_pressed_or_typed_leaves_an_audit_event_and_what_only_reads_none
         found = wait_for(lambda: len(audited := audits(database)) == 2 and audited)
     assert [one.alert.headline.partition(":")[0] for one in found] == [f"silence {subject_key('h100')}", "/pause"]
     assert all(dict(one.alert.facts)["By"] == f"Telegram (user {OWNER})" for one in found)
+
+
+def test_a_chat_that_moves_while_gpuwatch_runs_is_obeyed_at_its_new_id(chat: Chat, database: Database) -> None:
+    chat.double.chats |= {"-1007", "-1008"}
+    with chat.open():
+        Outbox(database).save_new_address("telegram", str(OWNER), "-1007", NOON)
+        chat.double.write("/help", OWNER, chat=-1008)  # another group
+        chat.double.write("/help", OWNER, chat=-1007)
+        wait_for(lambda: chat.double.shown and not chat.double.updates)
+    assert [shown.chat_id for shown in chat.double.shown] == ["-1007"]
 
 
 def test_a_late_press_does_nothing(chat: Chat) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 
 from gpuwatch.bootstrap import new_id, open_http, real_now
 from gpuwatch.bootstrap.buttons import button_signer, webhook_secret
@@ -52,7 +53,7 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
     api = BotApi(channel.button_secret, http, channel.base_url)
     inbox = ChatInbox(store, api.bot_id, new_id())
     sender = MessageSender(api, stopping.wait)
-    signer, members = button_signer(channel, store), _members(channel, store)
+    signer, members = button_signer(channel, store), partial(_members, channel, store)  # the chat may move meanwhile
     receiver = UpdateReceiver(settings, signer, members, inbox, sender, clock, answer_within_s=answer_within_s)
     with ExitStack() as opened:
         if channel.webhook and webhooks is not None:

@@ -76,7 +76,7 @@ class UpdateReceiver:
         self,
         settings: Settings,
         signer: ButtonSigner,
-        members: ChatMembers,
+        members: Callable[[], ChatMembers],
         inbox: ChatInbox,
         sender: MessageSender,
         clock: Callable[[], datetime],
@@ -120,14 +120,14 @@ class UpdateReceiver:
         message = update.message
         if message is None or message.text is None:
             return None
-        if not self._members.allow(message.chat.id, message.sender.id if message.sender else None):
+        if not self._members().allow(message.chat.id, message.sender.id if message.sender else None):
             self._report_foreign(message.sender.id if message.sender else None)
             return None
         return ReceivedUpdate(update_id=update.update_id, body=_body(update))
 
     def _accepted_press(self, update: ChatUpdate, press: ButtonPress) -> ReceivedUpdate | None:
         chat_id = press.message.chat.id if press.message else None
-        if not self._members.allow(chat_id, press.sender.id):
+        if not self._members().allow(chat_id, press.sender.id):
             self._report_foreign(press.sender.id)
             self._in_background(lambda: self._sender.answer(press.id, FOREIGN))
             return None
