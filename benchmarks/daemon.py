@@ -28,6 +28,7 @@ from pathlib import Path
 
 GOAL_CPU, GOAL_MB, GOAL_GROWTH = 1.8, 85.0, 1.01
 EARLY = 50
+SETTLED = 120  # a poll a minute: by then two hours have ended
 _MODELS = [
     ("RTX 4090", 0.36), ("RTX 5090", 0.54), ("RTX 3090", 0.16), ("H100 SXM", 2.2), ("A100 SXM4", 0.75), ("H200", 2.8),
     ("RTX 6000Ada", 0.6), ("L40S", 0.6), ("RTX A6000", 0.42), ("B200", 3.6),
@@ -154,12 +155,10 @@ def reported(offers: int, both: dict[str, list[dict[str, float]]]) -> None:
     ratio = statistics.median(a["cpu_ms"] / b["cpu_ms"] for a, b in zip(ours[warm], base[warm], strict=True))
     print(f"  processor time, gpuwatch / floor {ratio:.2f}; goal ≤ {GOAL_CPU}")
     print(f"  RSS {ours[-1]['mb']:.1f} MB; goal ≤ {GOAL_MB:.0f}")
-    if len(ours) > 2 * EARLY:
-        early = ours[EARLY - 1]["mb"]
-        print(
-            f"  RSS at poll {len(ours)} / at poll {EARLY}: {ours[-1]['mb'] / early:.3f}; goal ≤ {GOAL_GROWTH}",
-            flush=True,
-        )
+    if len(ours) > SETTLED:
+        early, settled = ours[EARLY - 1]["mb"], [value["mb"] for value in ours[SETTLED:]]
+        print(f"  RSS at poll {len(ours)} / at poll {EARLY}: {ours[-1]['mb'] / early:.3f}; goal ≤ {GOAL_GROWTH}")
+        print(f"  RSS from poll {SETTLED} on: {min(settled):.1f} to {max(settled):.1f} MB", flush=True)
 
 
 def main() -> None:
