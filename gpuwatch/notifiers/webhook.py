@@ -36,7 +36,11 @@ def _address(value: object) -> str:
     error = ValueError('expected an https:// address, such as "https://hooks.example.org/gpuwatch"')
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
         raise error
-    parts = urlsplit(value)
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        raise error from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.fragment:
         raise error
     return value

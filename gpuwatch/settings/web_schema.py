@@ -6,13 +6,14 @@ import ipaddress
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
 from gpuwatch.domain.watches.fields import Line, Switch, Table, Words
 from gpuwatch.settings.web import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
 
 _HIDDEN = {"type": "string", "writeOnly": True}
 _HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
+_HOST = re.compile(r"\w([\w.-]*\w)?", re.ASCII)
 _MIN_TOKEN_LENGTH = 16  # characters: fewer can be guessed
 
 
@@ -37,6 +38,20 @@ def _token(value: Any) -> str:
     if len(value.strip()) < _MIN_TOKEN_LENGTH:
         raise ValueError(f"expected at least {_MIN_TOKEN_LENGTH} characters, such as from: openssl rand -hex 32")
     return value.strip()
+
+
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(_HOST.fullmatch(value) or _is_address(value) for value in values):
+        raise ValueError('expected host names without scheme and port, such as ["gpu.example.org"]')
+    return values
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _proxies(value: Any) -> Any:
@@ -82,7 +97,7 @@ class WebTable(Table):
     tokens: tuple[TokenTable, ...] = Field(
         default=(), description="Secret. Bearer tokens: { name, token or token_file, scopes }."
     )
-    trusted_hosts: Words = Field(
+    trusted_hosts: Annotated[Words, AfterValidator(_hosts)] = Field(
         default=("localhost",), description="Accepted names in the Host header, in addition to loopback."
     )
     trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_proxies)] = Field(

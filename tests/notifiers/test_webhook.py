@@ -135,7 +135,9 @@ def test_a_check_sends_no_event(http: PooledHttpClient) -> None:
         channel(server, http).check()
 
 
-@pytest.mark.parametrize("url", ["ftp://h/x", "https://me:pw@h/x", "hooks.example.org", "https://h/a b", 5])
+@pytest.mark.parametrize(
+    "url", ["ftp://h/x", "https://[", "https://h:x/", "https://me:pw@h/x", "hooks.example.org", "https://h/a b", 5]
+)
 def test_an_address_that_cannot_be_posted_to_is_a_settings_error(url: object) -> None:
     (option,) = (one for one in INFO.options if one.name == "url")
     assert option.parse is not None

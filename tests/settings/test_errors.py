@@ -43,6 +43,11 @@ def test_every_fault_is_reported_at_once_with_file_line_and_key(faults: Any, hom
         ('[providers.vastai]\nsweep_every = "0.5s"\n', 'sweep_every: expected "auto", or a duration'),
         ("[providers.vastai]\npoll_every = 30\n", "poll_every: expected a duration in quotes"),
         ('[web]\ntokens = [{ name = "a", token = "short" }]\n', "tokens[0].token: expected at least 16 characters"),
+        (
+            '[web]\ntrusted_hosts = ["gpu.example.org:8642"]\n',
+            "trusted_hosts: expected host names without scheme and port",
+        ),
+        ('[web]\ntrusted_hosts = ["*.example.org"]\n', "trusted_hosts: expected host names without scheme and port"),
         ('timezone = "Mars/Base"\n', "timezone: expected the name of a time zone"),
         ('timezone = "../../etc/passwd"\n', "timezone: expected the name of a time zone"),
         ('database_url = "mysql://x/y"\n', "database_url: expected"),

@@ -178,11 +178,18 @@ def test_logging_out_ends_the_session(plain: Served) -> None:
 
 def test_another_site_changes_nothing(plain: Served) -> None:
     csrf = plain.log_in()
-    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": f"{plain.url}.evil.example"},
+        {"Referer": f"https://evil.example/{plain.url}"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
         assert_problem(plain.client.post("/api/v1/pause", headers={"X-CSRF-Token": csrf, **headers}), 403)
         assert_problem(plain.client.post("/login", data={"code": "x"}, headers=headers), 403)
-    own = {"X-CSRF-Token": csrf, "Origin": plain.url, "Sec-Fetch-Site": "same-origin"}
-    assert plain.client.post("/api/v1/pause", headers=own).status_code == 200
+    for page in ({"Origin": plain.url, "Sec-Fetch-Site": "same-origin"}, {"Referer": f"{plain.url}/watches"}):
+        assert plain.client.post("/api/v1/pause", headers={"X-CSRF-Token": csrf, **page}).status_code == 200
 
 
 # --- hosts, proxies, sizes --------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -106,9 +105,10 @@ def require_scope(access: Access, scope: str) -> None:
 
 def require_own_page(connection: HTTPConnection) -> None:
     """Reject forms of other sites. Raises HttpProblem: 403."""
-    origin, site = connection.headers.get("origin"), connection.headers.get("sec-fetch-site")
-    host = connection.headers.get("host", "").lower()
-    if (origin is not None and urlsplit(origin).netloc.lower() != host) or site in {"cross-site", "same-site"}:
+    headers = connection.headers
+    page, site = headers.get("origin", headers.get("referer")), headers.get("sec-fetch-site")
+    host = None if page is None else page.partition("://")[2].partition("/")[0].lower()
+    if host not in {None, headers.get("host", "").lower()} or site in {"cross-site", "same-site"}:
         raise HttpProblem(403, "this request comes from another site")
 
 
