@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -87,11 +88,11 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
 
 
 def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
-    """(job, path) for each local input that does not exist yet; without it, the instance would be rented in vain."""
+    """(job, path) for each local input that cannot be read; without it, the instance would be rented in vain."""
     for job in jobs:
         for input in job.definition.inputs:
             path = Path(job.definition.folder, input.source).expanduser()
-            if is_local(input.source) and not path.exists():
+            if is_local(input.source) and not os.access(path, os.R_OK):
                 yield job.name, path
 
 

@@ -71,7 +71,7 @@ def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, sett
 
     jobs = submit_jobs(settings, files, sweeps)
     for name, path in missing_inputs(jobs):
-        note(f"{name}: input {path} does not exist; create it before the job rents, or its instance is ended unused")
+        note(f"{name}: input {path} does not exist or cannot be read; it must be there before the job rents")
     for name, hours in unreachable_deadlines(jobs):
         note(f"{name}: {hours:g} hours of work do not fit before its deadline, which ends its run unfinished")
     if as_json:

@@ -95,13 +95,11 @@ class JobRunner:
             self._attempt(job, run, launch)
         except JobConflict:
             log.info("job %s was changed concurrently; rereading it in the next round", job.name)
-        except OSError as error:
-            log.warning("job %s: %s", job.name, error)
 
     def _attempt(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
         try:
             self._drive(job, run, launch)
-        except (RemoteUnreachable, RemoteRefused, StoreUnreachable) as error:
+        except (RemoteUnreachable, RemoteRefused, StoreUnreachable, OSError) as error:
             self._unreached(job, run, launch, error)
         except (InputMissing, SettingsError) as error:
             self._hopeless(job, run, launch, str(error))
@@ -262,7 +260,10 @@ class JobRunner:
 
     def _unreached(self, job: Job, run: JobRun | None, launch: Launch | None, error: Exception) -> None:
         """Retry later. Once the lease is over, or if the machine never accepted a login, release the instance."""
-        log.info("job %s: cannot reach its machine: %s", job.name, error)
+        if isinstance(error, OSError):  # on this machine; a limited time, too: the instance is billed meanwhile
+            log.warning("job %s: %s", job.name, error)
+        else:
+            log.info("job %s: cannot reach its machine: %s", job.name, error)
         if run is None or launch is None or job.state not in {JobState.PREPARING, JobState.RUNNING}:
             return
         now, bounds = self._parts.clock(), self._parts.bounds

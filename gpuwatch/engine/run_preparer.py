@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from datetime import timedelta
@@ -114,8 +115,8 @@ class RunPreparer:
 
     def _send(self, shell: RemoteShell, job: Job, one: JobFiles) -> None:
         local = Path(job.definition.folder, one.source).expanduser()
-        if not local.exists():
-            raise InputMissing(f"input {local} does not exist")
+        if not os.access(local, os.R_OK):
+            raise InputMissing(f"input {local} does not exist, or gpuwatch may not read it")
         work, bound = work_folder(job.job_id), self._parts.bounds.send_s
         if local.is_dir():
             shell.send(local, _there(work, one.target), timeout_s=bound)

@@ -228,7 +228,10 @@ def _installation(label: str | None) -> str | None:
 
 def _why_unknown(launch: Launch | None, instance: Instance, provider: str) -> str | None:
     if launch is None:
-        return "No launch in this database has that label: another gpuwatch created it, or the database was lost."
+        return (
+            "No launch in this database has that label: another gpuwatch created it, or the database was lost or "
+            "replaced by an older copy."
+        )
     if launch.provider != provider:
         return f"{provider} refused the order of launch {launch.launch_id}, which continued at {launch.provider}."
     if launch.is_over:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,7 +15,16 @@ from gpuwatch.domain.jobs.job import JobFiles, JobLimit, JobState, PilotSpec
 from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from gpuwatch.remote.job_folder import JobFolder
+from gpuwatch.remote.rclone import Rclone
 from tests.jobs.job_world import CHECKPOINTS, RESULTS, JobWorld
+
+
+class BrokenStores(Rclone):
+    """The disk of this machine is full."""
+
+    def get(self, source: str, folder: Path, *, timeout_s: float) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
 
 WRITES = "mkdir -p out && echo made > out/a.txt && echo $WORD > out/b.txt"
 COUNTS = (
@@ -298,6 +309,32 @@ def test_an_input_that_does_not_exist_ends_it_at_once(world: JobWorld) -> None:
     assert job.state is JobState.FAILED
     assert "nowhere does not exist" in (job.reason or "")
     world.until(lambda job: not world.alive())
+
+
+def test_an_input_whose_name_cannot_even_be_looked_up_ends_it_at_once(new_world: Callable[..., JobWorld]) -> None:
+    """Like a file that the daemon's user may not see: the instance must not wait for it."""
+    world = new_world(real=False)
+    world.submit("true", inputs=(JobFiles(source="x" * 300, target="in"),))
+    job = world.over()
+    assert job.state is JobState.FAILED
+    assert "does not exist, or gpuwatch may not read it" in (job.reason or "")
+    assert world.alive() == []
+
+
+def test_an_error_on_this_machine_keeps_no_instance_for_longer_than_one_that_lets_nobody_in(
+    new_world: Callable[..., JobWorld],
+) -> None:
+    world = new_world(real=False)
+    world.submit("true", inputs=(JobFiles(source="rclone:box:data", target="in"),), retries=0)
+    world.stores = BrokenStores()
+    world.restarted()
+    world.until(lambda job: job.state is JobState.PREPARING, step_s=1.0)
+    world.round()
+    assert world.alive() == ["la"]
+    world.now += timedelta(minutes=16)
+    job = world.over()
+    assert (job.state, world.alive()) == (JobState.FAILED, [])
+    assert "No space left" in (job.reason or "")
 
 
 def test_a_machine_that_lets_nobody_in_is_given_back(world: JobWorld) -> None:
