@@ -44,7 +44,7 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
     part = target.with_name(target.name + ".part")  # a fixed name: the next backup removes what a killed one left
     try:
         part.unlink(missing_ok=True)
-        with _faults(str(part)):
+        with _faults(database.path, part):
             rows = _copy(database.path, part)
             _verify(part, rows)
         publish(part, target, is_durable=True, may_replace=force)
@@ -100,8 +100,11 @@ def _counts(connection: Any) -> dict[str, int]:
 
 
 @contextmanager
-def _faults(place: str) -> Iterator[None]:
+def _faults(source: Path, part: Path) -> Iterator[None]:
+    driver = sqlite_driver()
     try:
         yield
-    except sqlite_driver().Error as error:
-        raise sqlite_error(error, place) from error
+    except driver.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        is_damaged = code in {driver.SQLITE_CORRUPT, driver.SQLITE_NOTADB}  # the copy repeats the source's damage
+        raise sqlite_error(error, str(source if is_damaged else part)) from error
