@@ -166,8 +166,8 @@ def calendar_json(result: PriceCalendar, gpu: str) -> dict[str, Any]:
         "correction": "Holm",
         "alpha": ALPHA,
         "claimed_percent": list(CLAIMED_PERCENT),
-        "effects": [_effect_json(effect) for effect in calendar.effects],
-        "any_hour": _effect_json(calendar.any_hour),
+        "effects": [_effect_json(effect, effect_text(effect)) for effect in calendar.effects],
+        "any_hour": _effect_json(calendar.any_hour, hours_text(calendar)),
         "by_hour": [
             {
                 "hour": effect.hour,
@@ -181,8 +181,8 @@ def calendar_json(result: PriceCalendar, gpu: str) -> dict[str, Any]:
     }
 
 
-def _effect_json(effect: CalendarEffect) -> dict[str, Any]:
-    return msgspec.structs.asdict(effect) | {"verdict": effect.verdict.value, "text": effect_text(effect)}
+def _effect_json(effect: CalendarEffect, text: str) -> dict[str, Any]:
+    return msgspec.structs.asdict(effect) | {"verdict": effect.verdict.value, "text": text}
 
 
 def cell_json(cell: HourOfWeekPrice, calendar: Calendar) -> dict[str, Any]:

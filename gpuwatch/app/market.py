@@ -81,7 +81,7 @@ def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -
     market_history = narrow_to_scope(
         full_history, _scope(request, frozenset(name for name_pair in names for name in name_pair))
     )
-    return gpu_histories_of(market_history, pricer(settings, market_history))
+    return gpu_histories_of(market_history, pricer(settings, market_history), int(request.until.timestamp()))
 
 
 def _start(request: MarketRequest) -> datetime:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuwatch.domain.analysis.gpu_status import NEVER, GpuHistory, Ints, OfferIntervalColumns
 from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.price_periods import poll_windows
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
@@ -59,6 +60,7 @@ def read_gpu_price_history(
             gpu=gpu,
             series=_series(executor, own_segments, span, polls, (running, rates)),
             intervals=_offer_intervals(executor, own_segments, span, polls, rates),
+            covered=[poll_windows(polls[scope], span.end_s) for scope in _scopes(own_segments)],
             polled_s=max(int(polls[_scope(segment)][-1]) for segment in own_segments.values()),
         )
         for gpu, own_segments in sorted(by_gpu.items())
@@ -69,13 +71,17 @@ def _scope(segment: Segment) -> tuple[str, str, int]:
     return segment[0], segment[1], segment[3]
 
 
+def _scopes(segments: Mapping[int, Segment]) -> list[tuple[str, str, int]]:
+    return sorted({_scope(segment) for segment in segments.values()})
+
+
 def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
     """Return the covering polls of each part; a poll of all models counts for each."""
     times: dict[tuple[str, str, int], list[int]] = {}
     for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVERAGE_S, span.end_s)):
         times.setdefault((name, gpu, spot), []).append(at_s)
     poll_times: _PollTimes = {}
-    for name, gpu, spot in {_scope(segment) for segment in segments.values()}:
+    for name, gpu, spot in _scopes(segments):
         covering_s = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
         poll_times[name, gpu, spot] = np.unique(np.array(covering_s, np.int64))
     return poll_times
@@ -98,7 +104,7 @@ def _series(
         if rows:
             hours, prices = np.array(rows, np.int64).T
             np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))
-    for scope in {_scope(segment) for segment in segments.values()}:
+    for scope in _scopes(segments):
         for lag_s in range(0, COVERAGE_S, HOUR_S):
             polled[_within((polls[scope] + lag_s) // HOUR_S - first_hour, len(polled))] = True
         polled[_within((polls[scope] + COVERAGE_S - 1) // HOUR_S - first_hour, len(polled))] = True
@@ -127,17 +133,19 @@ def _offer_intervals(
     rates: Mapping[str, float],
 ) -> OfferIntervalColumns:
     parts = []
+    scopes = _scopes(segments)
     for number, segment in segments.items():
         rows = executor.rows(_PRICES, (number, span.end_s, span.start_s))
         if rows:
             rate = rates.get(provider_of_source(segment[0]), 1.0) / segment[2]
-            parts.append(_offer_intervals_of(rows, polls[_scope(segment)], rate))
+            scope = _scope(segment)
+            parts.append(_offer_intervals_of(rows, polls[scope], rate, scopes.index(scope)))
     if not parts:
         return OfferIntervalColumns(*(np.empty(0, np.int64) for _ in OfferIntervalColumns._fields))
     return OfferIntervalColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: float) -> OfferIntervalColumns:
+def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: float, scope: int) -> OfferIntervalColumns:
     """Set the ends of one part's intervals: the first covering poll after they were last seen, or the next price."""
     table = np.array(rows, np.int64)
     series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
@@ -156,4 +164,5 @@ def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: floa
         delisted_s=np.where(is_current, NEVER, delisted_s),
         polled_s=np.full(len(series), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
+        scope=np.full(len(series), scope),
     )

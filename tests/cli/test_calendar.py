@@ -43,6 +43,7 @@ def test_the_public_series_shows_no_cheaper_nights(shell: Shell) -> None:
     assert "rotation" in ran.json["method"]
     assert ran.json["median_price_usd_gpu_hour"] > 1
     assert len(ran.json["cells"]) == 168
+    assert ran.json["any_hour"]["text"] == "no hour differs from the rest of its day"
 
 
 def test_the_public_series_for_a_person(shell: Shell) -> None:

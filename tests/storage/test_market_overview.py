@@ -128,6 +128,12 @@ def test_a_price_of_several_gpus_is_shared_out(database: Database) -> None:
 
 def test_the_median_is_by_time_on_offer(database: Database) -> None:
     in_store(database, [(0, {"a": 1.0, "b": 3.0}), (7200, {"b": 3.0}), (9000, {"a": 2.0})])
-    (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(hours=3), {})
-    assert median_price(past.intervals, NOON_S) == 3_000_000
-    assert median_price(past.intervals, NOON_S + 9000) == 2_000_000
+    (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(minutes=165), {})
+    assert median_price(past, NOON_S) == 3_000_000
+    assert median_price(past, NOON_S + 9000) == 2_000_000
+
+
+def test_a_gap_does_not_weigh_in_the_median(database: Database) -> None:
+    in_store(database, [(0, {"a": 1.0}), (20 * 3600, {"a": 2.0}), (22 * 3600, {"a": 2.0}), (24 * 3600, {})])
+    (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(hours=25), {})
+    assert median_price(past, NOON_S) == 2_000_000  # 3 hours at 1.00 until the gap, 4 at 2.00

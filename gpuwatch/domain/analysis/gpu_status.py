@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.domain.analysis.market_history import MarketHistory
-from gpuwatch.domain.analysis.price_periods import GpuPriceOf, complete_polls
+from gpuwatch.domain.analysis.price_periods import GpuPriceOf, Windows, complete_polls, covered_s, poll_windows
 from gpuwatch.domain.analysis.price_series import (
     HOUR_S,
     POLL_LASTS_S,
@@ -46,6 +46,7 @@ class OfferIntervalColumns(NamedTuple):
     delisted_s: Ints  # the first poll without it; NEVER: it is still on offer
     polled_s: Ints  # the newest poll that could have seen it
     price: Ints  # micro-dollars per GPU-hour, commission included
+    scope: Ints  # an index of `GpuHistory.covered`
 
 
 class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     series: PriceSeries  # starts 30 days before the period of the percentile
     intervals: OfferIntervalColumns
+    covered: Sequence[Windows]  # the time that the polls of each provider and rental type cover
     polled_s: int  # the newest poll
 
 
@@ -88,7 +90,7 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
     now = int(intervals.price[stands].min()) if stands.any() else None
     before = {hours: lowest_before(past.series, now_at, hours) for hours in CHANGE_HOURS}
     history = cut_series(past.series, since_s // HOUR_S)
-    limit = median_price(intervals, since_s) if under is None else under
+    limit = median_price(past, since_s) if under is None else under
     return GpuStatus(
         gpu=past.gpu,
         polled_s=past.polled_s,
@@ -107,11 +109,15 @@ def _rank(history: PriceSeries, now: int) -> float | None:
     return percentile_rank(history, now) if with_offers >= MIN_HOURS else None
 
 
-def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
-    """The median price, weighted by time on offer."""
-    ends = np.where(intervals.delisted_s == NEVER, intervals.polled_s, intervals.delisted_s)
-    lasted = np.maximum(ends - np.maximum(intervals.from_s, since_s), 0)
-    lasted = np.maximum(lasted, ends >= since_s)  # include an offer that only the newest poll saw
+def median_price(past: GpuHistory, since_s: int) -> int | None:
+    """The median price, weighted by time on offer; gaps between polls do not count."""
+    intervals = past.intervals
+    starts = np.maximum(intervals.from_s, since_s)
+    ends = np.where(intervals.delisted_s == NEVER, np.iinfo(np.int64).max, intervals.delisted_s)
+    lasted = np.zeros(len(starts), np.int64)
+    for scope, windows in enumerate(past.covered):
+        mine = intervals.scope == scope
+        lasted[mine] = np.maximum(covered_s(windows, ends[mine]) - covered_s(windows, starts[mine]), 0)
     order = np.argsort(intervals.price, kind="stable")
     gone_by = np.cumsum(lasted[order])
     if not len(gone_by) or not gone_by[-1]:
@@ -136,24 +142,26 @@ def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int)
     return kaplan_meier(durations.tolist(), observed.tolist())
 
 
-def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf) -> list[GpuHistory]:
-    """The history of each GPU."""
+def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf, until_s: int) -> list[GpuHistory]:
+    """The history of each GPU; nothing is known from `until_s` on."""
     if market_history.starts_s is None:
         return []
     return [
-        _history_of(_of_gpu(market_history, gpu), gpu, priced)
+        _history_of(_of_gpu(market_history, gpu), gpu, priced, until_s)
         for gpu in sorted({listing.identity.gpu for listing in market_history.listings})
     ]
 
 
-def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> GpuHistory:
+def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf, until_s: int) -> GpuHistory:
     poll_times: dict[tuple[str, bool], list[int]] = {}
     for poll in complete_polls(market_history):
         poll_times.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
+    scopes = list(poll_times)
     rows = []
     for interval in sorted(market_history.intervals, key=lambda one: (one.listing, one.from_s)):
         identity = market_history.listings[interval.listing].identity
-        mine = poll_times.get((identity.provider, identity.spot), [interval.seen_s])
+        scope = identity.provider, identity.spot
+        mine = poll_times.get(scope, [interval.seen_s])
         delisted_s = NEVER if interval.delisted_s is None else interval.delisted_s
         price = round(priced(interval.listing, interval))
         rows.append(
@@ -165,12 +173,17 @@ def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> 
                 delisted_s,
                 mine[-1],
                 price,
+                scopes.index(scope) if scope in scopes else -1,
             )
         )
     columns = np.array(rows, np.int64).reshape(-1, len(OfferIntervalColumns._fields)).T
     newest_s = max((times[-1] for times in poll_times.values()), default=market_history.ends_s or 0)
     return GpuHistory(
-        gpu=gpu, series=series_of(market_history, priced), intervals=OfferIntervalColumns(*columns), polled_s=newest_s
+        gpu=gpu,
+        series=series_of(market_history, priced),
+        intervals=OfferIntervalColumns(*columns),
+        covered=[poll_windows(np.array(times), until_s) for times in poll_times.values()],
+        polled_s=newest_s,
     )
 
 

@@ -25,7 +25,7 @@ from gpuwatch.domain.analysis.price_series import (
 
 GpuPriceOf = Callable[[int, OfferInterval], float]
 _Ints = NDArray[np.int64]
-_Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
+Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
 _QUARTERS = (0.25, 0.5, 0.75)
 
 
@@ -148,7 +148,7 @@ def _interval_hours(
 
 
 def _cut(
-    intervals: list[OfferInterval], windows: _Windows, prices: tuple[GpuPriceOf, GpuPriceOf], until_s: int
+    intervals: list[OfferInterval], windows: Windows, prices: tuple[GpuPriceOf, GpuPriceOf], until_s: int
 ) -> _IntervalHours:
     hours = np.unique(np.concatenate([np.arange(a // HOUR_S, (b - 1) // HOUR_S + 1) for a, b in windows]))
     from_s = np.array([interval.from_s for interval in intervals])
@@ -161,13 +161,18 @@ def _cut(
     who = np.repeat(np.arange(len(intervals)), counts)
     hour = hours[np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)]
     start, end = np.maximum(hour * HOUR_S, from_s[who]), np.minimum((hour + 1) * HOUR_S, to_s[who])
-    seconds = np.where(end > start, _covered_s(windows, end) - _covered_s(windows, start), 0).astype(np.int64)
+    seconds = np.where(end > start, covered_s(windows, end) - covered_s(windows, start), 0).astype(np.int64)
     kept = seconds > 0
     listing = np.array([interval.listing for interval in intervals])
     return _IntervalHours(*(column[kept] for column in (hour, listing[who], listed[who], priced[who], seconds)))
 
 
-def _covered_s(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
+def poll_windows(times: _Ints, until_s: int) -> Windows:
+    """The time that polls cover, none later than `until_s`."""
+    return _union([np.stack((times, np.minimum(times + POLL_LASTS_S, until_s)), axis=1)])
+
+
+def covered_s(windows: Windows, at_s: _Ints) -> NDArray[np.float64]:
     """The seconds before each moment that the polls cover."""
     edges = windows.ravel()
     elapsed = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
@@ -176,7 +181,7 @@ def _covered_s(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
 
 def _windows(
     market_history: MarketHistory, until_s: int, polls: Sequence[MarketPoll] | None = None
-) -> Mapping[tuple[str, str, bool], _Windows]:
+) -> Mapping[tuple[str, str, bool], Windows]:
     """Scope of a listing → the time covered by its polls."""
     at: dict[tuple[str, str, bool], list[int]] = {}
     for poll in complete_polls(market_history) if polls is None else polls:
@@ -185,10 +190,7 @@ def _windows(
     for provider, gpu, spot in {_scope(listing) for listing in market_history.listings}:
         times = at.get((provider, gpu, spot), []) + at.get((provider, "", spot), [])
         if times:
-            starts = np.array(sorted(times))
-            found[provider, gpu, spot] = _union(
-                [np.stack((starts, np.minimum(starts + POLL_LASTS_S, until_s)), axis=1)]
-            )
+            found[provider, gpu, spot] = poll_windows(np.array(times), until_s)
     return {scope: windows for scope, windows in found.items() if len(windows)}
 
 
@@ -200,12 +202,12 @@ def _until(interval: OfferInterval, until_s: int) -> int:
     return until_s if interval.delisted_s is None else min(interval.delisted_s, until_s)
 
 
-def _clipped(windows: _Windows, from_s: int, until_s: int) -> _Windows:
+def _clipped(windows: Windows, from_s: int, until_s: int) -> Windows:
     cut = np.clip(windows, from_s, max(from_s, until_s))
     return cut[cut[:, 1] > cut[:, 0]]
 
 
-def _union(parts: list[_Windows]) -> _Windows:
+def _union(parts: list[Windows]) -> Windows:
     """The union of all windows."""
     spans = np.concatenate(parts) if parts else np.empty((0, 2), np.int64)
     spans = spans[spans[:, 1] > spans[:, 0]]
@@ -218,5 +220,5 @@ def _union(parts: list[_Windows]) -> _Windows:
     return np.stack((spans[starts, 0], reach[ends]), axis=1)
 
 
-def _length(windows: _Windows) -> int:
+def _length(windows: Windows) -> int:
     return int((windows[:, 1] - windows[:, 0]).sum())

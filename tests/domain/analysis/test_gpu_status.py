@@ -18,17 +18,18 @@ from gpuwatch.domain.analysis.snipe import lifetime_curve, offer_lifetimes
 from tests.domain.analysis.test_price_series import START_S, Looks, a_history, listed, some_looks
 
 DAY_MIN = 24 * 60
+NEXT_MONTH_S = START_S + 30 * 24 * 3600
 
 
 def standing(looks: Looks, under: int | None = None) -> GpuStatus:
-    (past,) = gpu_histories_of(a_history(looks), listed)
+    (past,) = gpu_histories_of(a_history(looks), listed, NEXT_MONTH_S)
     return gpu_status_of(past, START_S, under)
 
 
 @given(looks=some_looks(), limit=st.integers(1, 5))
 def test_lifetimes_are_those_of_the_single_offers(looks: Looks, limit: int) -> None:
     market_history = a_history(looks)
-    (past,) = gpu_histories_of(market_history, listed)
+    (past,) = gpu_histories_of(market_history, listed, NEXT_MONTH_S)
     ours = lifetime_curve_at(past.intervals, limit * 100_000, START_S)
     assert ours == lifetime_curve(offer_lifetimes(market_history, limit * 100_000, listed))
 
@@ -53,6 +54,11 @@ def test_the_place_is_among_the_hours_that_are_known() -> None:
     assert found.percentile == pytest.approx((3 + 0.5 * 3) / 24)
     fewer = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices[1:])])
     assert (fewer.known_hours, fewer.percentile) == (23, None)
+
+
+def test_a_gap_does_not_weigh_in_the_median() -> None:
+    looks = [(0, {0: 100_000}), (20 * 60, {0: 200_000}), (22 * 60, {0: 200_000}), (24 * 60, {})]
+    assert standing(looks).under == 200_000  # 3 hours at 100,000 until the gap, 4 at 200,000
 
 
 def test_few_lives_tell_no_median() -> None:
