@@ -19,8 +19,8 @@ from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.auto_limit import hours_left as whole_hours
 from gpuwatch.domain.analysis.auto_limit import limit_at, limit_schedule
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, moment_of
-from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_until
-from gpuwatch.domain.backtest.candidates import fitting_series
+from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_until, last_hour, series_of
+from gpuwatch.domain.backtest.candidates import fitting_offers
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap
 from gpuwatch.domain.jobs.simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
@@ -85,7 +85,7 @@ class QueueSimulation(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None
     jobs: int
     left_out: int  # too few polls between submission and deadline
-    compared: int  # ran in time under every policy
+    compared: int  # ran under every policy, in time or late
     policies: tuple[PolicyResult, ...]
 
 
@@ -102,26 +102,16 @@ class _Market:
     def add(self, key: str, watch: Watch) -> None:
         if key in self.lows:
             return
-        self.lows[key] = fitting_series(watch, self._history, self._commissions, REFERENCE_DISK_GB)
-        self.medians[key] = self._median(watch, self.lows[key])
-
-    def _median(self, watch: Watch, lows: PriceSeries) -> PriceSeries:
-        """The median offer of each hour, over all GPU counts that the watch accepts."""
+        fitting, gpu_price = fitting_offers(watch, self._history, self._commissions, REFERENCE_DISK_GB)
+        self.lows[key] = lows = series_of(fitting, gpu_price)
         prices: list[list[float]] = [[] for _ in lows.lows]
-        for interval in self._history.intervals:
-            identity = self._history.listings[interval.listing].identity
-            fits = identity.gpu in watch.gpu_names and watch.gpu_count_min <= identity.gpu_count <= watch.gpu_count_max
-            if not fits or identity.spot:
-                continue
-            commission = self._commissions.get(identity.provider)
-            rate = 0.0 if commission is None else float(commission.on_top_rate(None))
-            price = interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / identity.gpu_count
-            delisted_s = interval.seen_s + HOUR_S if interval.delisted_s is None else interval.delisted_s
-            first, last = interval.from_s // HOUR_S - lows.first_hour, (delisted_s - 1) // HOUR_S - lows.first_hour
+        for interval in fitting.intervals:
+            price = gpu_price(interval.listing, interval)
+            first, last = interval.from_s // HOUR_S - lows.first_hour, last_hour(interval) - lows.first_hour
             for at in range(max(0, first), min(last, len(prices) - 1) + 1):
                 prices[at].append(price)
         medians = [round(median(hour_prices)) if hour_prices else None for hour_prices in prices]
-        return msgspec.structs.replace(lows, lows=medians)
+        self.medians[key] = msgspec.structs.replace(lows, lows=medians)
 
     def limit(self, job: SimulatedJob, hour: int) -> float:
         """The limit of `max_price = "auto"` at that time: only past hours count."""

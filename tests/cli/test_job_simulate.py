@@ -65,3 +65,15 @@ def test_slots_are_competed_for(shell: Shell) -> None:
     free, tight = shell(*argv).json, shell(*argv, "--slots", "2").json
     late = [one["policies"][0]["late"] for one in (free, tight)]
     assert late[1] >= late[0]
+
+
+def test_the_list_price_is_the_median_of_the_offers_that_the_job_accepts(shell: Shell) -> None:
+    (shell.folder / "german.toml").write_text(JOB.replace('"H100" }', '"H100", regions = ["DE"] }'))
+    rows = ["observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"]
+    for hour in range(72):
+        at = f"2026-03-{hour // 24 + 1:02}T{hour % 24:02}:00:00Z"
+        rows += [f"{at},runpod,a,DE,H100 SXM,1,80,false,3", f"{at},runpod,b,US,H100 SXM,1,80,false,1"]
+    (shell.folder / "prices.csv").write_text("\n".join(rows) + "\n")
+    found = shell("job", "simulate", "german.toml", "--data", str(shell.folder / "prices.csv"), "--json").json
+    assert found["compared"] > 0
+    assert {one["usd_gpu_hour"] for one in found["policies"]} == {3.0}

@@ -71,7 +71,7 @@ def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInte
     lows: list[int | None] = [None] * (last + 1)
     for interval in market_history.intervals:
         price = max(1, round(gpu_price(interval.listing, interval)))  # never 0: other code divides by prices
-        for hour in range(max(first, interval.from_s // HOUR_S), _last_hour(interval) + 1):
+        for hour in range(max(first, interval.from_s // HOUR_S), last_hour(interval) + 1):
             at = hour - first
             known = lows[at] if at <= last and polled[at] else -1
             if known is None or price < known:
@@ -79,7 +79,7 @@ def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInte
     return PriceSeries(first_hour=first, lows=lows, polled=polled[: last + 1], source=market_history.source)
 
 
-def _last_hour(interval: OfferInterval) -> int:
+def last_hour(interval: OfferInterval) -> int:
     """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
     lasts_s = interval.seen_s + POLL_LASTS_S
     return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1) // HOUR_S

@@ -153,7 +153,18 @@ def fitting_series(
     reference_disk_gb: float,
     providers: Collection[str] | None = None,
 ) -> PriceSeries:
-    """The lowest GPU price per hour of the offers that fit the watch at any price, with its disk and the commission.
+    """The lowest GPU price per hour of the offers of `fitting_offers`."""
+    return series_of(*fitting_offers(watch, market_history, commissions, reference_disk_gb, providers))
+
+
+def fitting_offers(
+    watch: Watch,
+    market_history: MarketHistory,
+    commissions: Mapping[str, Commission],
+    reference_disk_gb: float,
+    providers: Collection[str] | None = None,
+) -> tuple[MarketHistory, Callable[[int, OfferInterval], float]]:
+    """The offers that fit the watch at any price, and their GPU prices with its disk and the commission.
 
     Ignores clauses that the history cannot check.
 
@@ -171,4 +182,4 @@ def fitting_series(
     fitting = [fits(listing) for listing in market_history.listings]
     intervals = [interval for interval in market_history.intervals if fitting[interval.listing]]
     gpu_price = gpu_pricer(market_history, commissions, reference_disk_gb if watch.disk_gb is None else watch.disk_gb)
-    return series_of(msgspec.structs.replace(market_history, intervals=intervals), gpu_price)
+    return msgspec.structs.replace(market_history, intervals=intervals), gpu_price
