@@ -96,6 +96,8 @@ def check(
     from gpuwatch.app.check import explain_lines
     from gpuwatch.app.watch_selection import select_watches
 
+    if names and rule.gpu:
+        raise UsageError("use either a watch name or --gpu")
     settings = _settings(rule, provider, config)
     limits = _with_current_limits(settings, select_watches(settings, names), keep=not no_store)
     checked = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)

@@ -178,6 +178,11 @@ def test_only_the_named_watches_are_checked(shell: Shell) -> None:
     assert "w0, w1, w2" in unknown.err
 
 
+def test_a_watch_and_a_rule_exclude_each_other(shell: Shell) -> None:
+    ran = shell("check", "h100-night", *H100[1:], "3")
+    assert (ran.code, ran.out, ran.err) == (2, "", "use either a watch name or --gpu\n")
+
+
 @pytest.mark.parametrize(
     "argv",
     [("check",), ("check", "--gpu", "H100"), ("check", "--max-price", "3"), (*H100, "-1"), (*H100, "cheap"),
