@@ -38,6 +38,7 @@ def show(config: str | None, as_json: bool) -> None:
 
 @config.command(examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
 @click.option("--jobs", is_flag=True, help="Print the schema of job files (jobs/NAME.toml).")
+@click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as without this option.")
 def schema(jobs: bool) -> None:
     """Print the JSON Schema of gpuwatch.toml, for editors."""
     from gpuwatch.settings.json_schema import job_json_schema, json_schema

@@ -176,7 +176,7 @@ def tables(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_schema_prints_json_with_a_description_on_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "schema"]) == Exit.DONE
+    assert run(["config", "schema", "--json"]) == Exit.DONE
     schema = json.loads(capsys.readouterr().out)
     assert not [key for key, field in tables(schema) if not field.get("description")]
 
