@@ -53,4 +53,4 @@ class PriceRanks:
         if history is None:
             return None
         listed = price_of(offer, self._disk_gb, Commission()).listed_microusd_hour
-        return rank_in(history, listed / offer.gpu_count)
+        return rank_in(history, round(listed / offer.gpu_count))  # hours are stored in whole micro-dollars

@@ -20,6 +20,7 @@ class Reader:
     def __init__(self) -> None:
         self.asked: list[tuple[Collection[str] | None, datetime, datetime]] = []
         self.broken = False
+        self.lows = LOWS
 
     def hourly_lows(
         self, gpus: Collection[str] | None, since: datetime, until: datetime
@@ -27,7 +28,7 @@ class Reader:
         if self.broken:
             raise StoreError("no disk")
         self.asked.append((gpus, since, until))
-        return {("vastai", OfferKind.LIVE, "H100 SXM", False): LOWS}
+        return {("vastai", OfferKind.LIVE, "H100 SXM", False): self.lows}
 
 
 def test_the_history_is_read_once_an_hour() -> None:
@@ -51,6 +52,16 @@ def test_a_rank_is_among_the_same_provider_gpu_and_rental_type() -> None:
     rank = ranks.rank_of(an_offer(gpu_count=2, quoted_usd_hour=5.85))  # 2.925 $ a GPU
     assert rank is not None
     assert rank.text == "cheapest 13 % of 5 days (n = 100 hours)"
+
+
+def test_a_price_that_stays_is_not_the_lowest_although_hours_are_rounded() -> None:
+    reader = Reader()
+    reader.lows = HourlyLows(lows=(1_666_667,) * 100, days=5)
+    ranks = PriceRanks(reader, None, 8.0)
+    ranks.refresh_if_due(NOON)
+    rank = ranks.rank_of(an_offer(gpu_count=3, quoted_usd_hour=5.0))
+    assert rank is not None
+    assert rank.share == 0.5
 
 
 def test_a_larger_disk_does_not_make_an_offer_dear() -> None:

@@ -137,3 +137,12 @@ def test_a_gap_does_not_weigh_in_the_median(database: Database) -> None:
     in_store(database, [(0, {"a": 1.0}), (20 * 3600, {"a": 2.0}), (22 * 3600, {"a": 2.0}), (24 * 3600, {})])
     (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(hours=25), {})
     assert median_price(past, NOON_S) == 2_000_000  # 3 hours at 1.00 until the gap, 4 at 2.00
+
+
+def test_a_price_that_stays_is_ranked_in_the_middle_although_its_hours_are_rounded(database: Database) -> None:
+    history = SqlHistoryRecorder(database)
+    for hour in range(24):
+        offer = an_offer("a", 1.0, gpu_count=7, disk_usd_gb_month=None)  # now 0.171429, its hours 0.171428
+        history.record(an_answer(offer, after_s=hour * 3600), lane="sweep")
+    (past,) = pasts(database, MarketFilter(spot=False), NOON, NOON + timedelta(hours=24), {"vastai": 1.2})
+    assert gpu_status_of(past, NOON_S, None).percentile == 0.5

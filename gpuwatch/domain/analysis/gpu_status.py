@@ -28,6 +28,7 @@ CHANGE_HOURS = (24, 7 * 24, 30 * 24)
 MIN_LIFETIMES = 5  # with fewer, there is no median
 MIN_HOURS = 24  # with offers; with fewer, there is no percentile
 NEVER = -1
+_ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0185)
 METHOD = (
     "now: the newest look; changes: against the lowest price of the hour so long before it; percentile: mid-rank among "
     "the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers that were seen to come to or "
@@ -105,8 +106,11 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
 
 
 def _rank(history: PriceSeries, now: int) -> float | None:
-    with_offers = sum(low is not None for low in history.lows)
-    return percentile_rank(history, now) if with_offers >= MIN_HOURS else None
+    lows = [low for low in history.lows if low is not None]
+    if len(lows) < MIN_HOURS:
+        return None
+    nearest = min(lows, key=lambda low: abs(low - now))
+    return percentile_rank(history, nearest if abs(nearest - now) <= _ROUNDED_APART else now)
 
 
 def median_price(past: GpuHistory, since_s: int) -> int | None:
