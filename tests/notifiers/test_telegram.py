@@ -216,6 +216,22 @@ def test_a_revoked_token_is_refused_without_showing_it(channel: TelegramChannel,
     assert TOKEN not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault(404, "Not Found"), "404 Not Found; check bot_token"),
+        (Fault(400, "Bad Request: message thread not found"), "400 Bad Request: message thread not found"),
+    ],
+)
+def test_the_token_is_blamed_only_for_what_a_wrong_token_gets(
+    channel: TelegramChannel, server: TelegramDouble, fault: Fault, text: str
+) -> None:
+    server.always = fault
+    with pytest.raises(DeliveryRefused) as caught:
+        channel.send(an_alert())
+    assert str(caught.value).removeprefix("telegram: ") == text
+
+
 def test_an_unknown_chat_is_refused(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.chats = set()
     with pytest.raises(DeliveryRefused, match="chat not found; check chat_id"):

@@ -108,8 +108,6 @@ _REMEDIES = (
     ("kicked", "add the bot to the chat again"),
     ("not a member", "add the bot to the chat"),
     ("chat not found", "check chat_id, and send the bot a message first"),
-    ("unauthorized", "check bot_token"),
-    ("not found", "check bot_token"),
 )  # words of Telegram's description, and what to do
 _DEADLINE_S = 10.0  # at most three requests (plain text, a moved chat) fit into a lease
 
@@ -265,6 +263,8 @@ def _with_remedy(reply: BotApiReply) -> str:
     """Return why Telegram refuses, and what to do about it."""
     if reply.moved_to is not None:
         return f'{reply.text}; set chat_id = "{reply.moved_to}"'
+    if reply.status in {401, 404}:  # a revoked token, and one of another form
+        return f"{reply.text}; check bot_token"
     description = reply.description.lower()
     return "; ".join([reply.text, *[mend for words, mend in _REMEDIES if words in description][:1]])
 
