@@ -131,6 +131,7 @@ def build_service(
         if not settings.rescue:  # a watch missing from rescued settings may still exist
             apply_watch_changes(settings, store, time_source.now())
         service = Service(settings, store, http, extra_channels, run_now, time_source)
+        service.deliverer.take_over()
         service.polling.quotes.start()
         try:
             yield service

@@ -102,14 +102,20 @@ class AlertDelivery:
         self._reports = ChannelReports(tuple(self._channels), self._enqueue)
         self._failover = ChannelFailover(outbox, self._routing, self._reports)
         self._moved: set[str] = set()
-        handed_over = outbox.start(tuple(self._channels))
+        for channel in self._channels.values():
+            if isinstance(channel, MovableChannel):
+                channel.new_address = outbox.new_address(channel.name, channel.address)
+
+    def take_over(self) -> None:
+        """Take over what earlier senders left: their leases, and alerts for channels that are gone. Raises StoreError.
+
+        Call it once, before the first `send_due`.
+        """
+        handed_over = self._outbox.start(tuple(self._channels))
         if handed_over:
             log.warning(
                 "%d alerts for channels that are no longer configured were handed over to the others", handed_over
             )
-        for channel in self._channels.values():
-            if isinstance(channel, MovableChannel):
-                channel.new_address = outbox.new_address(channel.name, channel.address)
 
     def send_due(self, now: datetime) -> int:
         """Route new alerts, expire late ones, start sending due ones; return the deliveries since the last call.

@@ -81,6 +81,7 @@ class DeliveryBench:
             jitter=lambda: 0.0,
             patience_s=patience_s,
         )
+        self.deliverer.take_over()
 
     def enqueue(
         self,

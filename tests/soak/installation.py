@@ -141,6 +141,7 @@ class Installation:
     def _build(self, found: Settings) -> None:
         apply_watch_changes(found, self.store, self._clock())
         self.service = Service(found, self.store, self._http, {"post": self._post}, time_source=self._time)
+        self.service.deliverer.take_over()
         if build_keeper is not None:
             self._keeper = build_keeper(found, self._http, self._time, self.keeper_alerts, self._is_followed)
         self._tasks = {task.name.replace(f" {NAME}", ""): task.run for task in periodic_tasks(self.service)}

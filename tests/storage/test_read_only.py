@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.errors import StoreMissing
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import open_read_only, revision
+from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.sqlite_driver import connect_read_only, sqlite_driver
+from tests.engine.scripted_channels import Scripted
 
 
 def test_a_read_only_database_cannot_be_written(database_url: str) -> None:
@@ -59,3 +62,11 @@ def test_a_reader_recovers_what_a_killed_writer_left_behind(tmp_path: Path) -> N
     assert path.with_name("killed.db-journal").stat().st_size > 0
     with closing(connect_read_only(path)) as connection:
         assert connection.execute("SELECT count(*), min(x) FROM t").fetchone() == (2000, "x" * 500)
+
+
+def test_what_the_daemon_builds_reads_only(sqlite_url: str) -> None:
+    """The sender takes over what earlier ones left in a step of its own."""
+    with open_read_only(sqlite_url) as database:
+        delivery = AlertDelivery(Outbox(database), {"telegram": Scripted("telegram")})
+        with pytest.raises(RuntimeError, match="reading only"):
+            delivery.take_over()
