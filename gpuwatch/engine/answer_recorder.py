@@ -73,14 +73,13 @@ class AnswerRecorder:
                     return  # no search was made, so the history counts none
                 self._history.record_failure(self._provider, lane=lane, gpu=gpu, spot=spot, at=now, error=str(answer))
                 if isinstance(answer, NoRowUnderstood):
-                    self._drift_detector.check_unusable(answer, now)
+                    self._drift_detector.note_unusable(answer, now)
                 return
             if (why := why_incomplete(answer)) and answer.completeness is Completeness.PARTIAL:
                 self._health_monitor.answered_in_part(lane, why)
             else:
                 has_rows = bool(answer.offers) or answer.rows > sum(answer.skipped.values())
-                if self._health_monitor.answered(lane, query_text, has_rows, now):
-                    self._drift_detector.understands_again()
+                self._health_monitor.answered(lane, query_text, has_rows, now)
             self._history.record(answer, lane=lane, gpu=gpu, spot=spot)
             self._drift_detector.check(answer, now)
         except StoreError as error:

@@ -31,15 +31,12 @@ class DriftDetector:
             log.warning("%s: %s", _SAYING[kind], word, extra={"provider": self._provider})
         self._report_new("field", answer.drift, now)
 
-    def check_unusable(self, error: NoRowUnderstood, now: datetime) -> None:
-        """Alert about a change that makes every row unusable, each time it occurs. Raises StoreError."""
-        self._report_new(_UNUSABLE, error.drift, now)
+    def note_unusable(self, error: NoRowUnderstood, now: datetime) -> None:
+        """Note changes that the alert of the health monitor has reported, so that they are not reported again.
 
-    def understands_again(self) -> None:
-        """Note that rows are usable again, so that a later change counts as new. Raises StoreError."""
-        with self._uow_factory.open() as uow:
-            uow.delete_values(self._provider, _UNUSABLE)
-        self._known = {(kind, word) for kind, word in self._known if kind != _UNUSABLE}
+        Raises StoreError.
+        """
+        self._new([("field", note) for note in error.drift], now)
 
     def _new(self, met: Iterable[tuple[str, str]], now: datetime) -> list[tuple[str, str]]:
         unsure = [word for word in met if word not in self._known]
@@ -69,4 +66,3 @@ _SAYING = {
     "gpu": "a GPU spelling that is not in the catalogue (stored as it is, searchable)",
     "skip": "rows were not understood",
 }
-_UNUSABLE = "unusable"  # kind of values for changes that make every row unusable; deleted when rows are usable again

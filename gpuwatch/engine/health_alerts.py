@@ -12,16 +12,25 @@ from gpuwatch.ports import HUNT, SWEEP, Alert, AlertKind, ProviderHealth, Severi
 from gpuwatch.redaction import redact
 
 
-def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
+def blind_alert(
+    provider: str,
+    lane: str,
+    health: ProviderHealth,
+    changes: Sequence[str] = (),
+    *,
+    alert_id: str,
+    now: datetime,
+) -> Alert:
     """Alert that a provider has given no complete answer for too long on one lane, or only unusable ones.
 
     Args:
         health: with `blind_since`.
+        changes: of the format, as far as the parser can tell.
     """
     since = health.blind_since or now
     what = _LANES[lane]
     if health.not_understood:
-        headline = f"{provider} is not understood: no row of a {lane} answer can be used"
+        headline = f"{provider} is not understood: no row of a {lane} answer can be used{_worst(changes, ' (', ')')}"
         why = f"An answer has rows, but none of them can be used: the format has changed. {what.unknown}"
     else:
         headline = f"{provider} is not answering: no complete {what.answer} for {_span(now - since)}"
@@ -29,6 +38,7 @@ def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: s
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,
+        severity=_severity(changes),
         subject=provider,
         created_at=now,
         headline=headline,
@@ -36,11 +46,12 @@ def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: s
             ("Provider", provider),
             ("Searches", what.searches),
             ("Since", format_moment(since)),
+            *((("Changed", _shown(changes)),) if changes else ()),
             ("Last error", redact(health.last_error or "no complete answer")),
         ),
         why=why,
         did=what.did,
-        can_do=("See what is wrong: gpuwatch doctor",),
+        can_do=("See what is wrong: gpuwatch doctor", *((_NEWER,) if health.not_understood else ())),
     )
 
 
@@ -120,25 +131,35 @@ def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id
 
 def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
     """Alert that a provider's format changed."""
-    shown = "; ".join(notes[:10]) + (f"; and {len(notes) - 10} more" if len(notes) > 10 else "")
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.DRIFT,
-        severity=Severity.CRITICAL if any(note.startswith(PRICE_FIELD) for note in notes) else Severity.WARNING,
+        severity=_severity(notes),
         subject=provider,
         created_at=now,
         headline=f"{provider} changed its format{_worst(notes)}",
-        facts=(("Provider", provider), ("Changed", shown)),
+        facts=(("Provider", provider), ("Changed", _shown(notes))),
         why="The answer has new fields, or known fields are missing. Each change is reported once.",
         did="gpuwatch uses the rows it understands, and skips and counts the others.",
-        can_do=("Compare prices with the provider's own page", "Check for a newer gpuwatch"),
+        can_do=("Compare prices with the provider's own page", _NEWER),
     )
 
 
-def _worst(notes: Sequence[str]) -> str:
+_NEWER = "Check for a newer gpuwatch"
+
+
+def _severity(notes: Sequence[str]) -> Severity:
+    return Severity.CRITICAL if any(note.startswith(PRICE_FIELD) for note in notes) else Severity.WARNING
+
+
+def _shown(notes: Sequence[str]) -> str:
+    return "; ".join(notes[:10]) + (f"; and {len(notes) - 10} more" if len(notes) > 10 else "")
+
+
+def _worst(notes: Sequence[str], before: str = ": ", behind: str = "") -> str:
     """Return the most important change, price fields first: a field that gpuwatch reads and now cannot read."""
     lost = [note for note in notes if "field" in note and not note.startswith("new field")]
-    return f": {min(lost, key=lambda note: not note.startswith(PRICE_FIELD))}" if lost else ""
+    return f"{before}{min(lost, key=lambda note: not note.startswith(PRICE_FIELD))}{behind}" if lost else ""
 
 
 def _span(gone: timedelta) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.failure_log import FailureLog
-from gpuwatch.engine.health_alerts import blind_alert, quota_alert, recovery_alert
+from gpuwatch.engine.health_alerts import blind_alert, drift_alert, quota_alert, recovery_alert
 from gpuwatch.errors import NoRowUnderstood, ProviderError, QuotaSpent
 from gpuwatch.ports import LANES, SWEEP, Alert, ProviderHealth, UnitOfWorkFactory
 
@@ -80,8 +80,8 @@ class HealthMonitor:
         """The current state of each lane."""
         return {name: lane.health for name, lane in self._lanes.items()}
 
-    def answered(self, lane: str, query: str, has_rows: bool, now: datetime) -> bool:
-        """Note a complete answer; return whether all answers are usable again after some were not. Raises StoreError.
+    def answered(self, lane: str, query: str, has_rows: bool, now: datetime) -> None:
+        """Note a complete answer. Raises StoreError.
 
         Args:
             query: the query as text, the same text each time.
@@ -94,13 +94,10 @@ class HealthMonitor:
             if not one.is_blind:
                 one.health = ProviderHealth(complete_at=now)
                 self._failures.answered(lane)
-                return False
-            if not one.has_recovered():
+            elif one.has_recovered():
+                self._recovers(lane, now)
+            else:
                 one.health = msgspec.structs.replace(one.health, complete_at=now)
-                return False
-            was_puzzled = one.health.not_understood
-            self._recovers(lane, now)
-            return was_puzzled and not any(each.health.not_understood for each in self._lanes.values())
 
     def answered_in_part(self, lane: str, why: str) -> None:
         """Note an answer that lacks some of the requested data: neither complete nor a failure to answer."""
@@ -117,14 +114,16 @@ class HealthMonitor:
             one = self._lanes[lane]
             one.health = msgspec.structs.replace(one.health, last_error=str(error))
             self._failures.failed(lane, error, now)
+            changes = error.drift if isinstance(error, NoRowUnderstood) else ()
             if isinstance(error, NoRowUnderstood):
                 one.without_rows[query] = now
-                self._not_understood(lane, now)
+                self._not_understood(lane, changes, now)
             elif isinstance(error, QuotaSpent) and not one.is_blind:
                 alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)
                 self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=now), now, alert)
             if one.is_blind and not one.health.reported and not self._is_covered(lane):
-                self._goes_blind(lane, one.health, now)  # the other lane, whose alert covered it, recovered
+                # the other lane, whose alert covered it, recovered
+                self._goes_blind(lane, one.health, now, changes=changes)
 
     def check(self, lane: str, interval_s: float, now: datetime) -> None:
         """Mark a lane blind that was silent for too long. A sweep that was never tried is exempt: it may lack rows."""
@@ -150,24 +149,44 @@ class HealthMonitor:
         others = [one.health for name, one in self._lanes.items() if name != lane]
         return any(health.blind_since is not None and health.reported for health in others)
 
-    def _not_understood(self, lane: str, now: datetime) -> None:
+    def _not_understood(self, lane: str, changes: Sequence[str], now: datetime) -> None:
         one = self._lanes[lane]
         if one.health.not_understood:
             return
         health = msgspec.structs.replace(one.health, not_understood=True)
         if one.is_blind:
-            self._save(lane, health)
+            self._save(lane, health, self._change_alert(changes, now))
         else:
-            self._goes_blind(lane, msgspec.structs.replace(health, blind_since=now), now)
+            self._goes_blind(lane, msgspec.structs.replace(health, blind_since=now), now, changes=changes)
 
-    def _goes_blind(self, lane: str, health: ProviderHealth, now: datetime, alert: Alert | None = None) -> None:
-        """Mark it blind with an alert, which is also logged; if the other lane's alert covers it, only log a line."""
+    def _goes_blind(
+        self,
+        lane: str,
+        health: ProviderHealth,
+        now: datetime,
+        alert: Alert | None = None,
+        changes: Sequence[str] = (),
+    ) -> None:
+        """Mark it blind with an alert, which is also logged; if the other lane's alert covers it, only log a line.
+
+        Args:
+            changes: of the format, if they are the cause: part of the alert, because one cause is one alert.
+        """
         covered = self._is_covered(lane)
         health = msgspec.structs.replace(health, reported=not covered)
-        outbox_alert = alert or blind_alert(self._provider, lane, health, alert_id=self._new_id(), now=now)
-        self._save(lane, health, None if covered else outbox_alert)
+        if covered:
+            alert = self._change_alert(changes, now)
+        elif alert is None:
+            alert = blind_alert(self._provider, lane, health, changes, alert_id=self._new_id(), now=now)
+        self._save(lane, health, alert)
         if covered:
             log.warning("%s: the %s is blind as well", self._provider, lane, extra=self._extra(lane))
+
+    def _change_alert(self, changes: Sequence[str], now: datetime) -> Alert | None:
+        """Alert about a changed format after the provider's silence was reported; None: another lane's alert did."""
+        if not changes or any(one.health.not_understood for one in self._lanes.values()):
+            return None
+        return drift_alert(self._provider, changes, alert_id=self._new_id(), now=now)
 
     def _recovers(self, lane: str, now: datetime) -> None:
         before = self._lanes[lane].health

@@ -69,9 +69,6 @@ class UnitOfWork(Protocol):
     def record_new_value(self, provider: str, kind: str, new_value: str, now: datetime) -> bool:
         """Record a value (a GPU spelling, a field); True: it was never seen before."""
 
-    def delete_values(self, provider: str, kind: str) -> None:
-        """Forget all values of a kind: seen again, they are new."""
-
 
 class UnitOfWorkFactory(Protocol):
     """Stores decisions."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, select
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
@@ -119,8 +119,3 @@ class SqlUnitOfWork:
         """Record a value; return whether it was never seen before."""
         value = {"provider": provider, "kind": clean(kind, 16), "value": clean(new_value, 200)}
         return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})
-
-    def delete_values(self, provider: str, kind: str) -> None:
-        """Delete all values of a kind."""
-        where = seen_value.c.provider == provider, seen_value.c.kind == kind
-        self._connection.execute(delete(seen_value).where(*where))

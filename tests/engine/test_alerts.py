@@ -182,6 +182,18 @@ def test_blindness_names_provider_time_and_error_without_secrets() -> None:
     assert "abcdef0123456789" not in as_text(alert)
 
 
+def test_a_format_that_nobody_understands_is_one_alert_with_both_facts() -> None:
+    health = ProviderHealth(blind_since=NOON, last_error="vastai: none of 12 rows can be used", not_understood=True)
+    changes = ["new field: total", "price field gone: dph_total"]
+    alert = health_alerts.blind_alert("vastai", HUNT, health, changes, alert_id="x", now=NOON)
+    assert alert.severity is Severity.CRITICAL
+    assert alert.headline == (
+        "vastai is not understood: no row of a hunt answer can be used (price field gone: dph_total)"
+    )
+    assert facts(alert)["Changed"] == "new field: total; price field gone: dph_total"
+    assert facts(alert)["Last error"] == "vastai: none of 12 rows can be used"
+
+
 def test_a_spent_quota_is_blindness_with_its_end() -> None:
     alert = health_alerts.quota_alert("vastai", NOON + timedelta(hours=12), alert_id="x", now=NOON)
     assert alert.kind is AlertKind.BLIND

@@ -203,9 +203,9 @@ def test_an_empty_answer_ends_no_blindness_of_a_format_and_rows_that_are_underst
     guard: HealthMonitor, uow_factory: MemoryUnitOfWork
 ) -> None:
     guard.failed(SWEEP, H100, UNREADABLE, NOON)
-    assert not guard.answered(SWEEP, H100, False, later(300))
+    guard.answered(SWEEP, H100, False, later(300))
     assert kinds(uow_factory) == [AlertKind.BLIND]
-    assert guard.answered(SWEEP, H100, True, later(600))
+    guard.answered(SWEEP, H100, True, later(600))
     assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.RECOVERED]
 
 
@@ -222,9 +222,9 @@ def test_one_odd_gpu_among_others_does_not_come_and_go(guard: HealthMonitor, uow
 def test_after_a_restart_an_empty_answer_still_ends_no_blindness_of_a_format(uow_factory: MemoryUnitOfWork) -> None:
     health_monitor(uow_factory).failed(HUNT, H100, UNREADABLE, NOON)
     again = health_monitor(uow_factory, started_at=later(60))
-    assert not again.answered(HUNT, H100, False, later(90))
+    again.answered(HUNT, H100, False, later(90))
     assert again.lanes[HUNT].blind_since == NOON
-    assert again.answered(HUNT, H100, True, later(120))
+    again.answered(HUNT, H100, True, later(120))
     assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.RECOVERED]
 
 
@@ -237,6 +237,22 @@ def test_what_was_silent_and_then_is_not_understood_is_one_blindness(
     assert kinds(uow_factory) == [AlertKind.BLIND]
     guard.answered(HUNT, H100, True, later(390))
     assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.RECOVERED]
+
+
+@pytest.mark.parametrize("silent", [HUNT, SWEEP])
+def test_a_format_that_changes_after_a_reported_silence_is_reported_as_the_change_alone(
+    guard: HealthMonitor, uow_factory: MemoryUnitOfWork, silent: str
+) -> None:
+    guard.failed(silent, H100, DOWN, later(1))
+    guard.check(silent, INTERVAL_S, later(300))
+    changed = NoRowUnderstood("vastai: none of 12 rows can be used", 12, ["price field gone: dph_total"])
+    for seconds in (330, 360):
+        for lane in (HUNT, SWEEP):
+            guard.failed(lane, H100, changed, later(seconds))
+    assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.DRIFT]
+    for lane in (HUNT, SWEEP):
+        guard.answered(lane, H100, True, later(400))
+    assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.DRIFT, AlertKind.RECOVERED]
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------

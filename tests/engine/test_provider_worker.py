@@ -235,9 +235,25 @@ def test_a_field_that_no_row_has_is_reported_at_once_and_anew_when_it_is_lost_ag
         for _ in range(3):
             post.recorder.record_sweep("H100 SXM", False, lost, post.now)
         post.recorder.record_sweep("H100 SXM", False, an_answer(h100()), post.now)
-    assert post.reported() == [AlertKind.BLIND, AlertKind.DRIFT, AlertKind.RECOVERED] * 2
-    severities = [alert.severity for alert, _ in post.bench.uow_factory.alerts if alert.kind is AlertKind.DRIFT]
-    assert severities == [Severity.CRITICAL] * 2
+    assert post.reported() == [AlertKind.BLIND, AlertKind.RECOVERED] * 2
+    blind = [alert for alert, _ in post.bench.uow_factory.alerts if alert.kind is AlertKind.BLIND]
+    assert [alert.severity for alert in blind] == [Severity.CRITICAL] * 2
+    assert all("none of 3 rows can be used" in dict(alert.facts)["Last error"] for alert in blind)
+    assert all(dict(alert.facts)["Changed"] == "price field gone: dph_total" for alert in blind)
+
+
+def test_a_changed_format_on_both_lanes_in_usable_answers_too_is_one_alert_and_one_at_its_end() -> None:
+    """The spot rows lack their price; the other rows only miss the field."""
+    post = Post(CountingHistory())
+    changes = ("new field: bid_floor", "price field gone: min_bid")
+    lost = NoRowUnderstood("vastai: none of 3 rows can be used", 3, changes)
+    for _ in range(3):
+        post.recorder.record_hunt(Query(spot=True), lost, post.now)
+        post.recorder.record_sweep("H100 SXM", True, lost, post.now)
+        post.recorder.record_sweep("H100 SXM", False, changed(an_answer(h100()), drift=changes), post.now)
+    post.recorder.record_hunt(Query(spot=True), an_answer(h100()), post.now)
+    post.recorder.record_sweep("H100 SXM", True, changed(an_answer(h100()), drift=changes[:1]), post.now)
+    assert post.reported() == [AlertKind.BLIND, AlertKind.RECOVERED]
 
 
 def test_a_lane_without_watches_or_targets_is_blind_no_more() -> None:

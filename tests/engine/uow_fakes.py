@@ -148,10 +148,6 @@ class MemoryPage:
         self._unit_of_work.words.add(key)
         return new
 
-    def delete_values(self, provider: str, kind: str) -> None:
-        words = self._unit_of_work.words
-        words -= {word for word in words if word[:2] == (provider, kind)}
-
 
 class Started(msgspec.Struct, frozen=True):
     """A launch that was handed to the executor."""
