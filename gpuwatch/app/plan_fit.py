@@ -269,7 +269,7 @@ def plan_fit_sources_json(source_list: Sequence[SourceClass]) -> dict[str, Any]:
         {
             "gpu": source_class.gpu,
             "task": source_class.task.value,
-            "memory_gb": source_class.memory_gb,
+            "memory_gb": source_class.memory_gib,
             "low_usd_gpu_hour": number(source_class.low),
             "high_usd_gpu_hour": number(source_class.high or source_class.low),
         }

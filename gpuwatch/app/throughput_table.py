@@ -41,6 +41,7 @@ def _row(models: dict[str, Any], row: dict[str, Any]) -> MeasuredSpeed:
         kv_width=model["kv_width"],
         weight_bytes=_QLORA_BYTES if method is WorkMethod.QLORA else BYTES_PER_WEIGHT[precision],
         fp8=precision is Precision.FP8,
+        fp32=precision is Precision.FP32,
         batch=row["batch"],
         context=row["context"],
         offload=row.get("offload", False),

@@ -33,6 +33,7 @@ from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import Column, left, right, table, text
 from gpuwatch.domain.planning.fit import (
     METHOD_TEXT,
+    SOURCE_CLASSES,
     CostMeasure,
     GpuTask,
     PricedClass,
@@ -55,7 +56,7 @@ _CHEAPEST_BY = {
     CostMeasure.COMPUTE: "per TFLOP",
     CostMeasure.BANDWIDTH: "per TB/s",
 }
-_SEED_COLUMNS = (left("class"), left("for"), right("GB"), right("$/GPU-h"), left("source's"))
+_SEED_COLUMNS = (left("class"), left("for"), right("GiB"), right("$/GPU-h"), left("source's"))
 
 
 def _prices(_ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[PricedClass, ...]:
@@ -323,7 +324,9 @@ def _print_sources(needs: TaskNeeds, as_json: bool) -> int:
     b200, a100 = source_ratio("B200", "H100"), source_ratio("A100", "T4")
     table(_SEED_COLUMNS, [_seed_cells(price_class) for price_class in classes])
     click.echo()
-    click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for 2.4 times the memory")
+    memory = {source_class.gpu: source_class.memory_gib for source_class in SOURCE_CLASSES}
+    more = f"{memory['B200'] / memory['H100']:.2f} times the memory"
+    click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for {more}")
     click.echo(f"A100 : T4 = {a100[0]:.1f} times the price")
     note("the source gives 2.5 times for the first, or the price of 3 H100, and 5 to 7 times for the second")
     return Exit.DONE
@@ -335,7 +338,7 @@ def _seed_cells(source_class: SourceClass) -> tuple[str, ...]:
     return (
         source_class.gpu,
         task,
-        str(source_class.memory_gb),
+        f"{source_class.memory_gib:g}",
         "–" if source_class.low is None else f"{source_class.low:.3f}{high}",
         source_class.source,
     )

@@ -30,7 +30,6 @@ from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.planning.memory_need import (
     GB,
-    GIB_GB,
     METHOD_TEXT,
     Precision,
     TrainingMethod,
@@ -53,7 +52,7 @@ _NOT_IN_SEED = (
 _PARTS = (left("part"), right("GB"), text("computed as"))
 _CARDS = (
     left("cards"),
-    right("GB each"),
+    right("GiB each"),
     right("filled"),
     right("at least", drop=3),
     right("machines", drop=4),
@@ -261,7 +260,7 @@ def _title(work: Workload) -> str:
 def _cells(fit: CardFit) -> tuple[str, ...]:
     return (
         f"{fit.cards}× {fit.gpu.name}",
-        f"{fit.gpu.memory_gib * GIB_GB:.1f}",
+        f"{fit.gpu.memory_gib:g}",
         f"{fit.filled * 100:.0f} %",
         str(fit.least),
         str(-(-fit.cards // 8)),
@@ -279,5 +278,5 @@ def _print_sources(source_size: SourceSize, input_gb: float) -> None:
     table(_PARTS, rows)
     click.echo()
     card_rows = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in source_size.fits[:_SHOWN]]
-    table((left("cards"), right("GB each, as printed")), card_rows)
+    table((left("cards"), right("GiB each")), card_rows)
     note("not counted with --seed: gradients, optimizer, activations, KV cache, the card's own overhead")

@@ -164,3 +164,25 @@ def test_no_option_is_ignored_in_silence(shell: Shell, argv: tuple[str, ...], re
     ran = shell("plan", *argv)
     assert (ran.code, ran.out) == (2, "")
     assert reported in ran.err
+
+
+@pytest.mark.parametrize(
+    "how", [("--method", "full"), ("--method", "lora"), ("--method", "inference"), ("--utilisation", "0.4")]
+)
+@pytest.mark.parametrize("card", ["1x H100 SXM @ 2.00", "1x A100 SXM 80GB @ 1.00", "1x V100 SXM2 32GB @ 0.50"])
+def test_work_in_32_bits_takes_at_least_twice_as_long(shell: Shell, card: str, how: tuple[str, ...]) -> None:
+    """Half the 16-bit rate with TF32, an eighth before Ampere; and twice the bytes per weight."""
+    argv = (card, "--size-of", "1B", "--tokens", "1B", "--memory-gb", "0", *how)
+    (half,) = costs(shell, *argv, "--precision", "fp16")
+    (full,) = costs(shell, *argv, "--precision", "fp32")
+    least = 4 if "V100" in card and "inference" not in how else 1.8  # the nearest measurements differ slightly
+    assert full["hours"] >= least * half["hours"]
+    assert full["hours_low"] >= least * half["hours_low"]
+
+
+def test_kept_activations_cost_what_the_page_states() -> None:
+    """34 bytes per token, width and layer instead of 2, and one full layer."""
+    page = " ".join((Path(__file__).parents[2] / "docs" / "plan.md").read_text().split())
+    assert "11 times as much for 32 layers and 14 times for 80" in page
+    for layers, times in ((32, 11), (80, 14)):
+        assert round(34 * layers / (2 * layers + 34)) == times

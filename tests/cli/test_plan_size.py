@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.domain.market.gpu_specs import gpu_specs
 from tests.cli.conftest import Shell
 
 SIZE = ("plan", "size")
@@ -115,3 +116,16 @@ def test_wrong_options_are_reported(shell: Shell, options: tuple[str, ...], repo
 def test_it_needs_no_settings_and_no_store(shell: Shell, tmp_path: Path) -> None:
     (shell.folder / "gpuwatch.toml").write_text("this is no TOML")
     assert shell(*SIZE, "--params", "7B").code == 0
+
+
+def test_a_card_has_the_same_memory_in_every_command(shell: Shell) -> None:
+    """The catalogue's, in GiB: a B200 has 180, in the table of the sources as well."""
+    specs = gpu_specs()["B200 SXM"].memory_gib
+    asked = (*SIZE, "--params", "70B", "--method", "inference", "--gpu", "B200")
+    (card,) = shell(*asked, "--json").json["fits"]
+    shown = shell(*asked).out
+    sources = shell("plan", "fit", "--seed", "--json").json["classes"]
+    assert card["memory_gib"] == specs == 180
+    assert [one["memory_gb"] for one in sources if one["gpu"] == "B200"] == [180]
+    assert "1× B200 SXM       180 " in shown
+    assert "GiB each" in shown

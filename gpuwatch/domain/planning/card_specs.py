@@ -30,10 +30,12 @@ def specs_of(name: str) -> GpuSpecs | None:
     )
 
 
-def peak_flops(gpu: str, *, fp8: bool) -> float | None:
-    """Dense FLOP/s of the matrix units. None: not on the data sheet."""
+def peak_flops(gpu: str, *, fp8: bool = False, fp32: bool = False) -> float | None:
+    """Dense FLOP/s of the matrix units, in 16 bits unless said otherwise. None: not on the data sheet."""
     specs = specs_of(gpu)
-    tflops = None if specs is None else specs.fp8_tflops if fp8 else specs.fp16_tflops
+    if specs is None:
+        return None
+    tflops = specs.fp8_tflops if fp8 else specs.fp32_tflops if fp32 else specs.fp16_tflops
     return tflops * 1e12 if tflops else None
 
 

@@ -294,30 +294,36 @@ class SourceClass(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu: str
     task: GpuTask  # ANY: for both
-    memory_gb: int
     low: Decimal | None = None
     high: Decimal | None = None
     source: str = ""
 
+    @property
+    def memory_gib(self) -> float:
+        """Memory of one card by the catalogue, as everywhere else; the sources print 192 for the B200."""
+        specs = specs_of(self.gpu)
+        return 0.0 if specs is None else specs.memory_gib
+
 
 SOURCE_CLASSES: tuple[SourceClass, ...] = (
-    SourceClass(gpu="T4", task=GpuTask.INFERENCE, memory_gb=16, low=Decimal("0.526"), source="g4dn.xlarge"),
-    SourceClass(gpu="L4", task=GpuTask.INFERENCE, memory_gb=24),
-    SourceClass(gpu="A10", task=GpuTask.INFERENCE, memory_gb=24),
-    SourceClass(gpu="L40S", task=GpuTask.ANY, memory_gb=48),
-    SourceClass(gpu="V100", task=GpuTask.TRAINING, memory_gb=16, low=Decimal("3.06"), source="p3.2xlarge"),
-    SourceClass(gpu="A100", task=GpuTask.TRAINING, memory_gb=40, low=Decimal("42.14") / 8, source="p4d.24xlarge ÷ 8"),
-    SourceClass(gpu="H100", task=GpuTask.TRAINING, memory_gb=80, low=Decimal("3.50"), high=Decimal("5.50")),
-    SourceClass(gpu="B200", task=GpuTask.TRAINING, memory_gb=192, low=Decimal("9.50"), high=Decimal("12.00")),
+    SourceClass(gpu="T4", task=GpuTask.INFERENCE, low=Decimal("0.526"), source="g4dn.xlarge"),
+    SourceClass(gpu="L4", task=GpuTask.INFERENCE),
+    SourceClass(gpu="A10", task=GpuTask.INFERENCE),
+    SourceClass(gpu="L40S", task=GpuTask.ANY),
+    SourceClass(gpu="V100", task=GpuTask.TRAINING, low=Decimal("3.06"), source="p3.2xlarge"),
+    SourceClass(gpu="A100", task=GpuTask.TRAINING, low=Decimal("42.14") / 8, source="p4d.24xlarge ÷ 8"),
+    SourceClass(gpu="H100", task=GpuTask.TRAINING, low=Decimal("3.50"), high=Decimal("5.50")),
+    SourceClass(gpu="B200", task=GpuTask.TRAINING, low=Decimal("9.50"), high=Decimal("12.00")),
 )
 
 
 def source_classes(task: GpuTask, vram_gb: float) -> list[SourceClass]:
-    """Classes whose printed memory holds the task on one card: cheapest first, those without a price last."""
+    """Classes whose memory holds the task on one card: cheapest first, those without a price last."""
     fitting = [
         source_class
         for source_class in SOURCE_CLASSES
-        if vram_gb <= source_class.memory_gb and (GpuTask.ANY in {task, source_class.task} or task is source_class.task)
+        if vram_gb <= source_class.memory_gib
+        and (GpuTask.ANY in {task, source_class.task} or task is source_class.task)
     ]
     return sorted(fitting, key=lambda source_class: (source_class.low is None, source_class.low or 0))
 

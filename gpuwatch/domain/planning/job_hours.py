@@ -51,6 +51,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Any = None  # `JobPrompts`: what inference reads before generation; never in settings
     utilisation: FigureRange | None = None  # share of the data sheet's FLOP/s; also scales `hours` by FLOP/s
     fp8: bool = False  # use the data sheet's 8-bit figure
+    fp32: bool = False  # use the 32-bit rate
     bf16: bool = False  # needs bf16, which cards before Ampere lack
     scaling: float = 1.0  # contribution of each further GPU, relative to the first one
     memory_gb: float = 0.0  # total over the GPUs, without the overhead of each card
@@ -123,7 +124,7 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
         return f"neither a speedup of {gpu} nor a utilisation is set"
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
-    mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)
+    mine, theirs = _peak_of(job, gpu), _peak_of(job, job.on.gpus[0])
     if not mine or not theirs:
         return f"no data sheet lists the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
     factor = theirs * scaling_gain(own, job.scaling) / (mine * scaling_gain(count, job.scaling))
@@ -165,7 +166,7 @@ def _hours_of(tokens: float, per_s: FigureRange, share: float) -> FigureRange:
 def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, count: int) -> JobHours | str:
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
-    peak = peak_flops(gpu, fp8=job.fp8)
+    peak = _peak_of(job, gpu)
     if not peak:
         return f"no data sheet lists the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
     seconds = flop / (peak * scaling_gain(count, job.scaling))
@@ -179,7 +180,7 @@ def _by_roofline(
     """A step takes as long as reading or computing takes, whichever is longer (Williams et al., 2009)."""
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
-    specs, peak = specs_of(gpu), peak_flops(gpu, fp8=job.fp8)
+    specs, peak = specs_of(gpu), _peak_of(job, gpu)
     bandwidth = None if specs is None else specs.bandwidth_gb_s
     if not peak or not bandwidth:
         return f"no data sheet lists the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"
@@ -196,6 +197,11 @@ def _by_roofline(
     return JobHours(
         hours, f"{_span(rate)} tok/s: {reads} at {bandwidth:,.4g} GB/s × {_span(_percent(BANDWIDTH_REACHED))} %"
     )
+
+
+def _peak_of(job: JobSpec, gpu: str) -> float | None:
+    """The nominal FLOP/s in the job's number format."""
+    return peak_flops(gpu, fp8=job.fp8, fp32=job.fp32)
 
 
 def _percent(shares: FigureRange) -> FigureRange:

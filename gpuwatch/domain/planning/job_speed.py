@@ -10,7 +10,7 @@ from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Work
 from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod
 from gpuwatch.domain.planning.throughput import SpeedEstimate, ThroughputTable, estimate_speed
 
-KEPT_ACTIVATIONS = 1.25  # the articles: gradient checkpointing takes a third of the memory and 20 % of the speed
+KEPT_ACTIVATIONS = 1.25  # the articles: gradient checkpointing takes 20 % of the speed; its memory: `memory_need`
 SLOWED = FigureRange(0.5, 0.7)  # the articles: CPU offload and micro-batches cost 30 to 50 % of the speed
 
 
@@ -65,6 +65,7 @@ def task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
         kv_width=shape.kv_width,
         weight_bytes=bytes_per_weight(work),
         fp8=work.precision is Precision.FP8,
+        fp32=work.precision is Precision.FP32,
         batch=work.at_once,
         context=work.context,
     )

@@ -60,6 +60,7 @@ class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
     kv_width: int
     weight_bytes: float
     fp8: bool = False
+    fp32: bool = False
     batch: int = 1
     context: int = 4096
     offload: bool = False
@@ -89,7 +90,9 @@ def link_gb_s(gpu: GpuSpecs, count: int, *, nvlink: bool) -> float:
 
 def roofline_tokens_s(task: SpeedTask, gpu: GpuSpecs, count: int, *, nvlink: bool) -> float | None:
     """Tokens a second of all GPUs at their nominal rates; None: the data sheet is incomplete."""
-    peak = gpu.fp8_tflops if task.fp8 and gpu.fp8_tflops else gpu.fp16_tflops
+    peak = gpu.fp32_tflops if task.fp32 else gpu.fp16_tflops
+    if task.fp8 and gpu.fp8_tflops:
+        peak = gpu.fp8_tflops
     if not peak or not gpu.bandwidth_gb_s:
         return None
     compute_s = _flop_per_token(task) / (peak * 1e12 * count)
@@ -122,7 +125,7 @@ def _read_gb(task: SpeedTask, count: int) -> float:
     if task.method is WorkMethod.PREFILL:
         return weights / count
     experts = min(1.0, task.batch * task.active_params / task.params)
-    cache_bytes = 1.0 if task.fp8 else 2.0
+    cache_bytes = 1.0 if task.fp8 else _state_bytes(task)
     cache = 2.0 * task.layers * task.kv_width * cache_bytes * task.batch * task.context / 2 / _GB
     return (weights * experts + cache) / count
 
@@ -130,15 +133,21 @@ def _read_gb(task: SpeedTask, count: int) -> float:
 def _moved_gb(task: SpeedTask, gpu: GpuSpecs, count: int) -> float:
     """GB that a GPU sends per step.
 
-    All weights: two gathers and a reduction of 2 bytes per parameter. Adapters: the fixed weights are gathered twice,
-    unless each GPU holds all of them. Inference: two sums per layer of each token's state, each sent twice.
+    All weights: two gathers and a reduction of 2 bytes per parameter, 4 in 32 bits. Adapters: the fixed weights are
+    gathered twice, unless each GPU holds all of them. Inference: two sums per layer of each token's state, each sent
+    twice.
     """
     share = (count - 1) / count
     if task.method is WorkMethod.FULL:
         across = _machine(gpu) if count > _machine(gpu) else 1  # each GPU of a machine reduces its part across machines
-        return (3 if across == 1 else 2) * share * 2.0 * task.params / _GB / across
+        return (3 if across == 1 else 2) * share * _state_bytes(task) * task.params / _GB / across
     if task.method.trains:
         weights = task.params * task.weight_bytes / _GB
         return 0.0 if weights * 1.5 < gpu.memory_gib * _GIB_GB * 0.5 else 2 * share * weights
     tokens = task.batch if task.method is WorkMethod.DECODE else task.batch * task.context
-    return 2 * 2 * share * task.layers * tokens * task.hidden * 2.0 / _GB
+    return 2 * 2 * share * task.layers * tokens * task.hidden * _state_bytes(task) / _GB
+
+
+def _state_bytes(task: SpeedTask) -> float:
+    """Bytes of a value that is computed with."""
+    return 4.0 if task.fp32 else 2.0

@@ -164,7 +164,8 @@ def _distance(row: MeasuredSpeed, task: SpeedTask, gpu: GpuSpecs, count: int, nv
     unlike += (0.3 if nvlink and row.nvlink else 0.6) * abs(log2(row.count / count))
     if max(count, row.count) > 1 and (nvlink or count == 1) is not (row.nvlink or row.count == 1):
         unlike += 1.0
-    unlike += 0.5 * (theirs.fp8 is not task.fp8) + 0.8 * (theirs.offload is not task.offload)
+    unlike += 0.5 * ((theirs.fp8, theirs.fp32) != (task.fp8, task.fp32))
+    unlike += 0.8 * (theirs.offload is not task.offload)
     unlike += 0.3 * abs(log2(theirs.weight_bytes / task.weight_bytes))
     unlike += (0.15 if task.method is WorkMethod.DECODE else 0.1) * abs(log2(theirs.batch / task.batch))
     return unlike + 0.05 * abs(log2(theirs.context / task.context))

@@ -164,6 +164,7 @@ class JobTable(SpecTable):
             "flop": self._flop(),
             "decoding": self._decoding(),
             "fp8": self.precision == "fp8",
+            "fp32": self.precision == "fp32",
             "bf16": self.model is not None and self.precision == "bf16",
             "memory_gb": self._memory_gb(),
             "setup_s": self.setup or exactly(0.0),
