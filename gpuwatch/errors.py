@@ -2,6 +2,7 @@
 
 GpuwatchError
 ├── UsageError                 a person fixes the command line                             exit code 2
+│   └── NotFound               nothing has that name or id
 ├── SettingsError              a person fixes the settings; one line per fault              exit code 2
 ├── StoreError                 the database cannot be used; the line says why               exit code 1
 │   ├── StoreNotReady          run the command that the line names                      exit code 3
@@ -48,12 +49,22 @@ class UsageError(GpuwatchError):
     """The command line asks for something impossible."""
 
 
-class SettingsError(GpuwatchError):
-    """One or more settings are wrong; `faults` holds one finished line each."""
+class NotFound(UsageError):
+    """Nothing has the name or id that was given: no such watch, launch, job, approval, provider."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
+
+class SettingsError(GpuwatchError):
+    """One or more settings are wrong.
+
+    Args:
+        faults: one finished line each.
+        has_unknown_names: a GPU or a region is not in the catalogue; the names that the store has may settle it.
+    """
+
+    def __init__(self, faults: Sequence[str], *, has_unknown_names: bool = False) -> None:
         super().__init__("\n".join(faults))
         self.faults = tuple(faults)
+        self.has_unknown_names = has_unknown_names
 
 
 class StoreError(GpuwatchError):

@@ -9,8 +9,6 @@ from gpuwatch.settings import Settings, load, load_for_stopping, probable_store_
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN_GPU = "unknown GPU"
-_UNKNOWN_PLACE = "no country, group or provider's region"
 _MAX_LISTED = 20  # maximum number of instances to list
 
 
@@ -45,7 +43,7 @@ def _load(config: str | None, content: bytes | None) -> Settings:
     try:
         return load(config, content=content)
     except SettingsError as error:
-        if not any(_UNKNOWN_GPU in fault or _UNKNOWN_PLACE in fault for fault in error.faults):
+        if not error.has_unknown_names:
             raise
         gpus, places = _recorded_names(store_url(config))
         return load(config, known_spellings=gpus, recorded_places=places, content=content)

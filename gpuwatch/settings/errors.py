@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.schema import WatchTable
+from gpuwatch.domain.watches.schema import UnknownName, WatchTable
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.options import KeyPath, unknown_key
 from gpuwatch.settings.schema import LaunchingTable, ProviderTable, RecordTable, Root
@@ -37,7 +37,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {  # whose keys are looked for in one an
 
 
 class InvalidSettings(SettingsError):
-    """Invalid settings; `found` holds the place and text of each error."""
+    """Invalid settings; `errors` holds the place and text of each error."""
 
     def __init__(
         self,
@@ -45,10 +45,20 @@ class InvalidSettings(SettingsError):
         sources: Sources,
         tree: Mapping[str, Any],
         origins: Mapping[KeyPath, ExternalValue],
+        *,
+        has_unknown_names: bool = False,
     ) -> None:
         lines = [error_line(loc, text, sources, tree, origins) for loc, text in errors]
-        super().__init__(list(dict.fromkeys(lines)))
+        super().__init__(list(dict.fromkeys(lines)), has_unknown_names=has_unknown_names)
         self.errors = tuple(dict.fromkeys(errors))
+
+
+def has_unknown_names(error: ValidationError) -> bool:
+    """Whether one of the errors is a GPU or a region that the catalogue lacks."""
+    return any(
+        isinstance(one.get("ctx", {}).get("error"), UnknownName)
+        for one in error.errors(include_url=False, include_input=False)
+    )
 
 
 def validation_errors(error: ValidationError, root: type[BaseModel] | None = None) -> list[tuple[Location, str]]:

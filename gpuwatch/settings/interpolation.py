@@ -140,12 +140,17 @@ class _ReferenceReader:
         del launch["onstart_file"]
         launch["onstart"] = _PLACEHOLDER
         path = self._path(name)
+        loc = (*loc, "onstart_file")
         try:
-            script = check_onstart(secret_text(path).replace("\r\n", "\n"))
+            text = secret_text(path).replace("\r\n", "\n")
+        except ValueError as error:
+            self.faults.append((loc, f"expected a script; {path} {error}"))
+            return
+        try:
+            script = check_onstart(text)
             launch["onstart"] = check_self_destruct(script) if launch.get("self_destruct") is True else script
         except ValueError as error:
-            text = str(error) if str(error).startswith("expected") else f"expected a script; {path} {error}"
-            self.faults.append(((*loc, "onstart_file"), text))
+            self.faults.append((loc, str(error)))
 
     def _ssh_key(self, launch: dict[str, Any], loc: Loc) -> None:
         name = launch.get("ssh_key")

@@ -125,10 +125,13 @@ def from_flags(  # noqa: PLR0913 - one argument per flag of the command
     try:
         return _resolve(msgspec.structs.replace(sources, external=external), (), {"watch": [watch]})
     except SettingsError as error:
-        flag_faults = [fault.partition(": watch ")[2] for fault in error.faults if ": watch " in fault]
-        if not flag_faults:
+        from gpuwatch.settings.errors import InvalidSettings  # noqa: PLC0415 - pydantic, which found the error
+
+        errors = error.errors if isinstance(error, InvalidSettings) else ()
+        flag_errors = [_flag_error(loc[2:], text) for loc, text in errors if loc[:1] == ("watch",)]
+        if not flag_errors:
             raise
-        raise UsageError("\n".join(_flag_error(fault) for fault in flag_faults)) from None
+        raise UsageError("\n".join(flag_errors)) from None
 
 
 def _resolve(
@@ -187,10 +190,8 @@ def _count(text: str) -> Any:
         raise UsageError("--count: expected a number such as 4, or a range such as 1-8") from None
 
 
-def _flag_error(fault: str) -> str:
-    """`"H100": max_price: expected …` → `--max-price: expected …`."""
-    _, _, message = fault.rpartition('": ') if fault.count('": ') == 1 else fault.partition('": ')
-    key, _, text = message.partition(": ")
-    flag = {"gpu_count": "count", "providers": "provider", "max_price": "max-price", "name": "gpu"}
-    key_name = key.split("[")[0].split(".")[0]
-    return f"--{flag.get(key_name, key_name)}: {text}"
+def _flag_error(key: Sequence[int | str], text: str) -> str:
+    """`("max_price",), "expected …"` → `--max-price: expected …`."""
+    flags = {"gpu_count": "count", "providers": "provider", "max_price": "max-price", "name": "gpu"}
+    name = str(key[0]) if key else "gpu"
+    return f"--{flags.get(name, name)}: {text}"

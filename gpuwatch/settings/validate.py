@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.expression import comparisons_of, parse
 from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, gpu_names
 from gpuwatch.ports import ChannelSettings, ProviderSettings, Severity
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
+from gpuwatch.settings.errors import InvalidSettings, Location, has_unknown_names, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.model import OrchestratorSettings, Settings
 from gpuwatch.settings.options import MIN_SEVERITY, NOTIFY_OPTIONS, KeyPath, read_option, read_options, unknown_key
@@ -59,12 +59,14 @@ def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[Ke
     """The tables, with each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree
     errors = [*_unknown_providers(tree), *_wrong_provider_options(tree), *_channel_errors(tree), *resolved.faults]
+    names_unknown = False
     try:
         root = Root.model_validate(tree)
     except ValidationError as error:
         errors += validation_errors(error)
+        names_unknown = has_unknown_names(error)
     if errors:
-        raise InvalidSettings(errors, sources, tree, origins)
+        raise InvalidSettings(errors, sources, tree, origins, has_unknown_names=names_unknown)
     return root
 
 

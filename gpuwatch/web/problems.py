@@ -13,6 +13,7 @@ from gpuwatch.domain.jobs.job_states import JobTransitionRefused
 from gpuwatch.errors import (
     GpuwatchError,
     JobConflict,
+    NotFound,
     ProviderError,
     ProviderStateUnknown,
     SettingsError,
@@ -51,8 +52,10 @@ class HttpProblem(Exception):
 def problem_of(error: GpuwatchError) -> HttpProblem:
     """Convert one of gpuwatch's errors to an HTTP problem."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
-    if isinstance(error, UsageError):
-        status = HTTPStatus.NOT_FOUND if str(error).startswith("there is no ") else HTTPStatus.UNPROCESSABLE_ENTITY
+    if isinstance(error, NotFound):
+        status = HTTPStatus.NOT_FOUND
+    elif isinstance(error, UsageError):
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
     elif isinstance(error, JobConflict | JobTransitionRefused):
         status = HTTPStatus.CONFLICT
     elif isinstance(error, StoreError | SettingsError | ProviderError | ProviderStateUnknown):

@@ -327,7 +327,7 @@ class WatchTable(SpecTable):
     def _places(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         faults = [fault for text in value if (fault := unknown_place(text, SEEN_PLACES.get())) is not None]
         if faults:
-            raise ValueError("; ".join(faults))
+            raise UnknownName("; ".join(faults))
         return value
 
     def _ceiling(self) -> Decimal:
@@ -370,24 +370,28 @@ class WatchTable(SpecTable):
         return Watch(**found)
 
 
+class UnknownName(ValueError):
+    """A GPU or a region that the catalogue lacks; the store may have it, as a provider reported it."""
+
+
 def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:
     """Return the canonical names that an owner's texts stand for; a spelling in `SEEN` stands for itself.
 
     Raises:
-        ValueError: the spelling is unknown; the message suggests what may have been meant.
+        UnknownName: the message suggests what may have been meant.
     """
     seen = {fold(spelling): clean_name(spelling) for spelling in SEEN.get()}
     names: dict[str, None] = {}
     for text in wanted:
         found = catalog().wanted(text) or ((seen[fold(text)],) if fold(text) in seen else ())
         if not found:
-            raise ValueError(_unknown_gpu(text))
+            raise UnknownName(_unknown_gpu(text))
         names.update(dict.fromkeys(found))
     return tuple(names)
 
 
 def check_gpus(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the texts themselves if each one stands for a GPU. Raises ValueError."""
+    """Return the texts themselves if each one stands for a GPU. Raises UnknownName."""
     gpu_names(wanted)
     return wanted
 
