@@ -2,7 +2,7 @@
 
 GpuwatchError
 ├── UsageError                 a person fixes the command line                             exit code 2
-│   └── NotFound               nothing has that name or id
+│   └── ResourceNotFound       nothing has that name or id
 ├── SettingsError              a person fixes the settings; one line per fault              exit code 2
 ├── StoreError                 the database cannot be used; the line says why               exit code 1
 │   ├── StoreNotReady          run the command that the line names                      exit code 3
@@ -49,7 +49,7 @@ class UsageError(GpuwatchError):
     """The command line asks for something impossible."""
 
 
-class NotFound(UsageError):
+class ResourceNotFound(UsageError):
     """Nothing has the name or id that was given: no such watch, launch, job, approval, provider."""
 
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -62,7 +62,8 @@ class Source(NamedTuple):
 
     `imports`: the top names of everything imported, also inside functions and for types. `taken`: the names of
     `from a.b import c`, as ("a.b", "c"); `taken_at_run_time`: without those only for types. `calls`: (line,
-    "time.time") for each call of that form. `classes`: those at the top level.
+    "time.time") for each call of that form. `classes`: those at the top level. `matched_errors`: lines that compare the
+    text of an error.
     """
 
     imports: frozenset[str]
@@ -70,6 +71,7 @@ class Source(NamedTuple):
     taken_at_run_time: frozenset[tuple[str, str]]
     calls: frozenset[tuple[int, str]]
     classes: tuple[str, ...]
+    matched_errors: frozenset[int]
 
 
 @cache
@@ -101,7 +103,22 @@ def _read(path: Path) -> Source:
             and isinstance(node.func.value, ast.Name)
         ),
         classes=tuple(node.name for node in module.body if isinstance(node, ast.ClassDef)),
+        matched_errors=frozenset(_matched_errors(nodes)),
     )
+
+
+def _matched_errors(nodes: Sequence[ast.AST]) -> Iterator[int]:
+    """`str(error).startswith(…)` and `… in str(error)`; a text may be shortened, but nothing may depend on it."""
+    for node in nodes:
+        compared: list[ast.expr] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            compared = [node.func.value] if node.func.attr in {"startswith", "endswith", "find", "index"} else []
+        elif isinstance(node, ast.Compare) and any(isinstance(one, ast.In | ast.NotIn | ast.Eq) for one in node.ops):
+            compared = node.comparators if isinstance(node.left, ast.Constant | ast.Name) else []
+        for value in compared:
+            is_text = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "str"
+            if is_text and any(isinstance(of, ast.Name) and of.id in {"error", "fault"} for of in value.args):
+                yield node.lineno
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -303,6 +320,11 @@ def test_only_bootstrap_reads_the_clock() -> None:
     for name, source in _sources().items():
         if not name.startswith(MAY_READ_THE_CLOCK) and name not in JOINS_THREADS:
             assert [line for line, call in source.calls if call in CLOCKS] == [], name
+
+
+def test_nothing_depends_on_the_text_of_an_error() -> None:
+    """An error carries what happens next in its class and its fields: a reworded text must change nothing."""
+    assert {name: source.matched_errors for name, source in _sources().items() if source.matched_errors} == {}
 
 
 def test_every_class_has_a_name_of_its_own() -> None:

@@ -27,7 +27,7 @@ from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.engine.invoices import InvoiceCollector
-from gpuwatch.errors import NotFound, ProviderError
+from gpuwatch.errors import ProviderError, ResourceNotFound
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -145,7 +145,7 @@ def _names(settings: Settings, launches: Iterable[Launch], provider: str | None)
     if provider is None:
         return sorted(rented)
     if provider not in rented and provider not in settings.providers:
-        raise NotFound(f"no provider {provider!r} is enabled, and no launch used it")
+        raise ResourceNotFound(f"no provider {provider!r} is enabled, and no launch used it")
     return [provider]
 
 

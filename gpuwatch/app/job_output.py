@@ -15,7 +15,7 @@ from gpuwatch.bootstrap.jobs import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.market.text import clean
-from gpuwatch.errors import NotFound
+from gpuwatch.errors import ResourceNotFound
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.storage.job_repository import SqlJobRepository
 
@@ -147,7 +147,7 @@ def whole_log(settings: Settings, name_or_id: str, run_number: int) -> tuple[Job
     job = job_details(settings, name_or_id).job
     path = _path(settings, job, _run_of(job, run_number))
     if not path.is_file():
-        raise NotFound(f"there is no log of run {run_number} of job {job.name!r} on this machine")
+        raise ResourceNotFound(f"there is no log of run {run_number} of job {job.name!r} on this machine")
     return job, path
 
 
@@ -163,18 +163,18 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
     job, results = job_results(settings, name_or_id)
     listed = [result for result in results if result["run_number"] == run_number and result["path"] == name]
     if not listed or not is_safe_path(name):
-        raise NotFound(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
+        raise ResourceNotFound(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
     folder = JobFolder(jobs_folder(settings)).results_folder(job.job_id, run_number).resolve()
     path = folder / name
     # a link instead of a file or folder could lead anywhere
     if path.resolve() != path or not path.is_file() or path.stat().st_size != listed[0]["bytes"]:
-        raise NotFound(f"there is no {path.name!r} of job {job.name!r} on this machine any more")
+        raise ResourceNotFound(f"there is no {path.name!r} of job {job.name!r} on this machine any more")
     return path, path.name
 
 
 def _run_of(job: Job, run_number: int | None) -> int:
     if run_number is not None and not 1 <= run_number <= job.run_number:
-        raise NotFound(f"job {job.name!r} has no run {run_number}; its newest is {job.run_number}")
+        raise ResourceNotFound(f"job {job.name!r} has no run {run_number}; its newest is {job.run_number}")
     return job.run_number if run_number is None else run_number
 
 

@@ -18,7 +18,7 @@ from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_j
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
-from gpuwatch.errors import JobConflict, NotFound, SettingsError, UsageError
+from gpuwatch.errors import JobConflict, ResourceNotFound, SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.installation import new_identity
 from gpuwatch.storage.job_repository import SqlJobRepository
@@ -235,7 +235,7 @@ def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
     """A job by its id or name. Raises UsageError: there is none."""
     matching = repository.find_job(name_or_id)
     if matching is None:
-        raise NotFound(f"there is no job {name_or_id!r}; see: gpuwatch job list")
+        raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch job list")
     return matching
 
 

@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
-from gpuwatch.errors import NotFound, ProviderError, ProviderStateUnknown, UsageError
+from gpuwatch.errors import ProviderError, ProviderStateUnknown, ResourceNotFound, UsageError
 from gpuwatch.ports.event_json import event_json as alert_json
 from gpuwatch.ports.hooks import ON_ENDED, ON_RUNNING
 from gpuwatch.storage.events import relocation_alerts
@@ -197,7 +197,7 @@ def known_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
     """A launch by its id. Raises UsageError: no such launch."""
     launch = repository.get(launch_id)
     if launch is None:
-        raise NotFound(f"there is no launch {launch_id!r}; see: gpuwatch launches")
+        raise ResourceNotFound(f"there is no launch {launch_id!r}; see: gpuwatch launches")
     return launch
 
 

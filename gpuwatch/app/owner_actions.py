@@ -22,7 +22,7 @@ from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approv
 from gpuwatch.domain.market.text import clean
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.approval_handler import ApprovalOutcome, ApprovalReply, closed_reply
-from gpuwatch.errors import GpuwatchError, NotFound, UsageError
+from gpuwatch.errors import GpuwatchError, ResourceNotFound, UsageError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.approvals import SqlApprovalRepository
@@ -87,7 +87,7 @@ def approval_of(settings: Settings, approval_id: str) -> Approval:
     with open_store_read_only(settings) as store:
         approval = SqlApprovalRepository(store).get(approval_id) if is_approval_id(approval_id) else None
     if approval is None:
-        raise NotFound(f"there is no approval {approval_id[:40]!r}; see: gpuwatch asks")
+        raise ResourceNotFound(f"there is no approval {approval_id[:40]!r}; see: gpuwatch asks")
     return approval
 
 

@@ -19,7 +19,7 @@ from gpuwatch.domain.analysis.price_series import gpu_pricer, series_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
-from gpuwatch.errors import NotFound
+from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.light_reader import open_light_reader
 from gpuwatch.storage.price_files import read_columns
@@ -47,7 +47,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     names = catalog().wanted(text)
     if not names and text not in seen:
         near = " or ".join(catalog().suggest(text))
-        raise NotFound(f"unknown GPU {text!r}" + (f"; did you mean {near}?" if near else ""))
+        raise ResourceNotFound(f"unknown GPU {text!r}" + (f"; did you mean {near}?" if near else ""))
     return names or (text,)
 
 

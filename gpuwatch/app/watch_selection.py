@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuwatch import settings
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.errors import NotFound, UsageError
+from gpuwatch.errors import ResourceNotFound, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
@@ -26,13 +26,13 @@ def watch_named(settings: Settings, name: str) -> Watch:
     return found_watch
 
 
-def no_such_watch(name: str, watch_names: Sequence[str]) -> NotFound:
+def no_such_watch(name: str, watch_names: Sequence[str]) -> ResourceNotFound:
     """The error for an unknown watch name."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
 
     near = get_close_matches(name, watch_names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return NotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
+    return ResourceNotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
 
 
 def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:

@@ -24,7 +24,7 @@ from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.approval_requests import ApprovalTerms, payable_quote
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for, why_incomplete
-from gpuwatch.errors import NotFound, ProviderError, UsageError
+from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import ApprovalRepository, Completeness, Market, Query
 
 _QUOTE_LIVES_S = 60.0  # from the new quote to the order, without another search that could return other prices
@@ -125,7 +125,7 @@ class ApprovalHandler:
     def _known(self, approval_id: str) -> Approval:
         ask = self._approvals.get(approval_id) if is_approval_id(approval_id) else None
         if ask is None:
-            raise NotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch asks")
+            raise ResourceNotFound(f"there is no approval {clean(approval_id, 40)!r}; see: gpuwatch asks")
         return ask
 
     def _watch_of(self, ask: Approval) -> Watch:

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.search import PAGE_ROWS, highest_priced, search_cheapest, why_incomplete
-from gpuwatch.errors import NotFound, ProviderDown, ProviderError, UsageError
+from gpuwatch.errors import ProviderDown, ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
@@ -159,7 +159,8 @@ def _names(text: str) -> tuple[str, ...]:
     names = catalog().wanted(text)
     if not names:
         hints = catalog().suggest(text)
-        raise NotFound(f"--gpu: no GPU is called {text!r}" + (f"; did you mean {', '.join(hints)}?" if hints else ""))
+        hint = f"; did you mean {', '.join(hints)}?" if hints else ""
+        raise ResourceNotFound(f"--gpu: no GPU is called {text!r}{hint}")
     return names
 
 

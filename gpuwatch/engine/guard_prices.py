@@ -130,7 +130,9 @@ class PriceGuard:
             self._refused.pop(launch.launch_id, None)
         elif answer is IncreaseAnswer.REJECT:
             self._refused[launch.launch_id] = RefusedIncrease(effective_at=proposal.effective_at, words=words)
-        self._alerts.report(launch, _notice(launch, proposal, raised, (words, did), now), now)
+        self._alerts.report(
+            launch, _notice(launch, proposal, raised, (words, did), now, is_open=answer is IncreaseAnswer.NONE), now
+        )
 
     def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
         watch = watch_of(launch, self._watches)
@@ -185,10 +187,10 @@ def _price_change(launch: Launch, proposal: PriceIncrease, raised: int | None) -
 
 
 def _notice(
-    launch: Launch, proposal: PriceIncrease, raised: int | None, texts: tuple[str, str], now: datetime
+    launch: Launch, proposal: PriceIncrease, raised: int | None, texts: tuple[str, str], now: datetime, *, is_open: bool
 ) -> GuardNotice:
+    """Describe it. `is_open`: nothing was answered, the owner decides."""
     words, did = texts
-    is_open = did.startswith("Nothing")
     answers = (f"Accept or reject it at {launch.provider}", "Let gpuwatch reply: set launch.on_price_increase")
     at = "an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at)
     facts = [("New price", words), ("Takes effect", at)]

@@ -308,8 +308,7 @@ def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal 
 
 def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
     if refusal.reason is RefusalReason.PAUSED:
-        own = refusal.text.startswith("renting by watch")
-        return (f"Resume renting: gpuwatch resume {name}" if own else "Resume renting: gpuwatch resume",)
+        return (f"Resume renting: gpuwatch resume {name}" if refusal.of_watch else "Resume renting: gpuwatch resume",)
     if refusal.reason is RefusalReason.CHECKLIST:
         return (f"Tick completed items: gpuwatch checklist tick {name} ITEM",)
     if refusal.reason is RefusalReason.BREAKER:

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gpuwatch.domain.watches.fields import UnknownName
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.schema import UnknownName, WatchTable
+from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.options import KeyPath, unknown_key
 from gpuwatch.settings.schema import LaunchingTable, ProviderTable, RecordTable, Root

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gpuwatch.domain.analysis.poll_timeline import Ints
 from gpuwatch.domain.analysis.price_columns import PriceColumns
-from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, read_moment, read_price, read_row
+from gpuwatch.domain.analysis.price_rows import COLUMNS, InvalidCell, PriceRow, read_moment, read_price, read_row
 from gpuwatch.domain.market.text import unescape_formula
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.price_cells import CellBatch, CellColumn, OnBytesRead, csv_batches
@@ -23,7 +23,7 @@ from gpuwatch.storage.price_cells import CellBatch, CellColumn, OnBytesRead, csv
 _TIME, _PRICE = COLUMNS.index("observed_at"), COLUMNS.index("price_usd_hour")
 _OFFER_COLUMNS = [place for place in range(len(COLUMNS)) if place not in (_TIME, _PRICE)]
 _VALID = {"observed_at": "2000-01-01T00:00:00Z", "price_usd_hour": "1"}  # for parsing an offer alone
-_BEFORE_TIME = ("provider:", "spot:")  # the first invalid cell counts, in the order of `read_row`
+_BEFORE_TIME = frozenset({"provider", "spot"})  # the first invalid cell counts, in the order of `read_row`
 _MAX_KEYS = 1 << 62
 _MAX_LINES_LISTED = 5
 _PARQUET = b"PAR1"
@@ -81,7 +81,8 @@ class PriceFileReader:
         self.skipped = SkippedRows()
         self._numbers: dict[tuple[str, ...], int] = {}  # number of each offer; negative: of a reason
         self._by_offer: dict[PriceRow, int] = {}
-        self._reasons: list[str] = []
+        self._faults: list[InvalidCell] = []
+        self._fault_numbers: dict[str, int] = {}  # by text
 
     def batches(
         self, on_progress: OnBytesRead = lambda done, total: None, latest_s: int | None = None, late_reason: str = ""
@@ -113,12 +114,12 @@ class PriceFileReader:
         price = self._parsed(columns[_PRICE], read_price)
         has_no_price = np.array([not text for text in columns[_PRICE].texts], bool)[columns[_PRICE].codes]
         price[is_poll & has_no_price] = 0
-        is_early = np.array([reason.startswith(_BEFORE_TIME) for reason in self._reasons] + [False], bool)
+        is_early = np.array([fault.column in _BEFORE_TIME for fault in self._faults] + [False], bool)
         reason = np.full(len(offer), -1, np.int64)
         for invalid in (price, offer, at_s, np.where(is_early[-offer.clip(max=-1) - 1], offer, 0)):
             reason = np.where(invalid < 0, -invalid - 1, reason)
         for number in np.unique(reason[reason >= 0]).tolist():
-            self.skipped.add(self._reasons[number], batch.lines[reason == number])
+            self.skipped.add(str(self._faults[number]), batch.lines[reason == number])
         valid = reason < 0
         rows = PriceColumns(offers=self.offers, offer=offer[valid], at_s=at_s[valid], microusd=price[valid])
         return rows, batch.lines[valid]
@@ -140,18 +141,19 @@ class PriceFileReader:
         named_cells = zip((COLUMNS[place] for place in _OFFER_COLUMNS), map(unescape_formula, texts), strict=True)
         try:
             offer = replace(read_row({**_VALID, **dict(named_cells)}), at_s=0, listed_microusd_hour=0)
-        except ValueError as fault:
-            return self._reason(str(fault))
+        except InvalidCell as fault:
+            return self._reason(fault)
         number = self._by_offer.setdefault(offer, len(self.offers))
         if number == len(self.offers):
             self.offers.append(offer)
         return number
 
-    def _reason(self, text: str) -> int:
+    def _reason(self, fault: InvalidCell) -> int:
         """Return the negative number of a reason."""
-        if text not in self._reasons:
-            self._reasons.append(text)
-        return -self._reasons.index(text) - 1
+        number = self._fault_numbers.setdefault(str(fault), len(self._faults))
+        if number == len(self._faults):
+            self._faults.append(fault)
+        return -number - 1
 
     def _parsed(self, column: CellColumn, parse: Callable[[str], int]) -> Ints:
         """Return the value of each row's text; negative: the reason why there is none."""
@@ -159,8 +161,8 @@ class PriceFileReader:
         for text in column.texts:
             try:
                 values.append(parse(unescape_formula(text)))
-            except ValueError as fault:
-                values.append(self._reason(str(fault)))
+            except InvalidCell as fault:
+                values.append(self._reason(fault))
         return np.array(values, np.int64)[column.codes]
 
 

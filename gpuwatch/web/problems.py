@@ -13,9 +13,9 @@ from gpuwatch.domain.jobs.job_states import JobTransitionRefused
 from gpuwatch.errors import (
     GpuwatchError,
     JobConflict,
-    NotFound,
     ProviderError,
     ProviderStateUnknown,
+    ResourceNotFound,
     SettingsError,
     StoreError,
     UsageError,
@@ -52,7 +52,7 @@ class HttpProblem(Exception):
 def problem_of(error: GpuwatchError) -> HttpProblem:
     """Convert one of gpuwatch's errors to an HTTP problem."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
-    if isinstance(error, NotFound):
+    if isinstance(error, ResourceNotFound):
         status = HTTPStatus.NOT_FOUND
     elif isinstance(error, UsageError):
         status = HTTPStatus.UNPROCESSABLE_ENTITY

@@ -6,13 +6,19 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.domain.launches.launch import Intent
+from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.web.api.resources import RESOURCES
 from tests import loopback_client
-from tests.web.served import PAGE, Served, served
+from tests.builders import a_match, an_offer
+from tests.web.served import PAGE, Served, served, serving_settings, settings_in
 from tests.web.test_security import assert_problem
 
 
@@ -79,7 +85,7 @@ def test_an_etag_saves_the_body(web: Served) -> None:
     ("query", "status"),
     [
         ("limit=0", 422), ("limit=x", 422), ("limit=1001", 422), ("offset=-1", 422), ("unknown=1", 422),
-        ("limit=1&limit=2", 422), ("gpu=nonsense-gpu", 404), ("spot=maybe", 422), ("count=8-1", 422), ("token=x", 400),
+        ("limit=1&limit=2", 422), ("gpu=nonsense-gpu", 404), ("spot=maybe", 422), ("count=8-1", 404), ("token=x", 400),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_named(web: Served, query: str, status: int) -> None:
@@ -165,6 +171,36 @@ def test_another_content_type_is_refused(web: Served) -> None:
 )
 def test_what_does_not_exist_is_404(web: Served, path: str) -> None:
     assert_problem(web.client.post(f"/api/v1{path}", headers=changed(web)), 404)
+
+
+ASKS = """
+dry_run = false
+[web]
+listen = "127.0.0.1:0"
+[budget]
+max_usd_hour = 100.0
+[[watch]]
+name = "cheap"
+gpu = ["H100"]
+max_price = 20.0
+action = "ask"
+[watch.launch]
+image = "alpine"
+max_runtime = "1h"
+"""
+
+
+def test_an_approval_that_exists_is_never_404(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, ASKS)
+    intent = Intent(watch=settings.watches[0], match=a_match(an_offer()), launch_id="a" * 12, dry_run=False)
+    with serving_settings(settings, tmp_path) as web:
+        now = real_now()
+        with open_store(settings) as store, SqlDecisionStore(store).open() as uow:
+            uow.request_approval(intent, Budget(), now + timedelta(minutes=15), now, False)
+        found = assert_problem(web.client.post(f"/api/v1/approvals/{'a' * 12}/approve", headers=changed(web)), 409)
+        assert "there is no key for vastai" in found["detail"]
+        (approval,) = web.client.get("/api/v1/approvals").json()["items"]
+        assert approval["state"] == "open"
 
 
 def test_without_a_store_it_says_what_to_run(tmp_path: Path) -> None:

@@ -68,6 +68,19 @@ class PriceRow(msgspec.Struct, frozen=True, gc=False):
         return not self.gpu_count
 
 
+class InvalidCell(ValueError):
+    """A cell of a file that cannot be used.
+
+    Args:
+        column: its name.
+        expected: what it should hold.
+    """
+
+    def __init__(self, column: str, expected: str) -> None:
+        super().__init__(f"{column}: {expected}")
+        self.column = column
+
+
 def missing_columns(names: Iterable[str]) -> list[str]:
     """The columns that are missing."""
     there = set(names)
@@ -81,7 +94,7 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
         cells: column → text.
 
     Raises:
-        ValueError: a cell is invalid; the message names the column.
+        InvalidCell: the first invalid one.
     """
     provider, seller, kind = _provider(cells.get("provider") or "")
     is_poll = not cells.get("offer_key") and not cells.get("gpu_count")
@@ -202,33 +215,33 @@ def canonical_gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
 def _provider(text: str) -> tuple[str, str | None, OfferKind | None]:
     provider, _, word = clean(text).strip().partition(":")
     if not 1 <= len(provider) <= _LONGEST_PROVIDER or len(word) > _LONGEST_MACHINE:
-        raise ValueError(f"provider: expected a name of 1 to {_LONGEST_PROVIDER} characters, perhaps with :seller")
+        raise InvalidCell("provider", f"expected a name of 1 to {_LONGEST_PROVIDER} characters, perhaps with :seller")
     return provider, None if word in _KINDS else word or None, _KINDS.get(word)
 
 
 def _key(text: str, spot: bool) -> str:
     text = clean(text)
     if not text or len(machine_in_key(text, spot)) > _LONGEST_MACHINE:
-        raise ValueError(f"offer_key: expected text of 1 to {_LONGEST_MACHINE} characters")
+        raise InvalidCell("offer_key", f"expected text of 1 to {_LONGEST_MACHINE} characters")
     return text
 
 
 def _text_cell(cells: Mapping[str, str | None], column: str, longest: int) -> str:
     text = clean(cells.get(column) or "")
     if not text or len(text) > longest:
-        raise ValueError(f"{column}: expected text of 1 to {longest} characters")
+        raise InvalidCell(column, f"expected text of 1 to {longest} characters")
     return text
 
 
 @lru_cache(maxsize=4096)
 def read_moment(text: str) -> int:
-    """Parse a UTC time into seconds since 1970. Raises ValueError, as `read_row`."""
+    """Parse a UTC time into seconds since 1970. Raises InvalidCell."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None or not 2000 <= found.year < 2100:
-        raise ValueError("observed_at: expected a UTC time such as 2026-03-01T12:00:00Z")
+        raise InvalidCell("observed_at", "expected a UTC time such as 2026-03-01T12:00:00Z")
     return int(found.astimezone(UTC).timestamp())
 
 
@@ -239,7 +252,7 @@ def _time_text(at_s: int) -> str:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_GPUS):
-        raise ValueError(f"gpu_count: expected a whole number from 1 to {MAX_GPUS}")
+        raise InvalidCell("gpu_count", f"expected a whole number from 1 to {MAX_GPUS}")
     return int(text)
 
 
@@ -251,18 +264,18 @@ def _memory(text: str) -> float | None:
     except ValueError:
         found = math.nan
     if not 0 < found < 10_000:
-        raise ValueError("gpu_mem_gib: expected GiB per GPU, or nothing")
+        raise InvalidCell("gpu_mem_gib", "expected GiB per GPU, or nothing")
     return found
 
 
 def _spot(text: str) -> bool:
     if text.lower() not in _SWITCH:
-        raise ValueError("spot: expected true or false")
+        raise InvalidCell("spot", "expected true or false")
     return _SWITCH[text.lower()]
 
 
 def read_price(text: str) -> int:
-    """Parse dollars into micro-dollars. Raises ValueError, as `read_row`."""
+    """Parse dollars into micro-dollars. Raises InvalidCell."""
     if _PLAIN_PRICE.fullmatch(text) and 0 < float(text) <= MAX_USD_HOUR:
         return round(float(text) * MICRO)  # exact: less than 2^53 micro-dollars, and no finer digits
     try:
@@ -270,5 +283,5 @@ def read_price(text: str) -> int:
     except InvalidOperation:
         found = Decimal("NaN")
     if not found.is_finite() or not 0 < found <= Decimal(MAX_USD_HOUR):
-        raise ValueError(f"price_usd_hour: expected dollars an hour above 0, at most {MAX_USD_HOUR:.0f}")
+        raise InvalidCell("price_usd_hour", f"expected dollars an hour above 0, at most {MAX_USD_HOUR:.0f}")
     return max(1, microusd(found))

@@ -276,6 +276,7 @@ class LaunchRefusal(msgspec.Struct, frozen=True):
 
     reason: RefusalReason
     text: str
+    of_watch: bool = False  # PAUSED: by a pause of this watch alone
 
 
 class LaunchConflict(GpuwatchError):
@@ -289,9 +290,8 @@ def may_transition(from_state: LaunchState, to_state: LaunchState) -> bool:
 
 def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
     """Return the listed price of the disk per hour; 0 if it has no price of its own."""
-    offer = match.offer
-    size_gb = offer.quoted_disk_gb if disk_gb is None else disk_gb
-    return round((offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
+    size_gb = match.offer.quoted_disk_gb if disk_gb is None else disk_gb
+    return round((match.offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
 
 
 def new_launch(

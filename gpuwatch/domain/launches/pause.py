@@ -38,7 +38,7 @@ def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime) -> LaunchR
     """Return why the pauses do not allow this watch to rent, or None."""
     for pause in pauses_in_force(pauses, watch, now):
         text = pause.text()
-        return LaunchRefusal(RefusalReason.PAUSED, text[0].lower() + text[1:])
+        return LaunchRefusal(RefusalReason.PAUSED, text[0].lower() + text[1:], of_watch=pause.watch is not None)
     return None
 
 

@@ -29,6 +29,10 @@ _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}
 
 
+class UnknownName(ValueError):
+    """A GPU or a region that the catalogue lacks; the store may have it, as a provider reported it."""
+
+
 class Table(BaseModel):
     """Base of all tables of the settings: no unknown keys, and no values in error messages."""
 

@@ -28,6 +28,7 @@ from gpuwatch.domain.watches.fields import (
     SpecTable,
     Switch,
     Table,
+    UnknownName,
     Usd,
     Whole,
     Words,
@@ -368,10 +369,6 @@ class WatchTable(SpecTable):
             "require_policy": ChecklistPolicy(self.require_policy),
         }
         return Watch(**found)
-
-
-class UnknownName(ValueError):
-    """A GPU or a region that the catalogue lacks; the store may have it, as a provider reported it."""
 
 
 def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:

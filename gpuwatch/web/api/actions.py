@@ -18,7 +18,7 @@ from gpuwatch.domain.jobs.job_json import job_json
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.watches.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.approval_handler import ApprovalOutcome
-from gpuwatch.errors import NotFound, UsageError
+from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.redaction import redact
 from gpuwatch.web.api.lists import PREFIX
 from gpuwatch.web.api.resources import seconds_of
@@ -160,7 +160,7 @@ def _action_handler(context: WebContext, action: ApiAction) -> Callable[[Request
 def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor: str) -> dict[str, Any]:
     try:
         return action.run(settings, identity, body, actor)
-    except NotFound:
+    except ResourceNotFound:
         raise
     except UsageError as error:  # the body is valid: the state of the launch, job or settings does not allow it
         raise HttpProblem(409, redact(str(error))) from None

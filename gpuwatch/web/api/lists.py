@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from gpuwatch.errors import UsageError
 from gpuwatch.web.api.resources import RESOURCES, ListParameters, Resource
-from gpuwatch.web.problems import HttpProblem, problem_of, validation_text
+from gpuwatch.web.problems import HttpProblem, validation_text
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -57,9 +57,8 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
 def _page(context: WebContext, resource: Resource, query: ListParameters) -> bytes:
     try:
         answer = resource.read(context.settings, query)
-    except UsageError as error:
-        problem = problem_of(error)
-        raise HttpProblem(problem.status, problem.detail.removeprefix("--")) from None  # parameters have no dashes
+    except UsageError as error:  # each value is valid by the document: there is no such GPU or provider
+        raise HttpProblem(404, str(error).removeprefix("--")) from None  # parameters have no dashes
     end = query.offset + query.limit
     items = answer.items[query.offset : end]
     following = _next(resource, query, end) if end < len(answer.items) else None

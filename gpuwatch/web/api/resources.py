@@ -23,7 +23,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_json import job_json
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.browse import offer_filter
-from gpuwatch.errors import NotFound
+from gpuwatch.errors import ResourceNotFound
 from gpuwatch.ports import AlertKind
 from gpuwatch.settings import Settings
 
@@ -97,7 +97,7 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
         [query.gpu] if query.gpu else [], count=query.count, spot=query.spot, verified=query.verified
     )
     if query.provider is not None and query.provider not in providers.names():  # never an empty list
-        raise NotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
+        raise ResourceNotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
     current = current_offers(settings, filter_, [query.provider] if query.provider else [])
     max_microusd = None if query.max_price is None else round(query.max_price * 1e6)
     matching = [
