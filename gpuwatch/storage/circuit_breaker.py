@@ -15,6 +15,7 @@ from gpuwatch.domain.launches.circuit_breaker import (
     after_failure,
     after_run,
     is_counted_failure,
+    newest_by_place,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.durations import format_moment
@@ -60,7 +61,8 @@ def _note_failure(connection: Connection, launch: Launch, now: datetime) -> None
 
 
 def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
-    newest = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)[-FAILURE_THRESHOLD:]
+    counted = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)
+    newest = newest_by_place(counted)[-FAILURE_THRESHOLD:]
     return Alert(
         alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
         kind=AlertKind.REFUSED,

@@ -17,7 +17,13 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches, rest_refusal
+from gpuwatch.domain.launches.admission import (
+    AdmissionState,
+    admit_launch,
+    alive_launches,
+    failed_place_refusal,
+    rest_refusal,
+)
 from gpuwatch.domain.launches.budget import all_budgets_refusal
 from gpuwatch.domain.launches.launch import (
     EndReason,
@@ -173,13 +179,13 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
     budget: Budget,
     now: datetime,
     *,
-    previous_provider: str,
+    previous: Launch,
 ) -> Launch | LaunchRefusal:
     """Decide whether a launch may change its offer or price, by the rules of `reserve` without two: its slot, which
     it already has, and its provider's cooldown, which it has passed.
 
     Args:
-        previous_provider: the provider where it was reserved or last requested.
+        previous: the launch as it was reserved or last requested.
 
     Returns:
         The launch to write, or why not.
@@ -193,11 +199,14 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
     if skipped is not None:
         return skipped
     others = [launch for launch in _relevant_launches(connection, now) if launch.launch_id != retargeted.launch_id]
-    if retargeted.provider != previous_provider:
-        cooldown = rest_refusal(others, breaker, retargeted.watch, retargeted.provider, now)
-        hold = cooldown or unknown_refusals(connection).get(retargeted.provider)
-        if hold is not None:
-            return hold
+    hold = None
+    if (retargeted.provider, retargeted.offer_id) != (previous.provider, previous.offer_id):
+        hold = failed_place_refusal(others, breaker, match.offer, now)
+    if retargeted.provider != previous.provider:
+        hold = hold or rest_refusal(others, breaker, watch, match.offer, now)
+        hold = hold or unknown_refusals(connection).get(retargeted.provider)
+    if hold is not None:
+        return hold
     number = free_offer_slot(alive_launches(others), match.offer, watch)
     if number is None:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {retargeted.offer_id}")

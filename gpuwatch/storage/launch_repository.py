@@ -158,7 +158,7 @@ class SqlLaunchRepository:
             with self._database.write() as connection:
                 lock_reservations(connection)
                 admitted = admit_retarget(
-                    connection, retargeted, match, watch, budget, now, previous_provider=launch.provider
+                    connection, retargeted, match, watch, budget, now, previous=launch
                 )
                 if isinstance(admitted, Launch):
                     provider_note = "" if admitted.provider == launch.provider else f" at {admitted.provider}"

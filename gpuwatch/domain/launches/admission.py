@@ -25,6 +25,7 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
+from gpuwatch.domain.launches.places import concerning, failed_places, is_at_failed_place, others_first, place_refusal
 from gpuwatch.domain.launches.scopes import SkippedScope, scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.watch_limits import (
     cooldown_refusal,
@@ -33,9 +34,10 @@ from gpuwatch.domain.launches.watch_limits import (
     per_day_refusal,
     replaced_launch_id,
 )
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.reputation import ProviderMachine
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 
 
 class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +77,13 @@ def admit_launch(
         return enough
     failed = _remembered(known, breaker)
     unknown = {} if intent.dry_run else standing.unknown()
-    at = {one.offer.provider: place_of(watch, one.offer)[0] for one in (intent.match, *intent.alternatives)}
-    rests = {one: unknown.get(one) or cooldown_refusal(failed, watch.name, place, now) for one, place in at.items()}
+
+    def rest_of(offer: Offer) -> LaunchRefusal | None:
+        return unknown.get(offer.provider) or _rest_refusal(failed, watch, offer, now)
+
     skipped = scopes_in_force(standing.scopes(), now, breaker)
-    match = _first_free(intent, known, standing.avoided(known), rests, skipped)
+    matches = others_first((intent.match, *intent.alternatives), failed_places(failed, now))
+    match = _first_free(matches, watch, known, standing.avoided(known), rest_of, skipped)
     if isinstance(match, LaunchRefusal):
         return match
     launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now, standing.install_id, standing.watch_id)
@@ -96,10 +101,28 @@ def alive_launches(known: Sequence[Launch]) -> list[Launch]:
 
 
 def rest_refusal(
-    known: Sequence[Launch], breaker: CircuitBreaker | None, watch: str, provider: str, now: datetime
+    known: Sequence[Launch], breaker: CircuitBreaker | None, watch: Watch, offer: Offer, now: datetime
 ) -> LaunchRefusal | None:
-    """Return why a watch must wait after failures at a provider, or None; see `cooldown_refusal`."""
-    return cooldown_refusal(_remembered(known, breaker), watch, provider, now)
+    """Return why a watch must wait after failures at a provider or a place, or None; see `cooldown_refusal`."""
+    return _rest_refusal(_remembered(known, breaker), watch, offer, now)
+
+
+def failed_place_refusal(
+    known: Sequence[Launch], breaker: CircuitBreaker | None, offer: Offer, now: datetime
+) -> LaunchRefusal | None:
+    """Return why a launch must not change to this offer, or None: other places come first after a failed start."""
+    if not is_at_failed_place(failed_places(_remembered(known, breaker), now), offer):
+        return None
+    text = f"a launch failed at {offer.machine_id or offer.offer_id} within an hour; other places come first"
+    return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
+
+
+def _rest_refusal(failed: Sequence[Launch], watch: Watch, offer: Offer, now: datetime) -> LaunchRefusal | None:
+    if not failed:
+        return None
+    place = place_of(watch, offer)[0]
+    mine = [launch for launch in failed if launch.watch == watch.name]
+    return cooldown_refusal(concerning(failed, offer), watch.name, place, now) or place_refusal(mine, offer, now)
 
 
 def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
@@ -114,21 +137,22 @@ def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list
     ]
 
 
-def _first_free(
-    intent: Intent,
+def _first_free(  # noqa: PLR0913 everything that it depends on
+    matches: Sequence[Match],
+    watch: Watch,
     known: Sequence[Launch],
     machines: Mapping[ProviderMachine, AvoidedMachine],
-    rests: Mapping[str, LaunchRefusal | None],
+    rest_of: Callable[[Offer], LaunchRefusal | None],
     skipped: Sequence[SkippedScope],
 ) -> Match | LaunchRefusal:
-    """The cheapest match that may be ordered. A provider in cooldown does not delay the others."""
+    """The first match that may be ordered. A provider or place that rests does not delay the others."""
     alive = alive_launches(known)
     reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another of your launches already has every matching offer")
-    for match in (intent.match, *intent.alternatives):
-        if free_offer_slot(alive, match.offer, intent.watch) is None:
+    for match in matches:
+        if free_offer_slot(alive, match.offer, watch) is None:
             continue
-        refused = offer_machine_refusal(machines, match.offer) or rests[match.offer.provider]
-        refused = refused or scope_refusal(skipped, match.offer, intent.watch.name)
+        refused = offer_machine_refusal(machines, match.offer) or rest_of(match.offer)
+        refused = refused or scope_refusal(skipped, match.offer, watch.name)
         if refused is None:
             return match
         if reason.reason is not RefusalReason.COOLING:  # a cooldown ends soon

@@ -3,6 +3,9 @@
 The breaker starts closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it for OPEN_FOR. Then it is half-open:
 one launch at a time is tried. A failed attempt opens it again; a launch that runs closes it, and so can the owner.
 
+It counts places, not tries: failures of one machine, or of the stock of one place, count once. They say nothing about
+other places, and a place that keeps failing rests by itself (`places`). Failures of the order count each.
+
 Only failures that a person should examine count: the machine, the order, a refusal by the provider, an instance that
 does not match its offer, an instance that ends by itself with an exit code other than 0, or without an exit code within
 QUICK_END (an image that crashes must not be rented again and again). Market events (an offer gone, a higher price, a
@@ -21,6 +24,7 @@ import msgspec
 from gpuwatch.domain.launches.end_rules import exit_code
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import MACHINE_FAULTS
+from gpuwatch.domain.launches.places import is_place_fault, place_key
 from gpuwatch.domain.watches.durations import format_moment
 
 FAILURE_THRESHOLD = 3
@@ -90,7 +94,7 @@ def after_failure(
             why="the retry after the pause failed as well",
         )
     since = None if breaker is None else breaker.at
-    last = _counted_since(failed, since)[-FAILURE_THRESHOLD:]
+    last = newest_by_place(_counted_since(failed, since))[-FAILURE_THRESHOLD:]
     if len(last) < FAILURE_THRESHOLD or _idle_between(last) >= FAILURE_WINDOW:
         return None
     why = f"{FAILURE_THRESHOLD} launches failed within {FAILURE_WINDOW // timedelta(minutes=1)} minutes"
@@ -133,6 +137,20 @@ def _counted_since(failed: Sequence[Launch], since: datetime | None) -> list[Lau
     found = [launch for launch in failed if is_counted_failure(launch) and launch.ended_at is not None]
     found = [launch for launch in found if since is None or _ended(launch) > since]
     return sorted(found, key=_ended)
+
+
+def newest_by_place(failed: Sequence[Launch]) -> list[Launch]:
+    """Return the newest failure of each place, and every failure that no place caused, in their order.
+
+    Args:
+        failed: the oldest first.
+    """
+    found: dict[object, Launch] = {}
+    for number, launch in enumerate(failed):
+        key = place_key(launch) if is_place_fault(launch) else number
+        found.pop(key, None)
+        found[key] = launch
+    return list(found.values())
 
 
 def _idle_between(failed: Sequence[Launch]) -> timedelta:

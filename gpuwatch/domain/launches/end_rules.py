@@ -31,7 +31,7 @@ def end_cause(
     if _is_dearer(launch, instance, ceiling_microusd):
         return EndReason.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
     if instance.state is InstanceState.FAILED:
-        return (EndReason.BROKEN if instance.is_placed else EndReason.OFFERS_GONE), instance.status
+        return (EndReason.BROKEN if instance.is_placed else EndReason.NO_CAPACITY), instance.status
     if instance.state is InstanceState.EXITED:
         return _self_ended(launch, instance), instance.status
     if launch.state is LaunchState.STARTING and launch.running_at is None:

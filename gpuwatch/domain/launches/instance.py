@@ -49,4 +49,4 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ends_at: datetime | None = None  # when the host ends the contract
     maintenance_at: datetime | None = None
-    is_placed: bool = True  # False: the orchestrator found no machine for it, and nothing was billed
+    is_placed: bool = True  # False: the provider or orchestrator found no machine for it, and nothing was billed

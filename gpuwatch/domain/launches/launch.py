@@ -72,6 +72,7 @@ class EndReason(StrEnum):
     NOT_SENT = "the provider was not reached"
     RATE_LIMITED = "too many orders"
     ABSENT = "proven that nothing was made"
+    NO_CAPACITY = "the provider had no machine for it"  # after it had accepted the order
     RESOLVED_ABSENT = "resolved by the owner: nothing was made"
     BID_LOST = "the bid was lost"
     WRONG_TYPE = "rented on demand instead of spot"

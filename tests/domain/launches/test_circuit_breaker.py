@@ -32,9 +32,10 @@ def a_launch(at: float = 0, **changes: Any) -> Launch:
     return changed(new_launch(intent, 0, NOON + at * MINUTE), **changes)  # type: ignore[no-any-return]
 
 
-def failed(at: float, took: float = 0, end: EndReason = EndReason.BROKEN) -> Launch:
-    """A launch that ended some minutes after noon."""
-    return a_launch(at - took, state=LaunchState.FAILED, ended_at=NOON + at * MINUTE, end_reason=end.text("its words"))
+def failed(at: float, took: float = 0, end: EndReason = EndReason.BROKEN, machine_id: str | None = None) -> Launch:
+    """A launch that ended some minutes after noon, on a machine of its own unless one is named."""
+    changes = {"state": LaunchState.FAILED, "ended_at": NOON + at * MINUTE, "end_reason": end.text("its words")}
+    return a_launch(at - took, **changes, machine_id=machine_id or f"machine-{at:g}")
 
 
 def finished(at: float, ran: float, **changes: Any) -> Launch:
@@ -89,6 +90,20 @@ def test_the_third_failure_within_half_an_hour_opens_it_for_an_hour() -> None:
     assert (opened.at, opened.until) == (NOON + 29 * MINUTE, NOON + 89 * MINUTE)
 
 
+def test_it_counts_places_not_tries() -> None:
+    """Failures of one place say nothing about the others; the place rests by itself."""
+    here = [failed(n, machine_id="1H100.80S.30V/FIN-01") for n in range(5)]
+    assert judged(*here) is None
+    assert judged(*here, failed(5, machine_id="1H100.80S.30V/FIN-02")) is None
+    opened = judged(*here, failed(5, machine_id="1H100.80S.30V/FIN-02"), failed(6, machine_id="1H100.80S.30V/FIN-03"))
+    assert opened is not None
+
+
+@pytest.mark.parametrize("end", [EndReason.BAD_ORDER, EndReason.CRASHED, EndReason.REFUSED, EndReason.NOT_RUN])
+def test_failures_of_the_order_count_each_wherever_they_happen(end: EndReason) -> None:
+    assert judged(*(failed(n, end=end, machine_id="1H100.80S.30V/FIN-01") for n in range(3))) is not None
+
+
 def test_three_failures_over_half_an_hour_do_not() -> None:
     assert judged(failed(0), failed(15), failed(30)) is None
 
@@ -103,6 +118,7 @@ def test_what_the_attempts_took_themselves_does_not_spread_them_out() -> None:
     "end",
     [
         EndReason.OFFERS_GONE,
+        EndReason.NO_CAPACITY,
         EndReason.PRICE_ROSE,
         EndReason.BID_LOST,
         EndReason.OUTBID,
