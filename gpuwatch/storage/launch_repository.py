@@ -157,9 +157,7 @@ class SqlLaunchRepository:
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                admitted = admit_retarget(
-                    connection, retargeted, match, watch, budget, now, previous=launch
-                )
+                admitted = admit_retarget(connection, retargeted, match, watch, budget, now, previous=launch)
                 if isinstance(admitted, Launch):
                     provider_note = "" if admitted.provider == launch.provider else f" at {admitted.provider}"
                     self._step(connection, launch, admitted, f"offer {admitted.offer_id}{provider_note}", now, message)

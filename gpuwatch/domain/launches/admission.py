@@ -137,7 +137,7 @@ def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list
     ]
 
 
-def _first_free(  # noqa: PLR0913 everything that it depends on
+def _first_free(
     matches: Sequence[Match],
     watch: Watch,
     known: Sequence[Launch],

@@ -42,9 +42,7 @@ def failed_places(failed: Iterable[Launch], now: datetime) -> frozenset[Provider
         failed: failed launches of any watch.
     """
     since = now - OTHERS_FIRST_FOR
-    return frozenset(
-        place_key(launch) for launch in failed if _ended(launch, since) and is_place_fault(launch) and not launch.dry_run
-    )
+    return frozenset(place_key(launch) for launch in failed if _ended(launch, since) and is_place_fault(launch))
 
 
 def is_at_failed_place(places: frozenset[ProviderMachine], offer: Offer) -> bool:
