@@ -71,6 +71,7 @@ def build_keeper(
     from gpuwatch.engine.fallback_alerts import FallbackAlerts
     from gpuwatch.engine.keeper import AFTER_S, Keeper
     from gpuwatch.ports import Alert
+    from gpuwatch.storage.extension_lookup import ExtensionLookup
 
     clients: list[HttpClient] = []
 
@@ -82,8 +83,9 @@ def build_keeper(
     def report(alert: Alert) -> None:
         FallbackAlerts(build_channels(settings, http()), new_id, log_alert).send(alert)
 
+    file = obligation_file(settings)
     return Keeper(
-        obligation_file(settings),
+        file,
         _with_either_key(settings, http),
         report,
         daemon_fault=daemon_fault,
@@ -93,6 +95,7 @@ def build_keeper(
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
         watch_ended=timedelta(seconds=settings.watch_ended_s),
         is_followed=is_followed,
+        is_extended=ExtensionLookup(settings.database_url, file).is_extended,
     )
 
 

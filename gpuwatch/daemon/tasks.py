@@ -28,6 +28,7 @@ ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
 PREREQUISITES_EVERY_S = 15.0  # only checks whether it is due
 HOOKS_EVERY_S = 2.0
+OBLIGATIONS_EVERY_S = 5.0  # another host's extension must be in the file within the keeper's 75 s
 COMMANDS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
@@ -45,6 +46,9 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Return every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
+        PeriodicTask(
+            name="keeper's file", run=service.launch_repository.update_obligations, every_s=OBLIGATIONS_EVERY_S
+        ),
         PeriodicTask(name="hooks", run=_with_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(
             name="commands",

@@ -64,6 +64,7 @@ class Keeper:
         after_s: seconds past the end before the keeper acts.
         watch_ended: how long closed obligations are watched.
         is_followed: whether the daemon follows a provider's launches, and finds reappearing instances itself.
+        is_extended: whether the database proves a later end, which is then in the file; answers within seconds.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -79,6 +80,7 @@ class Keeper:
         after_s: float = AFTER_S,
         watch_ended: timedelta = WATCH_ENDED,
         is_followed: Callable[[str], bool] = lambda provider: True,
+        is_extended: Callable[[Obligation], bool] = lambda obligation: False,
     ) -> None:
         self._obligations = obligations
         self._launcher_for = launcher_for
@@ -94,6 +96,7 @@ class Keeper:
         self._watched: dict[str, _Work] = {}  # closed obligations that are still watched
         self._watch_ended = watch_ended
         self._is_followed = is_followed
+        self._is_extended = is_extended
         self._read_error: str | None = None
 
     @property
@@ -174,6 +177,9 @@ class Keeper:
 
     def _end(self, one: Obligation, work: _Work, now: datetime) -> None:
         """Destroy it, or check whether it is gone. Raises GpuwatchError."""
+        if not work.is_acknowledged and self._is_extended(one):
+            work.next_s = self._monotonic() + AGAIN_S
+            return
         launcher = self._launcher_for(one)
         left = self._to_destroy(one, work, launcher)
         if left:

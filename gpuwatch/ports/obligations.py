@@ -29,6 +29,9 @@ class ObligationLog(Protocol):
     def record_changes(self, launches: Iterable[Launch]) -> None:
         """Write what changed. Never raises: the file is a copy, and the next call catches up."""
 
+    def open_launch_ids(self) -> frozenset[str]:
+        """Launches of the open obligations. Raises StoreError: the file cannot be read."""
+
 
 class ObligationReader(Protocol):
     """How the keeper reads obligations; never waits for writers."""
@@ -57,6 +60,10 @@ class NoObligationLog:
 
     def record_changes(self, launches: Iterable[Launch]) -> None:
         """Does nothing."""
+
+    def open_launch_ids(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
 
 NO_OBLIGATION_LOG = NoObligationLog()

@@ -55,7 +55,7 @@ class SqlLaunchRepository:
     """All launches. Every transition is one transaction: the row, its event, and its alert.
 
     Args:
-        obligations: the keeper's file, which is updated from the rows read and written here.
+        obligations: the keeper's file; it gets every change that is written here.
     """
 
     def __init__(self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG) -> None:
@@ -70,9 +70,19 @@ class SqlLaunchRepository:
 
     def alive(self, provider: str | None = None) -> list[Launch]:
         """Return active launches, oldest first. Raises StoreError."""
-        alive = [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
-        self._obligations.record_changes(alive)  # another host may have extended or ended one
-        return alive
+        return [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
+
+    def update_obligations(self) -> None:
+        """Write what other hosts changed to this host's keeper's file: a later end, or that it is over.
+
+        Raises StoreError: the rows or the file cannot be read.
+        """
+        alive = self.alive()
+        self._obligations.record_changes(alive)
+        rest = self._obligations.open_launch_ids() - {launch.launch_id for launch in alive}
+        if rest:
+            over = select(launches).where(launches.c.launch_id.in_(rest), launches.c.state.in_(OVER_STATES))
+            self._obligations.record_changes(self._read(over))
 
     def all(self) -> list[Launch]:
         """Return every launch, newest first. Raises StoreError."""

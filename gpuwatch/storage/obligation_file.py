@@ -20,10 +20,13 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.obligation import (
     Obligation,
     ReadObligations,
+    as_extended,
     changes,
     compacted,
     earliest_end,
     encode_line,
+    is_extended,
+    moved_by_extension,
     obligation_of,
     read_lines,
     reopened_obligation,
@@ -79,7 +82,7 @@ class ObligationFile:
         """Record a later end durably before the row has it. Raises StoreError."""
         with self._lock:
             self._catch_up()
-            self._record(launch, may_be_later=True)
+            self._record(launch, is_later=True)
 
     def record_changes(self, launches: Iterable[Launch]) -> None:
         """Record changes of launches; a write error is logged once, and the write is retried."""
@@ -95,6 +98,11 @@ class ObligationFile:
             else:
                 self._error = None
 
+    def extend(self, obligation: Obligation, runtime_s: float, revision: int) -> None:
+        """Record the later end of a longer runtime that its row proves. Raises StoreError."""
+        with self._lock:
+            self._append(moved_by_extension(obligation, runtime_s, revision))
+
     def close(self, obligation: Obligation) -> None:
         """Record that it is over: its instance is gone. Raises StoreError."""
         with self._lock:
@@ -107,15 +115,15 @@ class ObligationFile:
             self._append(reopened_obligation(obligation))
 
     def _record(
-        self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None, *, may_be_later: bool = False
+        self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None, *, is_later: bool = False
     ) -> None:
         """Record it, unless it is a dry run, is already recorded, or was closed since."""
         if launch.is_by_command:  # the keeper cannot end what the command rented
             return
         recorded = self._read.newest(launch.launch_id)
         updated = obligation_of(launch, recorded, self._now(), hook_s, key_hash)
-        if not may_be_later:
-            updated = earliest_end(recorded, updated)
+        is_later = is_later or is_extended(recorded, updated.runtime_s)
+        updated = as_extended(recorded, updated) if is_later else earliest_end(recorded, updated)
         is_relevant = not launch.dry_run and updated.revision >= self._read.least_revision(launch.launch_id)
         if is_relevant and changes(self._read.open.get(launch.launch_id), updated):
             self._append(updated)
@@ -147,6 +155,10 @@ class ObligationFile:
             if self._path.exists():
                 self._catch_up()
             return tuple(self._read.open.values())
+
+    def open_launch_ids(self) -> frozenset[str]:
+        """Return the launches of the open obligations. Raises StoreError."""
+        return frozenset(obligation.launch_id for obligation in self.open_obligations())
 
     def recently_closed(self, since: datetime) -> Sequence[Obligation]:
         """Return obligations closed since then, as of the last read."""

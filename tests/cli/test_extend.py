@@ -38,7 +38,7 @@ class Extending(World):
         self.look()
         self.launch = self.row()
         self.repository = SqlLaunchRepository(store, self.file())
-        self.repository.alive()
+        self.repository.update_obligations()
 
     def file(self) -> ObligationFile:
         return ObligationFile(self.path, lambda: self.now)

@@ -45,9 +45,11 @@ class World:
         self.waiting: list[Callable[[], None]] = []
         self.hangs = False
         self.is_followed = True
+        self.is_extended = False  # according to the database
         self.keeper = Keeper(
             self, self._launcher, self.reports.append, daemon_fault=lambda: self.alone, run=self._run,
             new_id=lambda: "alert", monotonic=lambda: self.tick_s, is_followed=lambda provider: self.is_followed,
+            is_extended=lambda one: self.is_extended,
         )  # fmt: skip
 
     def open_obligations(self) -> Sequence[Obligation]:
@@ -136,6 +138,18 @@ def test_a_later_end_counts_as_soon_as_it_is_in_the_file() -> None:
     world.file[ONE.launch_id] = changed(ONE, ends_at=NOON + timedelta(hours=2))
     world.late(600.0)
     assert world.provider.destroys == []
+
+
+def test_a_later_end_that_the_database_proves_wins() -> None:
+    """Another host extended it, and nothing has read its row since."""
+    world = World()
+    world.rented()
+    world.is_extended = True
+    world.late(60.0)
+    assert world.provider.destroys == []
+    world.is_extended = False
+    world.pass_s(30.0)
+    assert len(world.provider.destroys) == 1
 
 
 def test_without_a_limit_it_ends_nothing() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.extension_lookup import ExtensionLookup
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import launch_event
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
@@ -282,3 +286,48 @@ def test_what_failed_does_not_count_towards_max_total_and_what_ended_does(databa
     assert refused.reason is RefusalReason.MAX_TOTAL
     states = [(event.from_state, event.to_state) for event in repository.events(ended.launch_id)]
     assert states == [(None, S.REQUESTED), (S.REQUESTED, S.RUNNING), (S.RUNNING, S.ENDED)]
+
+
+# --- the keeper's file of each host -----------------------------------------------------------------------------------
+
+
+def test_reading_launches_writes_no_file_and_what_another_host_did_is_written_by_its_own_name(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    here, there = (ObligationFile(tmp_path / host / FILE_NAME, lambda: NOON) for host in ("here", "there"))
+    repository = SqlLaunchRepository(database, here)
+    running = repository.transition(
+        reserve(database, renting(), "1", "a" * 12), S.RUNNING, "runs", NOON, running_at=NOON, instance_id="7"
+    )
+    other = open_database(database_url)
+    elsewhere = SqlLaunchRepository(other, there)
+    extended = elsewhere.extend(running, 3600.0, Budget(), Budget(), NOON)
+    assert isinstance(extended, Launch)
+    assert repository.alive() == [extended]
+    assert [one.ends_at for one in here.open_obligations()] == [NOON + timedelta(hours=1)]
+    repository.update_obligations()
+    assert [one.ends_at for one in here.open_obligations()] == [NOON + timedelta(hours=2)]
+    elsewhere.transition(extended, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone")
+    repository.update_obligations()
+    assert here.open_obligations() == ()
+    other.close()
+
+
+@pytest.mark.parametrize("change", ["extended", "nothing", "stopping"])
+def test_the_keeper_asks_whether_a_launch_was_extended_elsewhere(
+    database: Database, database_url: str, tmp_path: Path, change: str
+) -> None:
+    file = ObligationFile(tmp_path / FILE_NAME, lambda: NOON)
+    running = SqlLaunchRepository(database, file).transition(
+        reserve(database, renting(), "1", "a" * 12), S.RUNNING, "runs", NOON, running_at=NOON, instance_id="7"
+    )
+    (one,) = file.open_obligations()
+    elsewhere = SqlLaunchRepository(database)
+    if change != "nothing":
+        running = elsewhere.extend(running, 3600.0, Budget(), Budget(), NOON)
+    if change == "stopping":
+        elsewhere.transition(running, S.STOPPING, "stopped", NOON)
+    assert ExtensionLookup(database_url, file).is_extended(one) == (change == "extended")
+    later = NOON + timedelta(hours=2 if change == "extended" else 1)
+    assert [each.ends_at for each in file.open_obligations()] == [later]
+    assert not ExtensionLookup(f"sqlite:///{tmp_path}/none.db", file).is_extended(one)

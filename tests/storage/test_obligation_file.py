@@ -205,3 +205,32 @@ def test_after_a_week_a_compaction_leaves_it_out(tmp_path: Path) -> None:
     keeper.close(keeper.open_obligations()[0])
     ObligationFile(tmp_path / FILE_NAME, lambda: NOON + timedelta(days=8)).compact()
     assert (tmp_path / FILE_NAME).read_bytes() == b""
+
+
+def test_an_extension_by_another_host_is_in_the_file_with_the_next_row(tmp_path: Path) -> None:
+    writer, running = file_in(tmp_path), {"state": LaunchState.RUNNING, "instance_id": "4711", "running_at": NOON}
+    writer.record_changes([a_launch(**running, version=2)])
+    writer.record_changes([a_launch(**running, max_runtime_s=5400.0, ready_within_s=7200.0, version=3)])
+    assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(minutes=90)]
+    writer.record_changes([a_launch(**running, version=4)])  # a backup from before the extension
+    assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(hours=1)]
+
+
+def test_an_extension_after_a_restored_backup_is_in_the_file(tmp_path: Path) -> None:
+    """Its row is numbered lower than the file's line."""
+    writer, running = file_in(tmp_path), a_launch(state=LaunchState.RUNNING, instance_id="4711", running_at=NOON)
+    writer.record_changes([changed(running, version=9)])
+    writer.record_extension(changed(running, max_runtime_s=4000.0, version=4))
+    assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(seconds=4000)]
+    writer.record_changes([changed(running, max_runtime_s=4400.0, version=5)])  # by another host
+    assert [one.ends_at for one in file_in(tmp_path).open_obligations()] == [NOON + timedelta(seconds=4400)]
+
+
+def test_a_line_of_an_older_gpuwatch_is_no_proof_of_an_extension(tmp_path: Path) -> None:
+    writer, running = file_in(tmp_path), a_launch(state=LaunchState.RUNNING, instance_id="4711", running_at=NOON)
+    writer.record_changes([running])
+    path = tmp_path / FILE_NAME
+    path.write_bytes(path.read_bytes().replace(b',"runtime_s":3600.0', b""))
+    writer = file_in(tmp_path)
+    writer.record_changes([changed(running, max_runtime_s=7200.0, version=1)])
+    assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(hours=1)]

@@ -28,6 +28,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         install: the installation that rented it; None: unknown.
         instance_id: None: not known yet; it is found by its label.
         ends_at: when it must have ended; None: only its owner ends it.
+        runtime_s: its `max_runtime` with all extensions; None: none, or an older gpuwatch wrote the line.
         is_ending: the daemon has begun to end it.
         hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
         revision: version of the launch's row; an older one never replaces a newer one.
@@ -50,6 +51,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     price_microusd_hour: int
     ordered_at: datetime
     ends_at: datetime | None = None
+    runtime_s: float | None = None
     is_ending: bool = False
     hook_s: float = 0.0
     revision: int = 0
@@ -180,6 +182,7 @@ def obligation_of(
         price_microusd_hour=launch.price_microusd_hour,
         ordered_at=launch.requested_at or launch.intended_at,
         ends_at=ends_at,
+        runtime_s=launch.max_runtime_s,
         is_ending=is_ending,
         hook_s=hook_s,
         revision=launch.version,
@@ -207,6 +210,28 @@ def earliest_end(before: Obligation | None, after: Obligation) -> Obligation:
     if after.ends_at is not None and after.ends_at <= before.ends_at:
         return after
     return msgspec.structs.replace(after, ends_at=before.ends_at)
+
+
+def is_extended(before: Obligation | None, runtime_s: float | None) -> bool:
+    """Whether a row with this runtime was extended since the line: only `extend` lengthens it, on whichever host."""
+    if before is None or before.runtime_s is None or runtime_s is None:
+        return False
+    return runtime_s > before.runtime_s
+
+
+def as_extended(before: Obligation | None, after: Obligation) -> Obligation:
+    """The obligation with its own, later end; it counts even if a restored database numbers its rows lower."""
+    revision = after.revision if before is None or before.is_over else max(after.revision, before.revision)
+    return msgspec.structs.replace(after, revision=revision)
+
+
+def moved_by_extension(before: Obligation, runtime_s: float, revision: int) -> Obligation:
+    """The obligation with the end that a longer runtime gives it."""
+    assert before.ends_at is not None
+    assert before.runtime_s is not None
+    later = before.ends_at + timedelta(seconds=runtime_s - before.runtime_s)
+    moved = msgspec.structs.replace(before, ends_at=later, runtime_s=runtime_s, revision=revision)
+    return as_extended(before, moved)
 
 
 def _end_under_way(before: Obligation | None) -> datetime | None:
