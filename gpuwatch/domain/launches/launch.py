@@ -42,7 +42,6 @@ class LaunchState(StrEnum):
 S = LaunchState
 FINAL_STATES = frozenset({S.ENDED, S.FAILED})
 LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # an instance with an unknown id may exist
-_REOPENED = frozenset({S.STARTING, S.RUNNING, S.STOPPING})  # its instance is listed again
 
 ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
     S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
@@ -52,8 +51,7 @@ ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
     S.STOPPING: frozenset({S.STOPPING, S.ENDED, S.FAILED, S.HELD}),
     S.UNKNOWN: frozenset({S.UNKNOWN, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.HELD}),
     S.HELD: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.FAILED}),
-    S.ENDED: _REOPENED,
-    S.FAILED: _REOPENED,
+    **dict.fromkeys(FINAL_STATES, frozenset({S.STARTING, S.RUNNING, S.STOPPING})),  # its instance is listed again
 }
 
 
