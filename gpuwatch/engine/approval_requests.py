@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import timedelta, tzinfo
 
 import msgspec
 
@@ -45,6 +45,14 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     ask: Approval | None
     did: str
 
+    @property
+    def once_key(self) -> str:
+        """At most one message per request, whatever becomes of it; without one, at most one per firing."""
+        if self.ask is not None:
+            return f"approval:{self.ask.approval_id}"
+        fired_at = self.decision.memory.fired_at or self.decision.decided_at
+        return f"not-asked:{self.decision.watch[:150]}:{fired_at:%Y%m%dT%H%M%S.%f}"
+
 
 def request_approval(
     uow: UnitOfWork,
@@ -56,7 +64,7 @@ def request_approval(
     """Request approval of the cheapest offer that can be rented. None: the owner denied them all; send no alert.
 
     Args:
-        decision: a decision that fires.
+        decision: a decision that fires, or that fired before without a valid request.
         intent_of: returns an intent with a new id for some offers.
     """
     now = decision.decided_at
@@ -73,14 +81,15 @@ def request_approval(
     ignores_denials = decision.reason is DecisionReason.FIRST_MATCH
     got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, ignores_denials)
     if got is None:
-        log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
+        if decision.fires:
+            log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
         return None
     if isinstance(got, LaunchRefusal):
         return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {got.text}.")
     mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
     others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
     first = msgspec.structs.replace(decision, matches=(mine, *others))
-    return ApprovalRequest(decision=first, ask=got, did=_did(got, now, terms))
+    return ApprovalRequest(decision=first, ask=got, did=_did(got, terms))
 
 
 def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
@@ -88,10 +97,7 @@ def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commissi
     return payable_match(match, watch, commissions.get(match.offer.provider, NO_COMMISSION))
 
 
-def _did(ask: Approval, now: datetime, terms: ApprovalTerms) -> str:
-    until = format_moment(ask.deadline, terms.zone)
-    asked = f"It awaits your approval until {until}."
-    if ask.created_at < now:
-        asked = f"Your approval was already requested; it stays open until {until}."
+def _did(ask: Approval, terms: ApprovalTerms) -> str:
+    asked = f"It awaits your approval until {format_moment(ask.deadline, terms.zone)}."
     dry = " An approval rents nothing and reports what it would rent (dry_run = true)." if terms.dry_run else ""
     return f"{asked} gpuwatch rents nothing without your approval.{dry}"

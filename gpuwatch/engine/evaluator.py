@@ -99,7 +99,6 @@ class Evaluator:
         self._cycles: dict[str, PollCycle] = {}
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
-        self._unrequested: set[str] = set()  # watches that could not request an approval when they last fired
         self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
         self._lock = threading.Lock()
 
@@ -287,20 +286,15 @@ class Evaluator:
 
         A request that failed before is made again; an approved offer that is gone is requested again at its new price.
         """
-        again = watch.name in self._unrequested or uow.has_lapsed_approval(watch.name, now)
-        if not decision.fires and not (decision.true_now and again):
-            return
+        if not decision.fires:
+            fired_at = decision.memory.fired_at
+            if not decision.true_now or fired_at is None or not uow.is_request_due(watch.name, fired_at, now):
+                return
         request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), self._rules)
         if request is None:
             return
-        if request.ask is not None:
-            self._unrequested.discard(watch.name)
-        elif watch.name in self._unrequested and not decision.fires:
-            return  # already reported
-        else:
-            self._unrequested.add(watch.name)
         done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
-        self._alert(uow, watch, request.decision, done, approval=request.ask)
+        self._alert(uow, watch, request.decision, done, approval=request.ask, once_key=request.once_key)
 
     def _needs_action(self, watch: Watch, decision: Decision) -> bool:
         """Whether there is something to do while the condition stays true."""

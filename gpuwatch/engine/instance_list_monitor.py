@@ -37,6 +37,7 @@ class InstanceListMonitor:
         self._monotonic = monotonic
         self._since_s: float | None = None
         self._reported = False
+        self._tried_key: str | None = None  # of the last alert that was stored, or had been stored before
 
     def failed(self, error: ProviderError, alive: int, now: datetime, *, is_blocked: bool = False) -> None:
         """Note that there was no usable list; `alive` is the number of active launches there.
@@ -50,20 +51,29 @@ class InstanceListMonitor:
             return
         missing_s, alerts = self._monotonic() - self._since_s, self._launch_alerts
         if alive and missing_s > ALERT_AFTER_S:
-            self._reported = self._enqueue(alerts.instance_list_missing(self._provider, alive, str(error), now))
+            self._report(alerts.instance_list_missing(self._provider, alive, str(error), now))
         elif not alive and is_blocked and missing_s > BLOCKED_AFTER_S:
-            self._reported = self._enqueue(alerts.nothing_rented(self._provider, str(error), now))
+            self._report(alerts.nothing_rented(self._provider, str(error), now))
 
     def list_succeeded(self, now: datetime) -> None:
         """Note a complete list."""
         self._since_s = None
         if self._reported:
-            self._reported = not self._enqueue(self._launch_alerts.instance_list_back(self._provider, now))
+            self._reported = self._enqueue(self._launch_alerts.instance_list_back(self._provider, now)) is None
 
-    def _enqueue(self, outbox_alert: OutboxAlert) -> bool:
+    def _report(self, outbox_alert: OutboxAlert) -> None:
+        """Report it once; a silence that begins in a period that has its alert is reported in the next period."""
+        if outbox_alert.once_key == self._tried_key:
+            return
+        stored = self._enqueue(outbox_alert)
+        self._reported = bool(stored)
+        if stored is not None:
+            self._tried_key = outbox_alert.once_key
+
+    def _enqueue(self, outbox_alert: OutboxAlert) -> bool | None:
+        """Return whether it was stored; False: its period has one already; None: the store failed."""
         try:
-            self._alert_queue.enqueue(outbox_alert)
+            return self._alert_queue.enqueue(outbox_alert)
         except StoreError as error:
             log.warning("cannot report yet: %s: %s", outbox_alert.alert.headline, error)
-            return False
-        return True
+            return None

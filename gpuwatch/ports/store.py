@@ -57,8 +57,12 @@ class UnitOfWork(Protocol):
     def unticked(self, watch: Watch) -> Sequence[str]:
         """Items that the watch requires before it rents, and that are not ticked."""
 
-    def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        """Whether the owner recently approved a quote that was no longer valid, and was not asked again since."""
+    def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
+        """Whether a watch that fired then still needs an approval.
+
+        None could be requested when it fired, or the owner recently approved a quote that was no longer valid, and none
+        was requested since.
+        """
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Store an alert in the outbox; False: there is already an alert with this `once_key`."""

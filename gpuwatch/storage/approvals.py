@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
 from gpuwatch.domain.launches.approval import QUIET_AFTER_DENIAL, Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
@@ -63,13 +63,34 @@ def create_approval(
     return _request(connection, intent, rentable, deadline, now)
 
 
-def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bool:
-    """Whether the owner recently approved a quote that was no longer valid, so that the approval had no effect."""
-    newest = select(approval.c.state, approval.c.answered_at_ms).where(approval.c.watch == watch)
-    row = connection.execute(newest.order_by(approval.c.created_at_ms.desc(), approval.c.approval_id).limit(1)).first()
-    return (
-        row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LAPSED_WITHIN)
+def is_request_due(connection: Connection, watch: str, fired_at: datetime, now: datetime) -> bool:
+    """Whether a watch that fired then still needs an approval.
+
+    Either none was requested when it fired, because nothing could be rented; or the owner recently approved a quote
+    that was no longer valid, and none was requested since. The rows alone say so: it survives a restart and a rollback.
+    """
+    of_watch, fired_ms = approval.c.watch == watch, to_ms(fired_at)
+    was_open = and_(
+        approval.c.deadline_ms > fired_ms,
+        or_(approval.c.answered_at_ms.is_(None), approval.c.answered_at_ms >= fired_ms),
     )
+    refused_ms = (
+        select(func.max(approval.c.answered_at_ms))
+        .where(of_watch, approval.c.state == ApprovalState.REFUSED.value)
+        .where(approval.c.answered_at_ms.between(to_ms(now - LAPSED_WITHIN) + 1, to_ms(now)))
+        .scalar_subquery()
+    )
+    query = select(
+        _exists(of_watch, or_(approval.c.created_at_ms >= fired_ms, was_open)),
+        refused_ms,
+        _exists(of_watch, approval.c.created_at_ms >= refused_ms),
+    )
+    was_requested, last_refused_ms, requested_since = connection.execute(query).one()
+    return not was_requested or (last_refused_ms is not None and not requested_since)
+
+
+def _exists(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    return select(approval.c.approval_id).where(*conditions).correlate(None).exists()
 
 
 def _expire_late(connection: Connection, watch: str, now: datetime, ignores_denials: bool) -> None:

@@ -94,9 +94,9 @@ class SqlUnitOfWork:
         """Return the items that the watch requires and its owner has not ticked."""
         return unticked(watch, ticked_items(self._connection, watch))
 
-    def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        """Whether the owner recently approved a quote that was no longer valid."""
-        return approvals.has_lapsed_approval(self._connection, watch, now)
+    def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
+        """Whether a watch that fired then still needs an approval."""
+        return approvals.is_request_due(self._connection, watch, fired_at, now)
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
         """Put an alert into the outbox."""

@@ -64,6 +64,7 @@ class MemoryUnitOfWork:
     def __init__(self, refusal: LaunchRefusal | None = None) -> None:
         self.refusal = refusal
         self.left_open = False
+        self.once_keys: set[str] = set()
         self.ticked: set[str] = set()
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
@@ -132,10 +133,15 @@ class MemoryPage:
     def unticked(self, watch: Watch) -> Sequence[str]:
         return unticked(watch, self._unit_of_work.ticked)
 
-    def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        return self._unit_of_work.left_open
+    def is_request_due(self, watch: str, fired_at: datetime, now: datetime) -> bool:
+        was_requested = any(ask.created_at >= fired_at for ask in self._unit_of_work.asks)
+        return self._unit_of_work.left_open or not was_requested
 
     def enqueue(self, outbox_alert: OutboxAlert) -> bool:
+        if outbox_alert.once_key is not None:
+            if outbox_alert.once_key in self._unit_of_work.once_keys:
+                return False
+            self._unit_of_work.once_keys.add(outbox_alert.once_key)
         self.alerts.append((outbox_alert.alert, outbox_alert.channels))
         return True
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_for_searches
 from tests.telegram_double import telegram
 
 pytestmark = pytest.mark.slow
@@ -41,13 +41,15 @@ def approve(home: Home, ask_id: str, **env: str) -> int:
 
 
 def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Marketplace, tmp_path: Path) -> None:
-    """`repeat_every` is a second: all reminders belong to one approval."""
+    """`repeat_every` is a second: a request that is open is not repeated."""
     bargain(market, 0.5)
     with telegram() as double:
         home = Home(tmp_path, market.url, action="ask", extra=notify_by(double))
         with home.daemon() as child:
-            wait_for(lambda: len(double.shown) >= 2)
+            wait_for(lambda: len(double.shown) >= 1)
+            wait_for_searches(market, 20)
             (ask,) = asks(home)
+            assert len(double.shown) == 1
             assert f"gpuwatch approve {ask['ask_id']}" in double.shown[0].text
             assert market.ledger.creates == ()
             assert approve(home, ask["ask_id"]) == 0
@@ -55,6 +57,28 @@ def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Ma
             assert approve(home, ask["ask_id"]) == 1
             assert terminate(child)[0] == 0
     assert (len(market.ledger.creates), home.launches()[0]["launch_id"]) == (1, ask["ask_id"])
+
+
+def test_approving_a_withdrawn_quote_while_another_offer_matches_is_no_alert_per_poll(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    """Its own request is still open. The default `repeat_every`; the daemon restarts in between."""
+    bargain(market, 1.5)
+    with telegram() as double:
+        home = Home(tmp_path, market.url, action="ask", extra=notify_by(double), repeat_every="6h")
+        with home.daemon() as child:
+            wait_for(lambda: len(double.shown) == 1)
+            cheaper = bargain(market, 0.5)
+            wait_for(lambda: len(double.shown) == 2)
+            newest = next(ask for ask in asks(home) if ask["offer"]["listed_usd_hour"] < 1.0)
+            market.withdraw(cheaper)
+            assert approve(home, newest["ask_id"]) == 1
+            wait_for_searches(market, 20)
+            terminate(child)
+        with home.daemon() as child:
+            wait_for_searches(market, 20)
+            terminate(child)
+    assert len(double.shown) == len(asks(home)) == 2
 
 
 @pytest.mark.parametrize(

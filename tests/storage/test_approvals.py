@@ -233,19 +233,31 @@ def test_a_denied_a_refused_and_an_unknown_ask_launch_nothing(database: Database
     assert launches(database) == 0
 
 
-def test_a_refused_quote_leaves_its_question_open_for_an_hour_or_until_it_is_asked_again(database: Database) -> None:
-    def left(after: timedelta) -> bool:
-        with database.read() as connection:
-            return approvals.has_lapsed_approval(connection, "h100", NOON + after)
+def due(store: Database, after: timedelta, fired_after: timedelta = timedelta(0)) -> bool:
+    with store.read() as connection:
+        return approvals.is_request_due(connection, "h100", NOON + fired_after, NOON + after)
 
-    assert not left(MINUTE)
+
+def test_a_refused_quote_leaves_its_question_open_for_an_hour_or_until_it_is_asked_again(database: Database) -> None:
     first = asked(database, "a" * 12)
-    assert not left(MINUTE)
+    assert not due(database, MINUTE)
     assert SqlApprovalRepository(database).mark_refused(first.approval_id, "dearer", NOON + MINUTE)
-    assert left(2 * MINUTE)
-    assert not left(62 * MINUTE)
+    assert due(database, 2 * MINUTE)
+    assert not due(database, 62 * MINUTE)
     asked(database, "b" * 12, after=2 * MINUTE)
-    assert not left(3 * MINUTE)
+    assert not due(database, 3 * MINUTE)
+    assert not due(database, -24 * 60 * MINUTE, fired_after=-24 * 60 * MINUTE)  # the clock was set back
+
+
+def test_what_was_not_asked_when_the_watch_fired_is_due_until_it_is(database: Database) -> None:
+    assert due(database, MINUTE)
+    asked(database, FIRST, after=2 * MINUTE)
+    assert not due(database, 3 * MINUTE)
+    assert not due(database, 60 * MINUTE, fired_after=5 * MINUTE)  # it was open when the watch fired again
+    assert due(database, 60 * MINUTE, fired_after=40 * MINUTE)  # it had expired by then
+    assert SqlApprovalRepository(database).deny(FIRST, "", NOON + 4 * MINUTE)
+    assert not due(database, 6 * MINUTE)
+    assert due(database, 6 * MINUTE, fired_after=5 * MINUTE)
 
 
 def test_open_and_recent_asks_are_listed_newest_first(database: Database) -> None:

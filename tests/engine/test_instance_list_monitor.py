@@ -1,0 +1,76 @@
+"""A missing instance list is reported once for each silence, and its return once for each report."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gpuwatch.engine.instance_list_monitor import ALERT_AFTER_S, InstanceListMonitor
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.errors import ProviderDown
+from gpuwatch.ports import AlertKind
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from tests.clocks import Clock
+from tests.outbox import new_alerts
+
+DOWN = ProviderDown("vastai: HTTP 502")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class World:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.clock = Clock()
+        self.reported: list[AlertKind] = []
+        ids = (f"a{n}" for n in itertools.count())
+        alerts = LaunchAlerts(lambda: next(ids))
+        self.monitor = InstanceListMonitor(SqlLaunchRepository(database), alerts, "vastai", self.clock)
+
+    def at(self, minutes: float) -> datetime:
+        self.clock.seconds = minutes * 60
+        return NOON + timedelta(minutes=minutes)
+
+    def is_silent(self, first: int, last: int) -> None:
+        for minute in range(first, last + 1):
+            now = self.at(minute)
+            self.monitor.failed(DOWN, 1, now)
+
+    def is_back(self, minute: int) -> None:
+        self.monitor.list_succeeded(self.at(minute))
+
+    @property
+    def kinds(self) -> list[AlertKind]:
+        self.reported += [alert.kind for alert in new_alerts(self.database)]
+        return self.reported
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def test_a_silence_is_reported_once_and_its_end_once(world: World) -> None:
+    assert ALERT_AFTER_S == 600.0
+    world.is_silent(0, 40)
+    world.is_back(41)
+    world.is_back(42)
+    assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED]
+
+
+def test_a_list_that_comes_and_goes_is_reported_at_most_once_an_hour_and_its_end_as_often(world: World) -> None:
+    for first in (0, 15, 30, 45):
+        world.is_silent(first, first + 12)
+        world.is_back(first + 13)
+    assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED]
+
+
+def test_a_silence_that_begins_soon_after_another_one_is_reported_in_the_next_hour(world: World) -> None:
+    world.is_silent(0, 12)
+    world.is_back(13)
+    world.is_silent(20, 59)
+    assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED]
+    world.is_silent(60, 70)
+    assert world.kinds == [AlertKind.BLIND, AlertKind.RECOVERED, AlertKind.BLIND]
