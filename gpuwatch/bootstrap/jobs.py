@@ -16,7 +16,7 @@ from gpuwatch.engine.instance_addresses import ContractEnds, InstanceAddresses
 from gpuwatch.engine.job_parts import JobParts, RunBounds
 from gpuwatch.engine.job_queue import JobQueue
 from gpuwatch.engine.job_runner import JobRunner
-from gpuwatch.engine.job_threads import JobThreads
+from gpuwatch.engine.job_threads import JobThreads, Lane
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import SettingsError
 from gpuwatch.remote import runner_script
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Launcher
     from gpuwatch.settings import Settings
 
-MAX_WORKERS = 16  # concurrent rounds: a hanging machine occupies one of them until its timeout
+MAX_WORKERS = 16  # concurrent rounds of a lane: a hanging machine occupies one of them until its timeout
 MAX_COPIES = 8  # concurrent copies to stores
 
 
@@ -97,7 +97,7 @@ def build_job_runner(
         budget=settings.budget,
         zone=settings.timezone,
     )
-    return JobRunner(parts, runner_script(), JobThreads(MAX_WORKERS), JobThreads(MAX_COPIES))
+    return JobRunner(parts, runner_script(), JobThreads(MAX_WORKERS, {Lane.COPY: MAX_COPIES}))
 
 
 def job_variables(job: Job) -> dict[str, str]:

@@ -43,6 +43,7 @@ class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     margin_s: int = 60  # from the end of the lease to the guaranteed end of the command
     call_s: float = 20.0
     send_s: float = 3600.0  # for inputs, and for a checkpoint to resume
+    list_s: float = 600.0  # for the names and hashes of files
     fetch_s: float = 20.0  # per round; the next round continues an incomplete download
     reach_s: float = 900.0  # after this a machine that never accepted a login is released
     gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job continues elsewhere
@@ -141,10 +142,15 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         """Return when a command has certainly ended if its lease is renewed now, but never again."""
         return self.clock() + timedelta(seconds=self.bounds.lease_s + self.bounds.margin_s + 2 * self.bounds.call_s)
 
-    def listed(self, shell: RemoteShell, run: JobRun, patterns: list[str]) -> FileListing:
-        """Return the files in the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused."""
+    def listed(self, shell: RemoteShell, run: JobRun, patterns: list[str], *, is_leased: bool = False) -> FileListing:
+        """Return the files in the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused.
+
+        Args:
+            is_leased: whether a command runs there, whose lease was renewed just now and must not end meanwhile.
+        """
         command = runner(run.job_id, "list", work_folder(run.job_id), *patterns)
-        said = shell.run(command, timeout_s=self.bounds.send_s / 6, max_bytes=_LIST_MAX)
+        within_s = min(self.bounds.list_s, self.bounds.lease_s * 0.8) if is_leased else self.bounds.list_s
+        said = shell.run(command, timeout_s=within_s, max_bytes=_LIST_MAX)
         if said.exit_code != 0 or said.is_truncated:
             raise RemoteUnreachable(f"cannot list its files: {said.stderr or 'too many'}")
         return parse_files(said.stdout.decode("utf-8", "replace"))

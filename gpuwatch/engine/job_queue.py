@@ -58,13 +58,13 @@ class JobQueue:
         self._ended: dict[str, Job] = {}  # ended jobs that others wait for
         self._asked: set[str] = set()  # names whose ended jobs were read
         self._spent_at: dict[str, datetime] = {}
-        self._spent_left = SPENT_AT_ONCE
+        self._spent_due: frozenset[str] = frozenset()
 
     def tick(self, now: datetime) -> None:
         """Run one pass. After a StoreError the next pass continues."""
         jobs = self._store.open_jobs()
-        self._spent_left = SPENT_AT_ONCE
         self._spent_at = {job.job_id: at for job in jobs if (at := self._spent_at.get(job.job_id)) is not None}
+        self._spent_due = self._longest_unspent(jobs, now)
         living = self._living()
         alive = launches_of(jobs, living)
         states = group_states([*self._awaited(jobs, now), *jobs])
@@ -194,14 +194,22 @@ class JobQueue:
             self._launches.enqueue(_failed_alert(after, now, reason or ""))
         return after
 
+    def _longest_unspent(self, jobs: Sequence[Job], now: datetime) -> frozenset[str]:
+        """Return the jobs whose cost is stored in this pass: those for which that was longest ago."""
+        waited = {
+            job.job_id: abs(now - self._spent_at[job.job_id]) if job.job_id in self._spent_at else timedelta.max
+            for job in jobs
+            if job.state in ON_AN_INSTANCE and not is_cluster(job)
+        }
+        due = [job_id for job_id, since in waited.items() if since >= SPENT_EVERY]
+        return frozenset(sorted(due, key=lambda job_id: waited[job_id], reverse=True)[:SPENT_AT_ONCE])
+
     def _note_spent(self, job: Job, now: datetime, *, at_once: bool = False) -> None:
         """Store the cost of its launches so far, from time to time. `cluster_jobs` stores what dstack reports."""
         if is_cluster(job):
             return
-        if not at_once:
-            if now - self._spent_at.get(job.job_id, now - SPENT_EVERY) < SPENT_EVERY or not self._spent_left:
-                return
-            self._spent_left -= 1
+        if not at_once and job.job_id not in self._spent_due:
+            return
         self._spent_at[job.job_id] = now
         held: dict[str, JobRun | None] = {run.launch_id: run for run in self._store.runs(job.job_id)}
         if job.launch_id is not None:

@@ -22,7 +22,7 @@ from gpuwatch.engine.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT
-from gpuwatch.engine.job_threads import JobThreads
+from gpuwatch.engine.job_threads import JobThreads, Lane
 from gpuwatch.engine.run_finisher import RunFinisher
 from gpuwatch.engine.run_monitor import RunMonitor, RunObservation
 from gpuwatch.engine.run_preparer import InputMissing, RunPreparer
@@ -49,52 +49,52 @@ class JobRunner:
 
     Args:
         program: the source of the runner that is copied to machines.
-        threads: runs the rounds of jobs; no job waits for another.
-        copying: runs copies to stores, which can take hours.
+        threads: runs the rounds of jobs; None: the caller's thread does.
     """
 
-    def __init__(
-        self, parts: JobParts, program: bytes, threads: JobThreads | None = None, copying: JobThreads | None = None
-    ) -> None:
+    def __init__(self, parts: JobParts, program: bytes, threads: JobThreads | None = None) -> None:
         self._parts = parts
+        self._threads = threads or JobThreads(0)
         self._copies = JobCopies(parts)
         self._preparing = RunPreparer(parts, program, self._copies)
-        self._running = RunMonitor(parts)
+        self._running = RunMonitor(parts, self._threads.long_rounds)
         self._ending = RunFinisher(parts, self._running, self._copies)
-        self._threads = threads or JobThreads(0)
-        self._copying = copying or self._threads
 
     def tick(self, now: datetime) -> int:
-        """Begin a round for every job with an instance; return how many were begun. Raises StoreError."""
+        """Request a round for every job with an instance; return how many were accepted. Raises StoreError."""
         jobs = [job for job in self._parts.jobs.open_jobs() if _is_driven(job)]
         for job in jobs:  # beside the rounds: a slow store must not delay the renewal of a lease
             if self._copies.is_due(job):
-                self._copying.start(f"{job.job_id} copies", partial(self._copies.copy_checkpoints, job))
-        return sum(self._pool(job).start(job.job_id, partial(self._round, job.job_id)) for job in jobs)
+                self._threads.start(f"{job.job_id} copies", partial(self._copies.copy_checkpoints, job), Lane.COPY)
+        return sum(self._threads.start(job.job_id, partial(self._round, job.job_id), self._lane(job)) for job in jobs)
 
-    def _pool(self, job: Job) -> JobThreads:
-        """Return a job's threads. Fetched results whose instance is gone or reassigned may wait for their store."""
+    def _lane(self, job: Job) -> Lane:
+        """Return a job's lane. Fetched results whose instance is gone or reassigned may wait for their store."""
+        if job.state is JobState.PREPARING:
+            return Lane.TRANSFER
         if job.state is not JobState.FETCHING:
-            return self._threads
+            return Lane.OBSERVE
         launch = self._parts.launches.get(job.launch_id or "")
         is_given = any(run.held_until is not None for run in self._parts.jobs.runs(job.job_id)[-1:])
-        return self._copying if launch is None or launch.is_over or is_given else self._threads
+        return Lane.COPY if launch is None or launch.is_over or is_given else Lane.TRANSFER
 
     def close(self) -> None:
         """Start nothing more."""
         self._threads.close()
-        self._copying.close()
 
     def _round(self, job_id: str) -> None:
         job = self._parts.jobs.job(job_id)  # reread: it may have waited for a thread
         if job is None or job.state not in _DRIVEN or job.launch_id is None:
             return
         launch = self._parts.launches.get(job.launch_id)
-        run = next((one for one in self._parts.jobs.runs(job_id) if one.run_number == job.run_number), None)
+        run = self._run_of(job)
         try:
             self._attempt(job, run, launch)
         except JobConflict:
             log.info("job %s was changed concurrently; rereading it in the next round", job.name)
+
+    def _run_of(self, job: Job) -> JobRun | None:
+        return next((one for one in self._parts.jobs.runs(job.job_id) if one.run_number == job.run_number), None)
 
     def _attempt(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
         try:
@@ -266,6 +266,7 @@ class JobRunner:
             log.info("job %s: cannot reach its machine: %s", job.name, error)
         if run is None or launch is None or job.state not in {JobState.PREPARING, JobState.RUNNING}:
             return
+        run = self._run_of(job) or run  # the failed round may have renewed its lease
         now, bounds = self._parts.clock(), self._parts.bounds
         began = launch.running_at or launch.intended_at
         never = run.lease_until is None and now - began >= timedelta(seconds=bounds.reach_s)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, machine_checkpoints, newest_complete, superseded
+from gpuwatch.domain.jobs.checkpoints import (
+    MachineCheckpoint,
+    StoredCheckpoint,
+    machine_checkpoints,
+    newest_complete,
+    superseded,
+)
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.pilot_checks import (
     PILOT_EVENT,
@@ -53,10 +60,15 @@ class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunMonitor:
-    """Observes runs. Its memory between two rounds may be lost at any moment."""
+    """Observes runs. Its memory between two rounds may be lost at any moment.
 
-    def __init__(self, parts: JobParts) -> None:
+    Args:
+        long_rounds: how many rounds may fetch checkpoints at once.
+    """
+
+    def __init__(self, parts: JobParts, long_rounds: threading.BoundedSemaphore | None = None) -> None:
         self._parts = parts
+        self._long_rounds = long_rounds or threading.BoundedSemaphore(1)
         self._jiffies: dict[str, tuple[int, int, int]] = {}
         self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → first observed progress
         self._written: dict[str, datetime] = {}  # job → time of its newest sample
@@ -68,9 +80,10 @@ class RunMonitor:
         run = msgspec.structs.replace(run, last_seen_at=self._parts.clock())
         if status.phase is RunPhase.ENDED:
             return RunObservation(job=job, run=run, status=status)
-        run = self._renew(shell, run, status)
+        if self._is_renewal_due(status):
+            run = self._renew(shell, run, status)
         if job.definition.checkpoint is not None and self._is_checkpoint_due(job, status):
-            run = self.fetch_checkpoint(shell, job, run, running=True)
+            run = self._fetch_due_checkpoint(shell, job, run, status)
         job, breaks, sample = self._note(job, run, launch, status)
         if breaks is not None:
             return RunObservation(job=job, run=run, status=status, needs_decision=OVER_LIMIT + breaks)
@@ -143,14 +156,17 @@ class RunMonitor:
             before = size
             self._status(shell, run)
 
+    def _is_renewal_due(self, status: RunnerStatus) -> bool:
+        """Whether a quarter of the lease is over: of hundreds of jobs, each waits minutes for its next round."""
+        left_s = 0 if status.lease_until_s is None or status.up_s is None else status.lease_until_s - status.up_s
+        return left_s <= self._parts.bounds.lease_s * 0.75
+
     def _renew(self, shell: RemoteShell, run: JobRun, status: RunnerStatus) -> JobRun:
         """Renew the lease. It is stored first, so that the row always has the latest end of the command."""
-        bounds = self._parts.bounds
-        left_s = 0 if status.lease_until_s is None or status.up_s is None else status.lease_until_s - status.up_s
-        if status.up_s is None or left_s > bounds.lease_s / 2:
+        if status.up_s is None:
             return run
         run = self._parts.save(run, lease_until=self._parts.lease_end())
-        self._status(shell, run, status.up_s + bounds.lease_s)
+        self._status(shell, run, status.up_s + self._parts.bounds.lease_s)
         return run
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -167,12 +183,31 @@ class RunMonitor:
         newest = max((checkpoint.fetched_at for checkpoint in mine), default=job.started_at or self._parts.clock())
         return self._parts.clock() - newest >= timedelta(seconds=job.definition.checkpoint.every_s)
 
+    def _fetch_due_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, status: RunnerStatus) -> JobRun:
+        """Fetch it now, or in a later round if so many others do that their leases would have to wait."""
+        if status.phase is RunPhase.STOPPING:  # there may be no later round
+            return self.fetch_checkpoint(shell, job, run, running=True)
+        if not self._long_rounds.acquire(blocking=False):
+            return run
+        try:
+            return self.fetch_checkpoint(shell, job, run, running=True)
+        finally:
+            self._long_rounds.release()
+
+    def _checkpoints(
+        self, shell: RemoteShell, run: JobRun, pattern: str, names: list[str], *, running: bool
+    ) -> tuple[JobRun, list[MachineCheckpoint]]:
+        """Return those on the machine. Hashing them takes minutes: the lease of a running command is renewed before."""
+        if running:
+            run = self._renew(shell, run, self._status(shell, run))
+        return run, machine_checkpoints(pattern, self._parts.listed(shell, run, names, is_leased=running).files)
+
     def fetch_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, *, running: bool) -> JobRun:
         """Fetch the newest complete checkpoint, within this round's time. Raises RemoteUnreachable, RemoteRefused."""
         spec, files = job.definition.checkpoint, self._parts.files
         assert spec is not None
         pattern = checkpoint_pattern(spec.path)
-        listed = machine_checkpoints(pattern, self._parts.listed(shell, run, [pattern]).files)
+        run, listed = self._checkpoints(shell, run, pattern, [pattern], running=running)
         newest = newest_complete(listed, running=running)
         stored = files.checkpoints(job.job_id)
         if newest is None or any(_is_same(one, newest.files) for one in stored):
@@ -182,9 +217,9 @@ class RunMonitor:
         whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, self._parts.bounds.fetch_s)
         if len(whole) < len(newest.files):
             return run  # the next round fetches the rest
-        again = (
-            machine_checkpoints(pattern, self._parts.listed(shell, run, [newest.name]).files) if running else [newest]
-        )
+        again = [newest]
+        if running:
+            run, again = self._checkpoints(shell, run, pattern, [newest.name], running=True)
         if not any(_hashes(one.files) == _hashes(newest.files) for one in again):
             files.delete_checkpoint(job.job_id, sequence)  # it changed while it was fetched
             return run

@@ -246,3 +246,17 @@ def test_the_cost_that_dstack_reported_stays_after_the_job(world: World) -> None
     world.launches.put(L.ENDED, running_at=NOON, ended_at=LATER)
     world.jobs.record(job, JobTransition(to_state=S.DONE, at=LATER, changes={"spent_microusd": 12_345_600}))
     assert world.after(LATER + timedelta(minutes=1)).spent_microusd == 12_345_600
+
+
+def test_the_cost_of_every_running_job_is_stored_in_turn(world: World) -> None:
+    """Jobs beyond the oldest twenty have to wait for one pass, not for ever: passes a minute apart."""
+    jobs = [a_job(name=f"job{number}", job_id=f"jobid{number:03}") for number in range(50)]
+    world.submit(*jobs)
+    for number in range(50):
+        world.launches.put(
+            L.RUNNING, f"launch{number:06}", watch=f"job:job{number}", watch_id=f"jobid{number:03}", running_at=NOON,
+            requested_at=NOON,
+        )  # fmt: skip
+    for minute in range(1, 6):
+        world.queue.tick(NOON + timedelta(minutes=minute))
+    assert all(job.spent_microusd for job in world.jobs.recent())
