@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.engine.invoices import InvoiceCollector
-from gpuwatch.errors import ProviderError, ResourceNotFound
+from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -59,6 +60,14 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     forecast: Forecast | None
     budgets: list[BudgetUse]
     launches: dict[str, Launch]  # the launches in the lines, by id
+
+
+def month_start(text: str) -> date:
+    """The first day of a month such as "2026-11". Raises UsageError."""
+    match = re.fullmatch(r"([0-9]{4})-([0-9]{2})", text)
+    if match is None or not 1 <= int(match[2]) <= 12 or not 1970 <= int(match[1]) <= 9998:
+        raise UsageError(f"month {text[:40]!r}: expected a month such as 2026-11")
+    return date(int(match[1]), int(match[2]), 1)
 
 
 def cost_report(settings: Settings, by: str, month: date | None = None) -> CostReport:

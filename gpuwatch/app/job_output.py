@@ -15,7 +15,7 @@ from gpuwatch.bootstrap.jobs import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.market.text import clean
-from gpuwatch.errors import ResourceNotFound
+from gpuwatch.errors import ResourceNotFound, UsageError
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.storage.job_repository import SqlJobRepository
 
@@ -174,7 +174,7 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
 
 def _run_of(job: Job, run_number: int | None) -> int:
     if run_number is not None and not 1 <= run_number <= job.run_number:
-        raise ResourceNotFound(f"job {job.name!r} has no run {run_number}; its newest is {job.run_number}")
+        raise UsageError(f"job {job.name!r} has no run {run_number}; its newest is {job.run_number}")
     return job.run_number if run_number is None else run_number
 
 

@@ -16,6 +16,7 @@ from gpuwatch.errors import UsageError
 _ANSWER_S = 3.0  # time reserved for an answer: a search started later might be cut off
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.market.resold import FoldedOffer
     from gpuwatch.engine.browse import OfferFilter, ProviderOffers
     from gpuwatch.engine.offer_groups import OfferGroup
     from gpuwatch.settings import Settings
@@ -153,21 +154,22 @@ def all_matches(answers: Iterable[ProviderOffers]) -> list[Match]:
     return [match for answer in answers for match in answer.matches]
 
 
-def offers_json(answers: Iterable[ProviderOffers], sort: str, limit: int) -> list[dict[str, Any]]:
+def offers_json(matches: Iterable[Match], sort: str, limit: int | None = None) -> list[dict[str, Any]]:
     """The offers as one list: resold stock only once, sorted by a key of `SORTS`."""
     from gpuwatch.engine.offer_groups import sorted_offers
 
-    folded_offers = sorted_offers(all_matches(answers), sort)[:limit]
-    return [
-        offer_json(folded.primary.offer, folded.primary.price) | {"also_at": folded.also} for folded in folded_offers
-    ]
+    return [_folded_json(folded) for folded in sorted_offers(matches, sort)[:limit]]
 
 
-def groups_json(answers: Iterable[ProviderOffers], group_by: str) -> list[dict[str, Any]]:
+def groups_json(matches: Iterable[Match], group_by: str, limit: int | None = None) -> list[dict[str, Any]]:
     """For each group its cheapest offer, the number of offers and the median price."""
     from gpuwatch.engine.offer_groups import group_offers
 
-    return [_group_json(group, group_by) for group in group_offers(all_matches(answers), group_by)]
+    return [_group_json(group, group_by) for group in group_offers(matches, group_by)[:limit]]
+
+
+def _folded_json(folded: FoldedOffer[Match]) -> dict[str, Any]:
+    return offer_json(folded.primary.offer, folded.primary.price) | {"also_at": folded.also}
 
 
 def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
@@ -180,5 +182,5 @@ def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
         "offers": group.offers,
         "cheapest_usd_gpu_hour": cheapest.primary.price_microusd_gpu_hour / MICRO,
         "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
-        "cheapest": offer_json(cheapest.primary.offer, cheapest.primary.price) | {"also_at": cheapest.also},
+        "cheapest": _folded_json(cheapest),
     }

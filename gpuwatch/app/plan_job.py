@@ -123,6 +123,8 @@ def plan_on_hardware(request: JobRequest) -> HardwarePlan:
         raise UsageError(f"--{offer_options[0]} requires real offers: omit the candidates")
     if request.spot == "no" and request.job.get("interruptions_per_day"):
         raise UsageError("--interruptions-per-day requires --spot only: on-demand instances are not interrupted")
+    if request.spot == "only" and "interruptions_per_day" not in request.job:
+        raise UsageError("--spot requires --interruptions-per-day (0: never)")
     if request.spot == "any":
         raise UsageError("--spot any requires real offers; candidates are either all interruptible or none")
     needs = _stated_needs(request, spec)

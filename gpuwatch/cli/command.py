@@ -1,4 +1,4 @@
-"""Base classes of commands: examples in the help, and a suggestion for a mistyped name."""
+"""Base classes of commands: examples in the help, a suggestion for a mistyped name; refuses options without effect."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from gpuwatch.errors import UsageError
 
 Entry = tuple[str, str]  # one line of help, "module:attribute"
 
@@ -89,3 +91,15 @@ class LazyGroup(Group):
         return [
             CompletionItem(name, help=line) for name, (line, _) in self.entries.items() if name.startswith(incomplete)
         ]
+
+
+def refuse_given(reason: str, *names: str) -> None:
+    """Reject options that would be ignored. Raises UsageError: names the first one on the command line, and why.
+
+    Args:
+        names: parameter names of the command's function.
+    """
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"{param.opts[0]} {reason}")

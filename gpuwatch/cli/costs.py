@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
@@ -72,13 +71,14 @@ def costs(
 
     Exit codes: 0 done, 2 settings are wrong, 3 a provider did not return its charges.
     """
+    from gpuwatch.app.costs import month_start
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if calibrate and (by is not None or month is not None or as_csv):
         raise UsageError("--calibrate compares all final days; omit --by, --month and --csv")
     if provider is not None and not (calibrate or refresh):
         raise UsageError("--provider requires --calibrate or --refresh; see also: --by provider")
-    first = None if month is None else _first_of(month)
+    first = None if month is None else month_start(month)
     settings = load_settings(config, for_stopping=not (calibrate or refresh))
     errors = _refresh_charges(settings, provider) if calibrate or refresh else []
     if calibrate:
@@ -86,13 +86,6 @@ def costs(
     else:
         _show_report(settings, by or "watch", first, as_json, as_csv)
     return Exit.CANNOT_TELL if errors else Exit.DONE
-
-
-def _first_of(month: str) -> date:
-    match = re.fullmatch(r"([0-9]{4})-([0-9]{2})", month)
-    if match is None or not 1 <= int(match[2]) <= 12 or not 1970 <= int(match[1]) <= 9998:
-        raise UsageError(f"--month {month!r}: expected a month such as 2026-11")
-    return date(int(match[1]), int(match[2]), 1)
 
 
 def _refresh_charges(settings: Settings, provider: str | None) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.command import Command
+from gpuwatch.cli.command import Command, refuse_given
 from gpuwatch.cli.options import (
     SPOT_CHOICES,
     Between,
@@ -145,9 +145,11 @@ def offers(
 
     Exit codes: 0 done (even without offers), 2 usage, 3 a provider did not answer, or only in part.
     """
-    from gpuwatch.app.offers import groups_json, markets_now, offers_json, providers_that_sell
+    from gpuwatch.app.offers import all_matches, groups_json, markets_now, offers_json, providers_that_sell
     from gpuwatch.engine.browse import offer_filter
 
+    if layout.group_by is not None:
+        refuse_given("orders a list: groups are sorted by their cheapest offer; omit it", "sort")
     query = offer_filter(
         wanted.gpu, count=wanted.count, max_price=wanted.max_price, spot=wanted.spot, disk_gb=wanted.disk_gb,
         verified=wanted.verified, kind=wanted.kind,
@@ -157,8 +159,11 @@ def offers(
     arriving = markets_now(settings, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)
     if as_json:
         answers = list(arriving)
-        by = layout.group_by
-        json_out(offers_json(answers, layout.sort, layout.limit) if by is None else groups_json(answers, by))
+        matches = all_matches(answers)
+        if layout.group_by is None:
+            json_out(offers_json(matches, layout.sort, layout.limit))
+        else:
+            json_out(groups_json(matches, layout.group_by, layout.limit))
     else:
         answers = _collect_live(arriving, names, layout)
         _print(answers, layout)

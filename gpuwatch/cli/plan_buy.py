@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, Percents, Usd, config_option, gpu_option, json_option, moment, value_option
+from gpuwatch.cli.command import Command, refuse_given
+from gpuwatch.cli.options import (
+    Between,
+    Percents,
+    Usd,
+    config_option,
+    gpu_option,
+    json_option,
+    moment,
+    value_option,
+)
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.planning.buy import (

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.command import Command
+from gpuwatch.cli.command import Command, refuse_given
 from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
@@ -25,7 +25,7 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan_options import ANY_PRICE, refuse_given
+from gpuwatch.cli.plan_options import ANY_PRICE
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.recording import Recording, echo, record_output

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.command import Command
+from gpuwatch.cli.command import Command, refuse_given
 from gpuwatch.cli.html import html_option, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
@@ -23,7 +23,7 @@ from gpuwatch.cli.options import (
     json_option,
 )
 from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, show_watch
-from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs, refuse_given
+from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import refuse_watch_with, watch_options
 from gpuwatch.cli.recording import record_output

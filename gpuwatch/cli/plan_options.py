@@ -58,15 +58,3 @@ def pairs(_ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
             raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a number, such as "4x H100=2.5"')
         values[gpus.strip()] = figure.strip()
     return values or None
-
-
-def refuse_given(reason: str, *names: str) -> None:
-    """Reject options that would be ignored. Raises UsageError: names the first one on the command line, and why.
-
-    Args:
-        names: parameter names of the command's function.
-    """
-    ctx = click.get_current_context()
-    for param in ctx.command.params:
-        if param.name in names and ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"{param.opts[0]} {reason}")

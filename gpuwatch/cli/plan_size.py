@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.command import Command
+from gpuwatch.cli.command import Command, refuse_given
 from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     FILE,
@@ -23,7 +23,6 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import range_chart

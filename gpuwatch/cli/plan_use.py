@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.command import Command
+from gpuwatch.cli.command import Command, refuse_given
 from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment, value_option
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
 from gpuwatch.domain.planning.utilisation import METHOD_TEXT, UtilisationVerdict, price_at_utilisation

@@ -24,11 +24,10 @@ _STEPS = 5  # shades of the heat map on each side of the median
 def gpu_prices(view: View) -> Mapping[str, Any]:
     """Return the values of its template. Raises UsageError (no such GPU), StoreError."""
     gpu = view.path["name"]
-    since = view.query.get("since") if view.query.get("since") in _DAYS else "7d"
-    spot = view.query.get("spot") if view.query.get("spot") in _SPOTS else "no"
+    since, spot = view.choice("since", _DAYS, "7d"), view.choice("spot", _SPOTS, "no")
     period: dict[str, Any] = {
-        "scope": MarketFilter(spot=_SPOTS[str(spot)]),
-        "since": view.now - timedelta(days=_DAYS[str(since)]),
+        "scope": MarketFilter(spot=_SPOTS[spot]),
+        "since": view.now - timedelta(days=_DAYS[since]),
         "until": view.now.replace(microsecond=0) + timedelta(seconds=1),
         "data": None,
     }

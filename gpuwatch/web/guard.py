@@ -12,9 +12,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.web.problems import HttpProblem, problem_of, problem_response
+from gpuwatch.web.problems import HttpProblem, LoginRequired, problem_of, problem_response
 from gpuwatch.web.rendering import render, wants_page
 from gpuwatch.web.security import access
+from gpuwatch.web.security.sessions import COOKIE
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -141,4 +142,6 @@ def _error_response(request: Request, context: WebContext, problem: HttpProblem)
     if not wants_page(request) or problem.status == 421:
         return problem_response(problem)
     template = "login.html" if problem.status == 401 else "error.html"
-    return render(request, context, template, {"problem": problem}, status=problem.status, headers=problem.headers)
+    is_first_visit = isinstance(problem, LoginRequired)
+    values = {"problem": None if is_first_visit else problem, "is_over": is_first_visit and COOKIE in request.cookies}
+    return render(request, context, template, values, status=problem.status, headers=problem.headers)

@@ -41,7 +41,7 @@ def login_routes(context: WebContext) -> list[Route]:
     """Return the routes /login, /logout and /api/v1/session."""
 
     async def page(request: Request) -> Response:
-        return render(request, context, "login.html", {"problem": None})
+        return render(request, context, "login.html", {"problem": None, "is_over": False})
 
     async def log_in(request: Request) -> Response:
         if request.headers.get("content-type", "").startswith("application/json"):

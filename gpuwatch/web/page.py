@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.daemon.recent_log import RecentLog
+from gpuwatch.errors import UsageError
 from gpuwatch.settings import Settings
 
 
@@ -52,6 +53,13 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     form: Mapping[str, str] = {}
     actor: str = ""
     owner: ServingProcess = ServingProcess()
+
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """Return a value of the query; empty or missing: the default. Raises UsageError: it is not a choice."""
+        value = self.query.get(name, "") or default
+        if value != default and value not in choices:
+            raise UsageError(f"{name} {value[:40]!r}: expected one of {', '.join(choices)}")
+        return value
 
 
 class Redirect(msgspec.Struct, frozen=True, kw_only=True):

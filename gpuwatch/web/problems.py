@@ -49,6 +49,10 @@ class HttpProblem(Exception):
         self.more = dict(more or {})
 
 
+class LoginRequired(HttpProblem):
+    """Nobody is logged in yet: a browser gets the login page, as on its first visit."""
+
+
 def problem_of(error: GpuwatchError) -> HttpProblem:
     """Convert one of gpuwatch's errors to an HTTP problem."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR

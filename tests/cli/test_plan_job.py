@@ -205,6 +205,7 @@ def test_on_the_public_prices(shell: Shell) -> None:
         (("4x NoCard @ 1.20 for 3h",), "expected GPUs such as"),
         ((A100, "--poll"), "--poll requires real offers"),
         ((A100, "--interruptions-per-day", "3"), "--interruptions-per-day requires --spot only"),
+        ((A100, "--spot", "only"), "--spot requires --interruptions-per-day (0: never)"),
         ((A100, "--gpu", "H100"), "--gpu requires real offers"),
         ((A100, "--speedup", "4x H100"), "expected GPUs and a number"),
         ((A100, "--image-gb", "lots"), "--image-gb 'lots': expected a number"),

@@ -168,6 +168,10 @@ def test_groups_have_their_cheapest_their_number_and_their_median(shell: Shell) 
     assert reported == [("RTX 4090", "live", 1, 1.0), ("H100 SXM", "listed", 1, 1.5), ("H100 SXM", "live", 3, 3.0)]
     assert found[2]["cheapest"]["price_usd_hour"] == 2.0
     assert all(query.limit is None for query in ONE.asked), "a count of a cut list is no count"
+    limited = shell("offers", "--group-by", "gpu", "--limit", "2", "--json").json
+    assert limited == found[:2]
+    refused = shell("offers", "--group-by", "gpu", "--sort", "price")
+    assert (refused.code, "--sort orders a list" in refused.err) == (2, True)
     assert "one_stall" in shell("offers", "--group-by", "provider").out
     assert "Utah, US" in shell("offers", "--group-by", "region").out
 

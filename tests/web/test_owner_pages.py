@@ -193,8 +193,22 @@ def test_the_backtest_says_what_the_history_allows(web: Served) -> None:
 
 def test_costs_without_launches_say_so(web: Served) -> None:
     assert "No launches in that month." in page(web, "/costs")
-    for query in ("?by=day&month=2026-10", "?by=nonsense&month=2026-99", "?month=%00"):
-        page(web, f"/costs{query}")
+    page(web, "/costs?by=day&month=2026-10")
+    page(web, "/costs?by=&month=")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/costs?month=2026-99", "/costs?month=%00", "/costs?by=nonsense", "/alerts?since=2d", "/alerts?kind=x",
+        "/alerts?severity=loud", "/log?level=deep", "/market?spot=maybe", "/market?sort=x", "/market?group=x",
+        "/market?verified=1", "/market?provider=nowhere", "/gpu/H100?since=1y", "/gpu/H100?spot=1",
+    ],
+)  # fmt: skip
+def test_a_value_that_a_page_does_not_know_is_refused_and_not_ignored(web: Served, address: str) -> None:
+    answer = web.client.get(address, headers=PAGE)
+    assert answer.status_code == 422
+    assert "expected" in answer.text
 
 
 def test_settings_are_shown_without_secrets(web: Served) -> None:

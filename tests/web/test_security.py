@@ -15,6 +15,7 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.web.guard import HEADERS, MAX_BODY_BYTES
 from gpuwatch.web.security.login_limit import PER_CLIENT
 from gpuwatch.web.security.passwords import hash_password
+from gpuwatch.web.security.sessions import COOKIE
 from tests import loopback_client
 from tests.web.served import PAGE, TOKEN, Served, served, settings_in
 
@@ -109,6 +110,14 @@ def test_a_browser_gets_the_page_to_log_in(locked: Served) -> None:
     answer = locked.client.get("/", headers=PAGE)
     assert answer.status_code == 401
     assert 'name="password"' in answer.text
+    assert "error" not in answer.text, "a first visit is no error"
+    assert "Bearer" not in answer.text
+    wrong = locked.client.post("/login", data={"password": "wrong"}, headers=PAGE)
+    assert "wrong password, token or code" in wrong.text
+    assert 'class="flash error"' in wrong.text
+    ended = locked.client.get("/", headers=PAGE | {"Cookie": f"{COOKIE}=of-a-session-that-is-over"})
+    assert "Your session has ended" in ended.text
+    assert "error" not in ended.text
     went = locked.client.post("/login", data={"password": PASSWORD, "next": "//evil.example/"}, headers=PAGE)
     assert (went.status_code, went.headers["location"]) == (303, "/")
     assert locked.client.get("/", headers=PAGE).status_code == 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -12,15 +12,16 @@ import msgspec
 from gpuwatch import providers
 from gpuwatch.app.alerts import event_filter, event_with_delivery, stored_events
 from gpuwatch.app.approvals import approval_json, recent_approvals
-from gpuwatch.app.costs import cost_report, cost_report_json
+from gpuwatch.app.costs import cost_report, cost_report_json, month_start
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.jobs import listed_jobs
 from gpuwatch.app.launches import launches_json
-from gpuwatch.app.offers import offer_json
+from gpuwatch.app.offers import offers_json
 from gpuwatch.app.provider_status import provider_status_json, provider_statuses
 from gpuwatch.app.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_json import job_json
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import ResourceNotFound
@@ -100,15 +101,12 @@ def _offers(settings: Settings, query: OfferParameters) -> ResourceAnswer:
         raise ResourceNotFound(f"there is no provider {query.provider!r}; providers: {', '.join(providers.names())}")
     current = current_offers(settings, filter_, [query.provider] if query.provider else [])
     max_microusd = None if query.max_price is None else round(query.max_price * 1e6)
-    matching = [
-        (offer, price)
+    matches = [
+        Match(offer, price)
         for offer, price in current.offers
         if max_microusd is None or price.price_microusd_hour <= max_microusd * offer.gpu_count
     ]
-    matching.sort(
-        key=lambda priced: (priced[1].price_microusd_hour / priced[0].gpu_count, priced[0].provider, priced[0].offer_id)
-    )
-    return ResourceAnswer([offer_json(offer, price) for offer, price in matching])
+    return ResourceAnswer(offers_json(matches, "gpu-price"))
 
 
 def _watches(settings: Settings, _query: ListParameters) -> ResourceAnswer:
@@ -134,10 +132,7 @@ def _providers(settings: Settings, _query: ListParameters) -> ResourceAnswer:
 
 
 def _costs(settings: Settings, query: CostParameters) -> ResourceAnswer:
-    month = None
-    if query.month is not None:
-        year, number = map(int, query.month.split("-"))
-        month = datetime(year, number, 1, tzinfo=ZoneInfo("UTC")).date()
+    month = None if query.month is None else month_start(query.month)
     report = cost_report_json(cost_report(settings, query.by, month), query.by)
     return ResourceAnswer(report.pop("lines"), report)
 

@@ -15,10 +15,9 @@ _SHOWN = 300
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    since = view.query.get("since") if view.query.get("since") in _SINCES else "7d"
-    kind = view.query.get("kind") if view.query.get("kind") in set(AlertKind) else ""
-    severity = view.query.get("severity") if view.query.get("severity") in set(Severity) else "info"
-    filter_ = event_filter(parse_duration(str(since)), [str(kind)] if kind else (), str(severity))
+    since, kind = view.choice("since", _SINCES, "7d"), view.choice("kind", list(AlertKind), "")
+    severity = view.choice("severity", list(Severity), Severity.INFO)
+    filter_ = event_filter(parse_duration(since), [kind] if kind else (), severity)
     events = stored_events(view.settings, filter_)
     return {
         "asked": {"since": since, "kind": kind, "severity": severity},

@@ -15,8 +15,7 @@ _SHOWN = 200
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    level = view.query.get("level", "all")
-    level = level if level in _LEVELS else "all"
+    level = view.choice("level", _LEVELS, "all")
     text, recent_log = view.query.get("q", "").strip(), view.owner.recent_log
     lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
     return {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from gpuwatch import providers
 from gpuwatch.app.current_offers import current_offers, is_old
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
@@ -14,7 +15,6 @@ from gpuwatch.errors import UsageError
 from gpuwatch.web.page import Page, View
 
 Priced = tuple[Offer, OfferPrice]
-_FIELDS = ("gpu", "provider", "count", "max_price", "sort", "group")
 SHOWN = 100  # rows of one page
 _SORTS: Mapping[str, Callable[[Priced], Any]] = {
     "gpu-price": lambda priced: priced[1].price_microusd_hour / priced[0].gpu_count,
@@ -31,17 +31,20 @@ _GROUPS: Mapping[str, Callable[[Offer], str]] = {
 
 def _show(view: View) -> Mapping[str, Any]:
     query = {
-        name: view.query.get(name, "").strip() for name in ("gpu", "provider", "count", "max_price", "sort", "group")
+        **{name: view.query.get(name, "").strip() for name in ("gpu", "count", "max_price")},
+        "provider": view.choice("provider", providers.names(), ""),
+        "sort": view.choice("sort", _SORTS, "gpu-price"),
+        "group": view.choice("group", _GROUPS, ""),
+        "spot": view.choice("spot", ("no", "only", "any"), "any"),
+        "verified": view.choice("verified", ("yes",), ""),
     }
-    query["spot"] = view.query.get("spot", "any") if view.query.get("spot") in {"no", "only", "any"} else "any"
-    query["verified"] = "yes" if view.query.get("verified") == "yes" else ""
     problem, current = None, None
     try:
         current = current_offers(view.settings, _filter(query), [query["provider"]] if query["provider"] else [])
     except UsageError as error:
         problem = str(error)
     matching = _within_price(current.offers if current else (), query["max_price"])
-    matching.sort(key=_SORTS.get(query["sort"], _SORTS["gpu-price"]))
+    matching.sort(key=_SORTS[query["sort"]])
     first = min(max(_number(view.query.get("page")), 1), max(1, -(-len(matching) // SHOWN)))
     return {
         "asked": query,
@@ -50,7 +53,7 @@ def _show(view: View) -> Mapping[str, Any]:
         "is_old": current is not None and is_old(current.as_of, view.now),
         "count": len(matching),
         "offers": [_row(*priced) for priced in matching[(first - 1) * SHOWN : first * SHOWN]],
-        "groups": _group_rows(matching, query["group"]) if query["group"] in _GROUPS else None,
+        "groups": _group_rows(matching, query["group"]) if query["group"] else None,
         "page_number": first,
         "pages": max(1, -(-len(matching) // SHOWN)),
         "providers": list(view.settings.providers),

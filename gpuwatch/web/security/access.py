@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 
 from gpuwatch.settings.web import WebSettings, is_loopback, split_listen
-from gpuwatch.web.problems import HttpProblem
+from gpuwatch.web.problems import HttpProblem, LoginRequired
 from gpuwatch.web.security.credentials import Credentials
 from gpuwatch.web.security.sessions import COOKIE, SessionStore, WebSession
 
@@ -98,7 +98,7 @@ def require_scope(access: Access, scope: str) -> None:
     if scope in access.scopes:
         return
     if access.name is None:
-        raise HttpProblem(401, "log in first, or send Authorization: Bearer TOKEN", CHALLENGE)
+        raise LoginRequired(401, "log in first, or send Authorization: Bearer TOKEN", CHALLENGE)
     has = ", ".join(sorted(access.scopes))
     raise HttpProblem(403, f"this requires the scope {scope!r}; the token has {has}, and no scope includes another")
 

@@ -1,0 +1,51 @@
+"""What the API says of a thing is what the command line says of it: no field is missing on one of the two."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuwatch.web.api.resources import RESOURCES
+from tests import loopback_client
+from tests.process.daemon_child import wait_for
+
+if TYPE_CHECKING:
+    from tests.web.conftest import LiveDaemon
+
+JOB = 'command = "true"\nresources = { gpu = "GB200" }\nlimit = { max_usd = 1 }\n'
+COMMANDS = {
+    "offers": ("offers", "--spot", "any"),
+    "watches": ("check",),
+    "launches": ("launches",),
+    "approvals": ("asks",),
+    "alerts": ("alerts",),
+    "providers": ("providers",),
+    "costs": ("costs", "--by", "watch"),
+    "history": ("history", "H100", "--since", "1d"),
+    "jobs": ("job", "list"),
+}
+LISTS_IN = {
+    "watches": "watches",
+    "costs": "lines",
+    "history": "points",
+}  # the key of the command's JSON that is the list
+
+
+def test_every_resource_has_a_command() -> None:
+    assert set(COMMANDS) == {resource.name for resource in RESOURCES}
+
+
+@pytest.mark.slow
+def test_every_resource_has_each_field_of_its_command(live: LiveDaemon) -> None:
+    job = live.home.folder / "small.toml"
+    job.write_text(JOB)
+    assert live.home.run("job", "submit", str(job)).returncode == 0
+    (approval, *_) = wait_for(lambda: loopback_client.items(live.url, "approvals"))
+    assert live.home.run("approve", str(approval["ask_id"])).returncode == 0
+    for resource, command in COMMANDS.items():
+        (first, *_) = wait_for(lambda name=resource: loopback_client.items(live.url, name))
+        printed: Any = json.loads(live.home.run(*command, "--json").stdout)
+        (line, *_) = printed[LISTS_IN[resource]] if resource in LISTS_IN else printed
+        assert set(line) - set(first) == set(), resource
