@@ -56,7 +56,12 @@ _JOB_METRICS = (
 METRICS = (
     MetricSpec("gpuwatch_build_info", _GAUGE, "Always 1; the version is a label", ("version",)),
     MetricSpec("gpuwatch_store_readable", _GAUGE, "1 if the database can be read; if 0, most metrics are absent"),
-    MetricSpec("gpuwatch_provider_healthy", _GAUGE, "1 if the provider answers, 0 if not (yet)", ("provider",)),
+    MetricSpec(
+        "gpuwatch_provider_healthy",
+        _GAUGE,
+        "1 if the provider answers, 0 if not (yet); absent if it is not polled any more",
+        ("provider",),
+    ),
     MetricSpec(
         "gpuwatch_provider_last_complete_poll_timestamp_seconds",
         _GAUGE,
@@ -69,7 +74,9 @@ METRICS = (
     MetricSpec("gpuwatch_rows_quota", _GAUGE, "Planned rows per UTC day; absent without a quota", ("provider",)),
     MetricSpec("gpuwatch_rows_left", _GAUGE, "Remaining rows of today's quota", ("provider",)),
     MetricSpec("gpuwatch_format_changes", _GAUGE, "Values and fields first seen after the baseline", ("provider",)),
-    MetricSpec("gpuwatch_offers", _GAUGE, "Live on-demand offers at the last poll", ("provider", "gpu")),
+    MetricSpec(
+        "gpuwatch_offers", _GAUGE, "Live on-demand offers; 0 if there are none, absent if unknown", ("provider", "gpu")
+    ),
     MetricSpec(
         "gpuwatch_best_price_usd_gpu_hour",
         _GAUGE,
@@ -79,7 +86,7 @@ METRICS = (
     MetricSpec(
         "gpuwatch_watch_best_price_usd_gpu_hour",
         _GAUGE,
-        "Cheapest offer that meets all conditions of the watch except the limit, from the history",
+        "Cheapest current offer that meets all conditions of the watch except the limit; absent if unknown",
         ("watch",),
     ),
     MetricSpec("gpuwatch_watch_max_price_usd_gpu_hour", _GAUGE, "Limit of the watch", ("watch",)),

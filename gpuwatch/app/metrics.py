@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,22 +13,16 @@ from gpuwatch import __version__
 from gpuwatch.app.approvals import recent_approvals
 from gpuwatch.app.check import current_limits
 from gpuwatch.app.costs import budgets_used
-from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.job_metrics import job_values
-from gpuwatch.app.metric_specs import OTHER_GPU
-from gpuwatch.app.provider_status import provider_statuses
+from gpuwatch.app.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
+from gpuwatch.app.provider_status import ProviderStatus, provider_statuses
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.analysis.price_forecasts import Scored, record_of
 from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.costs import burn_rate
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice
-from gpuwatch.domain.watches.match import failures, price_for
-from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.browse import offer_filter
+from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.counters import (
     SearchCounter,
@@ -45,11 +39,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.check import MarketCheck
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
-
-Labels = tuple[str, ...]
-Values = dict[str, dict[Labels, float]]
-# Facts in the history. A watch cannot be evaluated by its other clauses.
-_KNOWN_CLAUSES = frozenset({"providers", "gpu", "kind", "gpu_count", "spot", "min_vram_gib", "verified", "regions"})
 
 
 class TaskHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +87,17 @@ class MetricsReader:
                     **job_values(store, now),
                 }
                 polled = newest_complete_polls(store, settings.providers)
-            stored |= _provider_values(settings, polled, now) | _market_values(settings, limits, now)
+                statuses = [status for status in provider_statuses(settings) if status.is_on]
+                complete = {status.provider: _complete_at(status, polled) for status in statuses}
+                answering = {
+                    status.provider
+                    for status in statuses
+                    if is_answering(settings, store, status, complete[status.provider], now)
+                }
+                market = read_market(store, statuses, answering, now)
+            stored |= _provider_values(statuses, complete, answering, now) | market_values(
+                settings, market, limits, now
+            )
             waiting = [
                 approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN
             ]
@@ -115,7 +114,7 @@ class MetricsReader:
         }
 
 
-def with_check(stored: MetricValues, check: MarketCheck) -> MetricValues:
+def with_check(settings: Settings, stored: MetricValues, check: MarketCheck) -> MetricValues:
     """The results of one check, which replace those of the store, because they may not have been stored.
 
     Ages are left out, because they would not grow in a file.
@@ -128,14 +127,9 @@ def with_check(stored: MetricValues, check: MarketCheck) -> MetricValues:
         "gpuwatch_provider_last_complete_poll_timestamp_seconds": {
             (provider.report.provider,): at_s for provider in check.providers if provider.report.ok
         },
-        "gpuwatch_watch_best_price_usd_gpu_hour": {
-            (name,): min(_gpu_price(match.offer, match.price) for match in matches)
-            for name, matches in check.matches.items()
-            if matches
-        },
     }
     merged = {name: stored.values.get(name, {}) | values for name, values in seen.items()}
-    values = stored.values | merged
+    values = stored.values | merged | checked_values(settings, check, stored.values)
     values.pop("gpuwatch_poll_age_seconds", None)
     return msgspec.structs.replace(stored, values=values)
 
@@ -152,7 +146,16 @@ def _task_values(tasks: TaskHealth | None) -> Values:
     }
 
 
-def _provider_values(settings: Settings, polled: Mapping[str, datetime], now: datetime) -> Values:
+def _complete_at(status: ProviderStatus, polled: Mapping[str, datetime]) -> datetime | None:
+    return max((at for at in (status.health.complete_at, polled.get(status.provider)) if at), default=None)
+
+
+def _provider_values(
+    statuses: Iterable[ProviderStatus],
+    complete: Mapping[str, datetime | None],
+    answering: Collection[str],
+    now: datetime,
+) -> Values:
     values: Values = {
         "gpuwatch_provider_healthy": {},
         "gpuwatch_provider_last_complete_poll_timestamp_seconds": {},
@@ -161,14 +164,13 @@ def _provider_values(settings: Settings, polled: Mapping[str, datetime], now: da
         "gpuwatch_rows_left": {},
         "gpuwatch_format_changes": {},
     }
-    for status in provider_statuses(settings):
-        if not status.is_on:
-            continue
-        name, health = (status.provider,), status.health
-        is_answering = health.complete_at is not None and health.blind_since is None
-        values["gpuwatch_provider_healthy"][name] = float(is_answering)
+    for status in statuses:
+        name, complete_at = (status.provider,), complete[status.provider]
+        is_blind = status.health.blind_since is not None or complete_at is None
+        if is_blind or status.provider in answering or status.plan.spent:  # else nobody polls, so nobody knows
+            values["gpuwatch_provider_healthy"][name] = float(not is_blind)
         values["gpuwatch_format_changes"][name] = float(len(status.drift))
-        if complete_at := max((at for at in (health.complete_at, polled.get(status.provider)) if at), default=None):
+        if complete_at is not None:
             complete_s = complete_at.timestamp()
             values["gpuwatch_provider_last_complete_poll_timestamp_seconds"][name] = complete_s
             values["gpuwatch_poll_age_seconds"][name] = max(now.timestamp() - complete_s, 0.0)
@@ -227,46 +229,3 @@ def _forecast_values(forecasts: Sequence[Scored]) -> Values:
         "gpuwatch_forecast_reached_ratio": reached,
         "gpuwatch_forecast_saved_ratio": saved,
     }
-
-
-def _market_values(settings: Settings, watches: Iterable[Watch], now: datetime) -> Values:
-    offers = current_offers(settings, offer_filter((), spot="any")).offers
-    counts: Counter[Labels] = Counter()
-    cheapest: dict[Labels, float] = {}
-    for offer, price in offers:
-        if offer.spot or offer.kind is not OfferKind.LIVE:
-            continue
-        key = (offer.provider, _bounded(offer))
-        counts[key] += 1
-        gpu_price = _gpu_price(offer, price)
-        cheapest[key] = min(cheapest.get(key, gpu_price), gpu_price)
-    commissions = {name: options.commission for name, options in settings.providers.items()}
-    best_prices: dict[Labels, float] = {
-        (watch.name,): best
-        for watch in watches
-        if (best := _best_of(watch, [offer for offer, _ in offers], commissions, now)) is not None
-    }
-    return {
-        "gpuwatch_offers": {key: float(count) for key, count in counts.items()},
-        "gpuwatch_best_price_usd_gpu_hour": cheapest,
-        "gpuwatch_watch_best_price_usd_gpu_hour": best_prices,
-    }
-
-
-def _best_of(
-    watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
-) -> float | None:
-    prices = []
-    for offer in offers:
-        price = price_for(watch, offer, commissions)
-        if not {failure.clause for failure in failures(watch, offer, price, now)} & _KNOWN_CLAUSES:
-            prices.append(_gpu_price(offer, price))
-    return min(prices, default=None)
-
-
-def _gpu_price(offer: Offer, price: OfferPrice) -> float:
-    return price.price_microusd_hour / MICRO / offer.gpu_count
-
-
-def _bounded(offer: Offer) -> str:
-    return offer.gpu if offer.gpu in gpu_specs() else OTHER_GPU

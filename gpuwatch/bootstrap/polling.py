@@ -72,10 +72,17 @@ class Polling:
             PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB),
             MachineReputations(SqlMachineNoteRepository(store).records),
         )
+        self._paced_ages: dict[str, timedelta] = {}
         self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s))
         self.evaluator = Evaluator(
             base.uow_factory,
-            build_rules(settings, tuple(base.adapters), self.price_ranks.rank_of, following.known_accounts),
+            build_rules(
+                settings,
+                tuple(base.adapters),
+                self.price_ranks.rank_of,
+                following.known_accounts,
+                self._paced_ages,
+            ),
             executor,
             base.slots,
             new_id,
@@ -113,6 +120,7 @@ class Polling:
             hunter=self._hunter(name, adapter, recorder, prices),
             sweeper=self._sweeper(name, adapter, recorder, newest_sweep.rows if newest_sweep else None),
             swept_at=newest_sweep.at if newest_sweep else None,
+            paced_ages=self._paced_ages,
         )
 
     def _unpaced_s(self) -> float:

@@ -12,8 +12,10 @@ from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable, providers_polled_for
 from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.evaluator import EvaluationRules
+from gpuwatch.engine.row_budget import paced_age
 from gpuwatch.engine.search import RENTAL_TYPES
 from gpuwatch.ports import SilentChannel
+from gpuwatch.storage.poll_queries import longest_gap
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.price_rank import PriceRank
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
 
-_MAX_MISSED_POLLS = 3  # this many polls may fail before the market is unknown
-_SLACK = timedelta(seconds=60)
+MAX_MISSED_POLLS = 3  # this many polls may fail before the market is unknown
+AGE_SLACK = timedelta(seconds=60)
 
 
 def build_rules(
@@ -32,6 +35,7 @@ def build_rules(
     names: Collection[str],
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
     accounts: Callable[[], Mapping[str, str]] = dict,
+    paced_ages: Mapping[str, timedelta] = {},
 ) -> EvaluationRules:
     """The rules of a daemon.
 
@@ -39,6 +43,7 @@ def build_rules(
         names: the providers that can be polled.
         rank_of: the rank of an offer's price in its history; None: unknown.
         accounts: the accounts known so far, by provider.
+        paced_ages: the longer ages of answers while a row quota slows the polls down; kept by the workers.
     """
     ages = max_ages(settings, names)
 
@@ -54,8 +59,9 @@ def build_rules(
         zone=ZoneInfo(settings.timezone),
         expected_views={watch.name: views_of(watch) for watch in settings.watches},
         views_of=views_of,
-        max_age=max(ages.values(), default=_SLACK),
+        max_age=max(ages.values(), default=AGE_SLACK),
         max_ages=ages,
+        paced_ages=paced_ages,
         rank_of=rank_of,
         accounts=accounts,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
@@ -95,8 +101,19 @@ def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedel
         polled_watches = [watch for watch in settings.watches if providers_polled_for(watch, [name])]
         queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in polled_watches)
         round_s = max(provider.poll_every_s, queries * provider.search_interval_s)
-        ages[name] = timedelta(seconds=_MAX_MISSED_POLLS * round_s) + _SLACK
+        ages[name] = timedelta(seconds=MAX_MISSED_POLLS * round_s) + AGE_SLACK
     return ages
+
+
+def stored_max_age(settings: Settings, name: str, store: Database) -> timedelta:
+    """The maximum age of a provider's stored answer: longer while its row quota slows its polls down.
+
+    Raises StoreError.
+    """
+    queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in settings.watches if providers_polled_for(watch, [name]))
+    pace = paced_age(settings.providers[name].rows_per_day, queries)
+    plain = max_ages(settings, [name])[name]
+    return plain if pace <= plain else max(plain, min(pace, 2 * longest_gap(store, name, 2 * queries + 2)))
 
 
 def watched_gpus(settings: Settings) -> frozenset[str] | None:

@@ -249,4 +249,4 @@ def _store_result(settings: Settings, checked: MarketCheck, no_store: bool, metr
         from gpuwatch.app.metrics_text import write_textfile
         from gpuwatch.bootstrap import real_now
 
-        write_textfile(metrics_file, with_check(MetricsReader().read(settings, real_now()), checked))
+        write_textfile(metrics_file, with_check(settings, MetricsReader().read(settings, real_now()), checked))

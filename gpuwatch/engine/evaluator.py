@@ -55,10 +55,11 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     links: Mapping[str, str]  # provider → URL of its console
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # rank in the price history, without reading it
     max_ages: Mapping[str, timedelta] = {}  # provider → its own maximum, according to its poll interval
+    paced_ages: Mapping[str, timedelta] = {}  # provider → its maximum while a row quota slows its polls down
 
     def age_of(self, provider: str) -> timedelta:
         """Return the maximum age of a provider's view; list prices, for instance, are polled a few times a day."""
-        return self.max_ages.get(provider, self.max_age)
+        return max(self.max_ages.get(provider, self.max_age), self.paced_ages.get(provider, timedelta(0)))
 
     def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
         """Return which of a watch's views define its poll cycle."""
@@ -389,6 +390,5 @@ _ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (
 
 def _is_under(watch: Watch, match: Match) -> bool:
     """Whether the price is within the limit, which may have fallen since another provider was polled."""
-    if watch.auto is None:
-        return True
-    return match.price.price_microusd_hour <= threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
+    limit = watch.max_price_usd_gpu_hour
+    return watch.auto is None or match.price.price_microusd_hour <= threshold_microusd(limit, match.offer.gpu_count)

@@ -104,6 +104,31 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
     )
 
 
+def own_pause_alert(
+    provider: str, rows_per_day: int, rows_used: int, resets_at: datetime, *, alert_id: str, now: datetime
+) -> Alert:
+    """Alert that gpuwatch has used the rows of its own plan; the provider refused nothing."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.DAEMON,
+        subject=provider,
+        created_at=now,
+        headline=f"gpuwatch does not poll {provider} until {format_moment(resets_at)}: rows_per_day is used up",
+        facts=(
+            ("Provider", provider),
+            ("Rows used today", f"{rows_used} of rows_per_day = {rows_per_day}"),
+            ("Polls again", format_moment(resets_at)),
+        ),
+        why=f"Your setting providers.{provider}.rows_per_day limits the rows that gpuwatch requests in a UTC day.",
+        did="gpuwatch polls and rents nothing there until then. The provider itself has not refused anything.",
+        can_do=(
+            f"Allow more rows: providers.{provider}.rows_per_day",
+            "Use fewer rows: raise sweep_every, or record fewer GPUs",
+            "See the plan: gpuwatch providers",
+        ),
+    )
+
+
 def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
     """Alert that a provider's answers arrive and are usable again.
 

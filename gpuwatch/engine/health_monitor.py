@@ -1,7 +1,8 @@
 """Tracks for each lane whether a provider answers usably: a quiet hunt does not hide a broken sweep.
 
 A lane is blind after three intervals without a complete answer, and at once after an answer in which no row is
-usable. An answer without rows proves a connection, not that gpuwatch could read its rows.
+usable. An answer without rows proves a connection, not that gpuwatch could read its rows. A pause of gpuwatch's own,
+because no query is due or the day's rows are used, is not the provider's silence.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.failure_log import FailureLog
-from gpuwatch.engine.health_alerts import blind_alert, drift_alert, quota_alert, recovery_alert
+from gpuwatch.engine.health_alerts import blind_alert, drift_alert, own_pause_alert, quota_alert, recovery_alert
 from gpuwatch.errors import NoRowUnderstood, ProviderError, QuotaSpent
 from gpuwatch.ports import LANES, SWEEP, Alert, ProviderHealth, UnitOfWorkFactory
 
@@ -29,7 +30,8 @@ class _Lane:
 
     def __init__(self, health: ProviderHealth, tick_s: float) -> None:
         self.health = health
-        self.complete_s = tick_s  # monotonic: the last complete answer, or the start
+        self.complete_s = tick_s  # monotonic: the last complete answer, the end of an own pause, or the start
+        self.is_failing = False  # the newest query was not answered completely
         self.without_rows: dict[str, datetime] = {}  # query → time
         self.understood_at: datetime | None = None  # time of the last usable rows
 
@@ -74,6 +76,7 @@ class HealthMonitor:
         stored, tick_s = uow_factory.provider_health(), monotonic()
         self._lanes = {lane: _Lane(stored.get((provider, lane), ProviderHealth()), tick_s) for lane in LANES}
         self._failures = FailureLog(provider, base_url)
+        self._paused_until: datetime | None = None  # the reported pause of gpuwatch's own
 
     @property
     def lanes(self) -> Mapping[str, ProviderHealth]:
@@ -89,7 +92,7 @@ class HealthMonitor:
         """
         with self._lock:
             one = self._lanes[lane]
-            one.complete_s = self._monotonic()
+            one.complete_s, one.is_failing = self._monotonic(), False
             one.take(query, has_rows, now)
             if not one.is_blind:
                 one.health = ProviderHealth(complete_at=now)
@@ -103,6 +106,7 @@ class HealthMonitor:
         """Note an answer that lacks some of the requested data: neither complete nor a failure to answer."""
         with self._lock:
             one = self._lanes[lane]
+            one.is_failing = True
             one.health = msgspec.structs.replace(one.health, last_error=why)
 
     def failed(self, lane: str, query: str, error: ProviderError, now: datetime) -> None:
@@ -112,6 +116,7 @@ class HealthMonitor:
         """
         with self._lock:
             one = self._lanes[lane]
+            one.is_failing = True
             one.health = msgspec.structs.replace(one.health, last_error=str(error))
             self._failures.failed(lane, error, now)
             changes = error.drift if isinstance(error, NoRowUnderstood) else ()
@@ -124,6 +129,27 @@ class HealthMonitor:
             if one.is_blind and not one.health.reported and not self._is_covered(lane):
                 # the other lane, whose alert covered it, recovered
                 self._goes_blind(lane, one.health, now, changes=changes)
+
+    def nothing_due(self, lane: str) -> None:
+        """Note that gpuwatch sent no query, because none was due; after a failure, the silence goes on."""
+        with self._lock:
+            one = self._lanes[lane]
+            if not one.is_failing:
+                one.complete_s = self._monotonic()
+
+    def paused_for_rows(self, rows_per_day: int, rows_used: int, resets_at: datetime, now: datetime) -> None:
+        """Report once a day that gpuwatch polls no more, because the rows of its own plan are used.
+
+        Raises StoreError.
+        """
+        for lane in LANES:
+            self.nothing_due(lane)
+        alert = own_pause_alert(self._provider, rows_per_day, rows_used, resets_at, alert_id=self._new_id(), now=now)
+        once_key = f"rows:{self._provider}:{resets_at:%Y-%m-%d}"
+        if self._paused_until != resets_at:
+            with self._uow_factory.open() as uow:
+                uow.enqueue(outbox_alert(alert, once_key))
+            self._paused_until = resets_at
 
     def check(self, lane: str, interval_s: float, now: datetime) -> None:
         """Mark a lane blind that was silent for too long. A sweep that was never tried is exempt: it may lack rows."""

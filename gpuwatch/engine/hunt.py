@@ -43,7 +43,6 @@ class Hunter:
     Args:
         record: stores an answer or a failure after the decision.
         current_limit: for watches with `max_price = "auto"`, or with limits from past prices.
-        job_watches: returns the current watches of queued jobs.
         planner: joins the queries of several watches; None: each distinct query is sent separately.
         started_at: prices stored since then are new to a watch that has no answer yet; None: since the first round.
     """
@@ -83,6 +82,8 @@ class Hunter:
         self._took_s: dict[Query, float] = {}  # duration of the last answer
         self._unproven: set[Query] = set()  # queries reported because a cheaper offer may be missing
         self._reported_places: set[str] = set()  # watches whose `regions` excluded such offers
+        self._may_hurry = True
+        self.attempts = 0  # queries that were sent, or that the provider's own hold stopped
 
     @property
     def is_stopping(self) -> bool:
@@ -138,9 +139,9 @@ class Hunter:
         return len(self._watches_of)
 
     @property
-    def matched_rows(self) -> int:
-        """The number of rows that they last returned."""
-        return sum(self._rows.values())
+    def matched_rows(self) -> Sequence[int]:
+        """How many rows each query last returned, of those that returned any."""
+        return [rows for rows in self._rows.values() if rows]
 
     @property
     def is_planned(self) -> bool:
@@ -153,6 +154,8 @@ class Hunter:
         poll_every_s: float,
         matched_every_s: float,
         limits: PollingLimits | None = None,
+        *,
+        may_hurry: bool = True,
     ) -> None:
         """Poll every due query, the longest unpolled first; decide on each answer before the next query.
 
@@ -161,7 +164,9 @@ class Hunter:
         Args:
             matched_every_s: poll interval of a query that returns rows, without a plan.
             limits: for the plan; None: no plan.
+            may_hurry: whether a query that returns rows keeps its full pace while a watch of it is about to rent.
         """
+        self._may_hurry = may_hurry
         self._apply_current_limits(clock())
         if self._planner is not None and limits is not None and self.is_planned:
             self._run_planned(self._planner, limits, clock)
@@ -169,12 +174,15 @@ class Hunter:
         for query, watches in sorted(self._watches_of.items(), key=lambda item: self._asked.get(item[0], 0)):
             if self._stopping.is_set():
                 return
-            slow = self._rows.get(query) and not any(map(self._evaluator.may_rent_more, watches))
-            every_s = matched_every_s if slow else poll_every_s
+            every_s = matched_every_s if self._rows.get(query) and not self._hurries(watches) else poll_every_s
             if self._since_poll_s(query, clock()) < every_s * 0.9:
                 continue
             if _is_refusal(self._poll(query, watches, clock)):
                 return
+
+    def _hurries(self, watches: Sequence[Watch]) -> bool:
+        """Whether rows are spent on a machine that one of the watches is about to rent."""
+        return self._may_hurry and any(map(self._evaluator.may_rent_more, watches))
 
     def _since_poll_s(self, query: Query, now: datetime) -> float:
         """Return the seconds since its last poll; infinity if never, or if the clock stepped back."""
@@ -207,7 +215,7 @@ class Hunter:
         names = tuple(watch.name for watch in watches)
         if not self._rows.get(query):
             return Demand(query=query, watches=names, priority=planner.priority(query, watches, now))
-        if any(map(self._evaluator.may_rent_more, watches)):
+        if self._hurries(watches):
             return Demand(query=query, watches=names, priority=MAX_PRIORITY, respects_row_budget=False)
         return Demand(query=query, watches=names, priority=MIN_PRIORITY)
 
@@ -231,6 +239,7 @@ class Hunter:
         queries = [demand.query for demand in shared.demands]
         watches = list({watch.name: watch for query in queries for watch in self._watches_of[query]}.values())
         number, asked_at = next(self._numbers), clock()
+        self.attempts += 1
         try:
             answer: Answer | ProviderError = self.market.search(shared.query)
         except ProviderError as error:
@@ -260,6 +269,8 @@ class Hunter:
                 self._rows[demand.query] = sum(bool(observed[name].matches) for name in demand.watches)
         else:
             observed = unanswered(watches, clock())
+            for demand in shared.demands:
+                self._rows.pop(demand.query, None)
         with _store_errors_logged(self.market.name):
             self._evaluator.evaluate(watches, self.market.name, spot, observed, clock())
         if isinstance(answer, Answer):
@@ -294,6 +305,7 @@ class Hunter:
     def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Search, match, decide, reserve and start; then record the answer."""
         asked_at = clock()
+        self.attempts += 1
         self._polled_at[query], self._asked[query] = asked_at, next(self._numbers)
         answer: Answer | ProviderError
         try:
@@ -303,6 +315,7 @@ class Hunter:
             self._took_s[query] = answer.elapsed_s
         except ProviderError as error:
             answer, observed = error, unanswered(watches, clock())
+            self._rows.pop(query, None)  # a failure costs no rows: try again at full pace
             if not error.was_sent:
                 del self._asked[query], self._polled_at[query]
         with _store_errors_logged(self.market.name):

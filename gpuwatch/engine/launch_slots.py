@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal, RefusalReason
 
-# The owner can lift these at any moment. A checklist may stay open for days: polling at full pace would use up the
-# day's rows.
-_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}
+# The owner can lift these at any moment, and a cooldown ends soon. A checklist may stay open for days: polling at full
+# pace would use up the day's rows.
+_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.COOLING}
 
 
 def _nothing(_task: str) -> None:

@@ -7,20 +7,24 @@ gets a fifth of the turns (`toolkit/rate_limiter`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.market.query import Query
+from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, Rows, SharedQuery, plan_queries
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.row_budget import HUNT_SHARE
+from gpuwatch.engine.row_budget import DAY_S, HUNT_ROWS, HUNT_SHARE, matched_pace_s
 from gpuwatch.engine.search import queries_for
 from gpuwatch.ports import ProviderSettings
 
-DAY_S = 86_400.0
 SWEEP_SHARE = 0.2  # maximum share of the turns while hunts wait
+# A watch that matches was reported, so a slower pace is a warning only if a changed price is seen much later.
+_PACE_KEPT, _SLOW_S = 10, 300.0
+_ALL_SLOW_S = 1800.0
 
 
 class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     sweeps_a_minute: float  # needed for the history; a GPU with several pages counts once
     round_s: float  # duration of a round; 0: no watch is polled here
     watches: tuple[str, ...]  # by name, in the order of the settings
+    rows_per_day: int = 0  # 0: no quota
 
     @property
     def is_joined(self) -> bool:
@@ -54,7 +59,29 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warning(self) -> str | None:
-        """A warning in one line if the hunts alone take longer than `poll_every`, or None."""
+        """A warning in one line if the plan cannot keep its pace, or None."""
+        return "; ".join(filter(None, (self._searches_warning, self._rows_warning))) or None
+
+    @property
+    def _rows_warning(self) -> str | None:
+        """If the day's rows do not last for polls of watches that match: a poll without offers costs none."""
+        one_s, all_s = (matched_pace_s(self.rows_per_day, queries) for queries in (1, self.queries))
+        if not self.queries or (
+            one_s <= max(_PACE_KEPT * self.poll_every_s, _SLOW_S) and all_s <= max(self.poll_every_s, _ALL_SLOW_S)
+        ):
+            return None
+        least = math.ceil(max(matched_pace_s(1, 1) / _SLOW_S, matched_pace_s(1, self.queries) / _ALL_SLOW_S))
+        together = "" if self.queries == 1 else f", and each of {self.queries} every {_span(all_s)} if all match"
+        return (
+            f"{self.provider}: rows_per_day = {self.rows_per_day} is too few for poll_every = {self.poll_every_s:g} s: "
+            f"a poll of a watch that matches costs up to {HUNT_ROWS} rows, and {HUNT_SHARE * 100:g} % of the rows are "
+            f"for such polls, so it is polled every {_span(one_s)}{together}. "
+            f"Set providers.{self.provider}.rows_per_day to {least} or more, as far as the provider allows"
+        )
+
+    @property
+    def _searches_warning(self) -> str | None:
+        """If the hunts alone take longer than `poll_every`."""
         alone_s = len(self.shared_queries) * self.search_interval_s
         if alone_s <= self.poll_every_s:
             return None
@@ -100,6 +127,7 @@ def plan_polling(
         sweeps_a_minute=60.0 * targets / sweep_every_s,
         round_s=max((shared_query.every_s for shared_query in shared_queries), default=0.0),
         watches=tuple(watch.name for watch in watches),
+        rows_per_day=provider.rows_per_day,
     )
 
 
@@ -128,3 +156,7 @@ def _shared_queries(
 def sweep_share(targets: int, sweep_every_s: float | None, search_interval_s: float) -> float:
     """Return the sweeps' share of the turns: as many as they need, at most a fifth; None: no sweep is planned."""
     return 0.0 if sweep_every_s is None else min(SWEEP_SHARE, targets * search_interval_s / sweep_every_s)
+
+
+def _span(seconds: float) -> str:
+    return format_duration(round(seconds / 60) * 60) if seconds >= 60 else f"{seconds:.0f}s"

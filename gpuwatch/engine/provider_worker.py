@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.watches.query_plan import PollingLimits
@@ -10,9 +10,8 @@ from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.polling_plan import sweep_share
-from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
+from gpuwatch.engine.row_budget import RowDemand, RowPlan, paced_age, plan_rows
 from gpuwatch.engine.sweep import Sweeper
-from gpuwatch.errors import QuotaSpent
 from gpuwatch.ports import HUNT, SWEEP, PollHistory, ProviderSettings
 
 
@@ -22,6 +21,7 @@ class ProviderWorker:
     Args:
         hunter: None: no watch polls this provider.
         swept_at: time of the last sweep, also by an earlier process: a restart must not cost a sweep.
+        paced_ages: kept up to date: how long its answers count while the row quota slows its hunt down.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -35,6 +35,7 @@ class ProviderWorker:
         hunter: Hunter | None,
         sweeper: Sweeper,
         swept_at: datetime | None = None,
+        paced_ages: MutableMapping[str, timedelta] | None = None,
     ) -> None:
         self.settings = settings
         self.name = settings.name
@@ -46,6 +47,7 @@ class ProviderWorker:
         self._history = history
         self._clock = clock
         self._swept_at = swept_at
+        self._paced_ages = {} if paced_ages is None else paced_ages
         self._next_plan: RowPlan | None = None
 
     @property
@@ -66,7 +68,7 @@ class ProviderWorker:
         demand = RowDemand(
             rows_per_day=self.settings.rows_per_day,
             poll_every_s=self.settings.poll_every_s,
-            matched_rows=self.hunter.matched_rows if self.hunter else 0,
+            matched_rows=sum(self.hunter.matched_rows) if self.hunter else 0,
             sweep_rows=self.sweeper.rows,
             sweep_every_s=self.settings.sweep_every_s,
         )
@@ -84,13 +86,22 @@ class ProviderWorker:
         if self.hunter is not None:
             plan = self._newest_plan(began)
             if plan.spent:
-                self.health_monitor.failed(HUNT, "all", _spent(self.name, plan), self._clock())
+                self.health_monitor.paused_for_rows(plan.rows_per_day, plan.rows_used, plan.resets_at, self._clock())
             else:
-                limits = self._limits(plan) if self.hunter.is_planned else None
-                self.hunter.run_round(self._clock, self.settings.poll_every_s, plan.matched_every_s, limits)
+                self._run_round(self.hunter, plan)
             self._next_plan = self.plan(self._clock())
         self.finished_rounds += 1
         return (self._clock() - began).total_seconds()
+
+    def _run_round(self, hunter: Hunter, plan: RowPlan) -> None:
+        attempts = hunter.attempts
+        limits = self._limits(plan) if hunter.is_planned else None
+        hunter.run_round(
+            self._clock, self.settings.poll_every_s, plan.matched_every_s, limits, may_hurry=plan.may_hurry
+        )
+        self._paced_ages[self.name] = paced_age(self.settings.rows_per_day, len(hunter.matched_rows))
+        if hunter.attempts == attempts:
+            self.health_monitor.nothing_due(HUNT)
 
     def _limits(self, plan: RowPlan) -> PollingLimits:
         settings = self.settings
@@ -114,11 +125,13 @@ class ProviderWorker:
         now = self._clock()
         plan = self.plan(now)
         if plan.sweep_every_s is None or plan.spent:
+            self.health_monitor.nothing_due(SWEEP)
             return False
         if self.sweeper.is_unfinished:
             self.sweeper.run(self._clock)
             return True
         if self._swept_at and timedelta(0) <= now - self._swept_at < timedelta(seconds=plan.sweep_every_s):
+            self.health_monitor.nothing_due(SWEEP)
             return False
         self._swept_at = now
         self.sweeper.run(self._clock)
@@ -136,8 +149,3 @@ class ProviderWorker:
     def _expected_every_s(self, lane: str, now: datetime) -> float | None:
         """Return the expected interval between answers; None: no answer before the day's rows are reset."""
         return self.interval_s if lane == HUNT else self.plan(now).sweep_every_s
-
-
-def _spent(name: str, plan: RowPlan) -> QuotaSpent:
-    text = f"{name}: the daily quota of {plan.rows_per_day} rows is used up; no polls until 00:00 UTC"
-    return QuotaSpent(text, plan.resets_at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 from sqlalchemy import func, select, true
@@ -73,6 +74,19 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
     at_s, rows, skipped, gpu, lane = row
     at = datetime.fromtimestamp(at_s, UTC)
     return LastPoll(at=at, offers=max(0, rows - skipped), skipped=skipped, gpu=gpu, lane=lane)
+
+
+def longest_gap(database: Database, provider: str, polls: int) -> timedelta:
+    """Return the longest time between two of a provider's newest complete polls, so many of them. Raises StoreError."""
+    newest = (
+        select(poll.c.at_s)
+        .where(poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated")))
+        .order_by(poll.c.at_s.desc())
+        .limit(polls)
+    )
+    with database.read() as connection:
+        times = connection.execute(newest).scalars().all()
+    return timedelta(seconds=max((later - before for later, before in pairwise(times)), default=0))
 
 
 def searches_since(database: Database, provider: str, since: datetime) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import stat
 import subprocess
 from pathlib import Path
@@ -103,3 +104,30 @@ def test_a_folder_that_is_not_there_is_one_line(shell: Shell, market: Marketplac
     assert ran.code == 2
     assert "cannot write" in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_a_month_after_the_last_answer_no_offer_and_no_price_is_exported(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.00)
+    shell.settings(SETTINGS)
+    path = shell.folder / "gpuwatch.prom"
+    assert shell("check", "--metrics-file", str(path)).code == 0
+    with sqlite3.connect(shell.folder / "gpuwatch.db") as store:
+        store.execute("UPDATE poll SET at_s = at_s - 2592000")
+        store.execute("UPDATE price_interval SET seen_from_s = seen_from_s - 2592000")
+    market.close()
+    assert shell("check", "--metrics-file", str(path)).code == 3
+    found = values(path)
+    assert found['gpuwatch_provider_healthy{provider="vastai"}'] == 0.0
+    assert [name for name in found if "offers" in name or "best_price" in name] == []
+    judged(path)
+
+
+def test_an_offer_that_a_check_no_longer_sees_is_not_counted(shell: Shell, market: Marketplace) -> None:
+    """Checks alone read no whole market, so the store does not learn that it is gone."""
+    offer = market.publish(gpu="H100 SXM", count=1, usd_hour=3.00)
+    shell.settings(SETTINGS)
+    path = shell.folder / "gpuwatch.prom"
+    assert shell("check", "--metrics-file", str(path)).code == 0
+    market.withdraw(offer)
+    assert shell("check", "--metrics-file", str(path)).code == 1
+    assert [name for name in values(path) if "gpuwatch_offers" in name or "best_price" in name] == []

@@ -8,7 +8,7 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.polling_plan import PollingPlan, plan_polling
 from gpuwatch.ports import ProviderSettings
-from tests.builders import a_watch
+from tests.builders import a_watch, changed
 
 VASTAI = ProviderSettings(name="vastai", base_url="http://127.0.0.1")  # every 30 s, 6 s between two searches
 
@@ -58,7 +58,7 @@ def test_hunts_that_do_not_fit_are_a_warning_with_the_figure() -> None:
 
 
 def test_without_an_interval_everything_can_be_kept() -> None:
-    free = ProviderSettings(name="gcp", base_url="http://127.0.0.1", search_interval_s=0.0)
+    free = ProviderSettings(name="gcp", base_url="http://127.0.0.1", search_interval_s=0.0, rows_per_day=0)
     found = plan(*several(100), targets=100, provider=free)
     assert (found.available_a_minute, found.round_s, found.warning) == (None, 30.0, None)
 
@@ -67,3 +67,20 @@ def test_where_no_watch_is_polled_only_the_sweep_asks() -> None:
     found = plan(targets=3)
     assert (found.hunts_a_minute, found.round_s, found.seen_within_s) == (0.0, 0.0, {})
     assert found.sweeps_a_minute == pytest.approx(0.6)
+
+
+def test_a_quota_that_cannot_keep_the_pace_is_a_warning_with_figures() -> None:
+    warning = plan(*several(1), provider=changed(VASTAI, rows_per_day=250)).warning
+    assert warning is not None
+    assert "rows_per_day = 250 is too few for poll_every = 30 s" in warning
+    assert "costs up to 10 rows, and 50 % of the rows are for such polls, so it is polled every 1h55m" in warning
+    assert "Set providers.vastai.rows_per_day to 5760 or more" in warning
+    several_together = plan(*several(8), provider=changed(VASTAI, rows_per_day=2000, search_interval_s=1.0)).warning
+    assert several_together is not None
+    assert "each of 8 every 1h55m if all match" in several_together
+
+
+@pytest.mark.parametrize(("watches", "rows_per_day"), [(8, 20_000), (1, 5760), (40, 0)])
+def test_a_quota_that_keeps_the_pace_is_no_warning(watches: int, rows_per_day: int) -> None:
+    provider = changed(VASTAI, rows_per_day=rows_per_day, search_interval_s=0.5)
+    assert plan(*several(watches), provider=provider).warning is None

@@ -114,7 +114,7 @@ def test_spent_rows_ask_nothing_and_are_reported_once() -> None:
     post.worker.hunt()
     assert not post.worker.sweep_if_due()
     assert post.market.asked == []
-    assert post.reported() == [AlertKind.BLIND]
+    assert post.reported() == [AlertKind.DAEMON], "a pause of gpuwatch's own, not of the provider"
 
 
 def test_a_sweep_that_was_broken_off_is_due_at_once() -> None:
