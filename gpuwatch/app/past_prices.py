@@ -44,7 +44,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     Raises:
         UsageError: no GPU has this name.
     """
-    names = catalog().wanted(text)
+    names = catalog().wanted(text) or tuple(name for name in catalog().unlisted(text) if name in seen)
     if not names and text not in seen:
         near = " or ".join(catalog().suggest(text))
         raise ResourceNotFound(f"unknown GPU {text!r}" + (f"; did you mean {near}?" if near else ""))
@@ -54,7 +54,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
     """The canonical names; without a file, names recorded in the store are accepted, too. Raises UsageError."""
     if data is not None:
-        return gpu_names_of(text)
+        return gpu_names_of(text, frozenset(catalog().unlisted(text)))
     from gpuwatch.storage.history_queries import known_gpu_names
 
     with open_store_read_only(settings) as database:

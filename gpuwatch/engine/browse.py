@@ -156,7 +156,7 @@ def _fits(match: Match, wanted: OfferFilter) -> bool:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = catalog().wanted(text)
+    names = catalog().wanted(text) or catalog().unlisted(text)
     if not names:
         hints = catalog().suggest(text)
         hint = f"; did you mean {', '.join(hints)}?" if hints else ""

@@ -46,6 +46,7 @@ def log_warnings(
         *_broken_templates(settings),
         *_high_commissions(settings),
         *_several_cards(settings),
+        *_unlisted_cards(settings),
         *_high_prices(settings),
         *_choices_without_effect(settings),
         *launch_warnings(settings),
@@ -156,6 +157,16 @@ def _several_cards(settings: Settings) -> Iterator[str]:
             families = list(dict.fromkeys(gpu.family for gpu in cards))
             if len(families) > 1:
                 yield f'watch "{watch.name}": gpu {text!r} is ambiguous: write {" or ".join(families)}'
+
+
+def _unlisted_cards(settings: Settings) -> Iterator[str]:
+    """Warn about names that the catalogue lacks: a card that is new, or a slip."""
+    texts = {text: f'watch "{watch.name}": gpu' for watch in settings.watches for text in watch.gpu}
+    for text, key in texts.items():
+        if names := catalog().unlisted(text):
+            near = " or ".join(catalog().suggest(text))
+            hint = f"; did you mean {near}?" if near else ""
+            yield f"{key} {text!r} is not in the catalogue: offers match that providers call {names[0]!r}{hint}"
 
 
 def _choices_without_effect(settings: Settings) -> Iterator[str]:

@@ -20,7 +20,7 @@ from functools import lru_cache
 import msgspec
 
 from gpuwatch.domain.analysis.market_history import ListedOffer
-from gpuwatch.domain.market.gpu_names import catalog, clean_name
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, microusd
 from gpuwatch.domain.market.text import clean
@@ -207,9 +207,9 @@ def _last_word(region: str | None) -> str:
 
 @lru_cache(maxsize=4096)
 def canonical_gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
-    """Canonical name and family of a spelling; an unknown spelling is its own name and family."""
+    """Canonical name and family of a spelling; of a card that the catalogue lacks, the same as in a live answer."""
     found = catalog().resolve(wire, memory_gib)
-    return (found.name, found.family) if found.known else (clean_name(wire), clean_name(wire))
+    return found.name, found.family
 
 
 def _provider(text: str) -> tuple[str, str | None, OfferKind | None]:

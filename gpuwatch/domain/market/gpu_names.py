@@ -18,14 +18,16 @@ import msgspec
 from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
 from gpuwatch.domain.market.spellings import (
     MAX_NAME_LENGTH,
+    Reading,
     clean_name,
     common_name,
     fold,
     is_number,
-    parts,
+    readings,
     socket_of,
     without_size,
 )
+from gpuwatch.domain.market.unlisted import plain_name, series_of, unlisted_names
 
 __all__ = ["MAX_NAME_LENGTH", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", "clean_name", "fold"]
 
@@ -42,7 +44,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 class GpuName(msgspec.Struct, frozen=True):
-    """The meaning of a spelling. `known` False: not in the catalog, and `name` is the cleaned spelling.
+    """The meaning of a spelling. `known` False: not in the catalog, and `name` is the spelling without decoration.
 
     `certain` False: it may be any of `candidates`, and `name` is their common name ("H100"), which matches a watch on
     the family but not one on a single card. `reason` explains why it is unknown or uncertain.
@@ -69,6 +71,7 @@ class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):
     reported_min_gib: float
     reported_max_gib: float
     spellings: tuple[str, ...]
+    architecture: str = ""
     form_factor: str = ""
     members: tuple[str, ...] = ()
 
@@ -94,6 +97,7 @@ class GpuCatalog:
             for key in dict.fromkeys(map(fold, gpu.spellings)):
                 self._by_key.setdefault(key, []).append(gpu)
         self._unclear = _unclear(self._by_key, self._by_name)
+        self._series = series_of([*self._canonical, *self._families])
         self._remembered: dict[tuple[str, int | None, str | None], GpuName] = {}
 
     def resolve(self, spelling: str, memory_gib: float | None = None, socket: str | None = None) -> GpuName:
@@ -125,6 +129,16 @@ class GpuCatalog:
         found = self._named(text) or self._sized(text) or self._spelled(text) or self._parsed(text)
         names = tuple(gpu.name for gpu in found)
         return names + tuple(gpu.name for gpu in self._unclear.values() if names and set(gpu.members) <= set(names))
+
+    def unlisted(self, text: str) -> tuple[str, ...]:
+        """Return the names of a card that the catalogue lacks, for an owner's text: "H800", "H800 SXM", "H800 PCIe".
+
+        Empty: it is catalogued, no name of a card, a part of one, or a slip of a catalogued name.
+        """
+        text = clean_name(text)
+        if self.wanted(text) or gpu_fraction(text) < WHOLE or fold(text) in _REFUSED:
+            return ()
+        return unlisted_names(text, self._series, self._by_key)
 
     def suggest(self, text: str) -> tuple[str, ...]:
         """Return the closest names, best first, at most three."""
@@ -191,11 +205,26 @@ class GpuCatalog:
         return [gpu for gpu in self._named(base) or self._spelled(base) if low <= gpu.memory_gib <= high]
 
     def _parsed(self, text: str) -> list[CatalogGpu]:
-        """The rows that match the parts of a spelling: its model, its memory, its socket."""
-        base, size, socket = parts(text)
-        rows = self._numbered(base) if is_number(base) else self._spelled(base)
-        rows = [gpu for gpu in rows if size is None or gpu.memory_distance(size) <= size * _OWN_SIZE]
-        return self._in_socket(rows, socket)
+        """The rows that match the parts of a spelling: its model, its memory, its socket, its architecture.
+
+        A word that the catalogue knows as part of a name counts ("RTX PRO 6000 Server"); one that it does not know is
+        left out ("RTX PRO 4500 Server Edition").
+        """
+        for reading in readings(text):
+            if rows := self._rows_of(reading):
+                fitting = [gpu for gpu in rows if _fits(gpu, reading)]
+                return self._in_socket(fitting, reading.socket)
+        return []
+
+    def _rows_of(self, reading: Reading) -> list[CatalogGpu]:
+        if is_number(reading.base):
+            return self._numbered(reading.base)
+        found = self._spelled(reading.base)
+        if found or reading.socket not in (None, *_SOCKETS):
+            return found
+        # a family without an alias of its own ("A800"), but never a card of another socket
+        family = self._families.get(fold(reading.base), [])
+        return [gpu for gpu in family if reading.socket is None or _SOCKETS[reading.socket](gpu)]
 
     def _numbered(self, base: str) -> list[CatalogGpu]:
         """The card of a bare number, if exactly one series has it and it names one card there: "4090", not "6000"."""
@@ -222,9 +251,27 @@ class GpuCatalog:
                 return GpuName(spelling, spelling, False, reason=reason)
             rows = self._parsed(spelling)
         if not rows:
-            return GpuName(spelling, spelling, False)
-        rows = self._in_socket(rows, socket)
-        return self._chosen(fold(spelling), rows, memory_gib)
+            name, family = plain_name(spelling, self._series, self._by_key)
+            return GpuName(name, family, False)
+        stated, *_, reading = readings(spelling)  # "HGX H100" states its socket, too
+        in_name = reading.socket or stated.socket
+        if socket is None or in_name in (None, socket):
+            return self._chosen(fold(spelling), self._in_socket(rows, socket), memory_gib)
+        if (in_name, socket) == ("nvl", "pcie"):  # an NVL card is a PCIe card
+            return self._chosen(fold(spelling), rows, memory_gib)
+        others = [gpu for gpu in self._spelled(reading.base) if _SOCKETS[socket](gpu) and gpu not in rows]
+        return self._of_two_sockets([*rows, *others], memory_gib, socket)
+
+    def _of_two_sockets(self, rows: list[CatalogGpu], memory_gib: float | None, socket: str) -> GpuName:
+        """The card if its memory decides, else the common name: neither the name nor the socket is trusted.
+
+        The name decides where the catalogue knows no other card of this name.
+        """
+        found = self._chosen("", rows, memory_gib)
+        if found.certain:
+            return found
+        reason = f"its name contradicts its socket, {socket}: {found.reason}"
+        return GpuName(found.name, found.family, True, False, found.candidates, reason)
 
     def _chosen(self, key: str, rows: list[CatalogGpu], memory_gib: float | None) -> GpuName:
         if memory_gib is not None:
@@ -264,6 +311,13 @@ _SOCKETS: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
 _BROADER: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
     "pcie": lambda gpu: gpu.form_factor == "PCIe"
 }  # an NVL card is a PCIe card
+
+
+def _fits(gpu: CatalogGpu, reading: Reading) -> bool:
+    size_gib = reading.size_gib
+    if size_gib is not None and gpu.memory_distance(size_gib) > size_gib * _OWN_SIZE:
+        return False
+    return reading.architecture is None or gpu.architecture.casefold() == reading.architecture
 
 
 @cache
@@ -322,6 +376,7 @@ def _rows() -> Iterator[CatalogGpu]:
             memory_gib=float(row["vram_gib"]),
             reported_min_gib=float(low),
             reported_max_gib=float(high or low),
+            architecture=row["architecture"],
             form_factor=row["form_factor"],
             spellings=tuple(dict.fromkeys([row["canonical_name"], *filter(None, row["aliases"].split("|"))])),
         )

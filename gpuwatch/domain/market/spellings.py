@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+import msgspec
 
 MAX_NAME_LENGTH = 80  # longer texts are not GPU names
 _MAKERS = ("nvidia", "amd", "intel")
@@ -10,6 +13,16 @@ _SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,3}) ?g(?:i?b?)?(?![a-z0-9])")
 _SOCKET = re.compile(r"(?<![a-z0-9])(sxm|pcie|oam|nvl)\d?(?![a-z0-9])")
 _BEFORE = re.compile(r"^(?:nvidia|amd|intel|geforce|tesla|instinct|gpu|\d{1,2}x) ?")  # "geforcertx4090", "gpu 8x a100"
 _COUNT_BEHIND = re.compile(r" ?x\d{1,2}$")  # "h100 sxm5x8"
+# Words beside the name of a card that never make it another card: the line, the kind of memory, the rack it is part of.
+_DECORATION = re.compile(
+    r"(?<![a-z0-9])(?:nvidia|amd|intel|geforce|tesla|instinct|tensor core|gpus?|generation|gen|edition|founders|"
+    r"superchip|grace|lc|liquid cooled|hbm\d?e?|gddr\dx?|nvl(?:36|72|144)(?:x\d)?|quadro(?= rtx a\d))(?![a-z0-9])"
+)
+_BOARD = re.compile(r"(?<![a-z0-9])(?:hgx|dgx)(?![a-z0-9])")  # systems whose GPUs have SXM sockets
+_EDITION = re.compile(r"(?<![a-z0-9])(?:server|workstation|se|ws|wk)(?![a-z0-9])")  # another card only by the catalogue
+_ARCHITECTURE = re.compile(
+    r"(?<![a-z0-9])(rubin|blackwell ultra|blackwell|hopper|ada lovelace|ampere|turing|volta|pascal)(?![a-z0-9])"
+)
 _NUMBER = re.compile(r"\d{3,4}(?: ?(?:ti|super|s|d))*")  # "4090", "3080 ti"
 _KEEP = {ord(c): c for c in "abcdefghijklmnopqrstuvwxyz0123456789"} | {
     ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -49,26 +62,54 @@ def without_size(text: str) -> tuple[str, float | None]:
     return plain[: found.start()] + plain[found.end() :], float(found[1])
 
 
-def parts(text: str) -> tuple[str, float | None, str | None]:
-    """Split a spelling as far as possible.
+class Reading(msgspec.Struct, frozen=True):
+    """One way to read a spelling: the name without its other facts. `architecture`: in lower case, if it is named."""
 
-    Returns:
-        The rest without maker, count, memory and socket; the memory in GiB; the socket ("sxm", "pcie", …).
+    base: str
+    size_gib: float | None
+    socket: str | None
+    architecture: str | None = None
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """Yield the ways to read a spelling, from the closest to the loosest.
+
+    First without maker, count, memory and socket; then without words that every card of a line may carry; then without
+    the edition.
     """
     plain = _COUNT_BEHIND.sub("", " ".join(text.translate(_BLANKS).casefold().split()))
     while found := _BEFORE.match(plain):
         plain = plain[found.end() :]
     base, size_gib = without_size(plain)
-    socket = _SOCKET.search(base)
-    if socket is not None:
-        base = base[: socket.start()] + base[socket.end() :]
-    return " ".join(base.split()), size_gib, socket[1] if socket else None
+    found = _SOCKET.search(base)
+    if found is not None:
+        base = base[: found.start()] + base[found.end() :]
+    socket = found[1] if found else None
+    yield Reading(_tidy(base), size_gib, socket)
+    if _BOARD.search(plain):
+        base, socket = _BOARD.sub(" ", base), socket or "sxm"
+    architecture = _ARCHITECTURE.search(base)
+    base = _tidy(_DECORATION.sub(" ", _tidy(_ARCHITECTURE.sub(" ", base))))
+    loose = Reading(base, size_gib, socket, architecture[1] if architecture else None)
+    yield loose
+    if _EDITION.search(base):
+        yield msgspec.structs.replace(loose, base=_tidy(_EDITION.sub(" ", base)))
+
+
+def _tidy(text: str) -> str:
+    return " ".join(text.split())
 
 
 def socket_of(text: str | None) -> str | None:
     """Return the socket in a provider's text: "SXM5" is "sxm"; None: no known socket."""
     found = _SOCKET.search(text.casefold()) if text else None
     return found[1] if found else None
+
+
+def socket_in_name(spelling: str) -> str | None:
+    """Return the socket that a spelling itself states: "H100_sxm5" and "HGX H100" are "sxm"; None: none."""
+    *_, reading = readings(spelling)
+    return reading.socket
 
 
 def is_number(base: str) -> bool:

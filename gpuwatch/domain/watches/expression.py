@@ -360,7 +360,7 @@ def _texts(one: Comparison) -> frozenset[str]:
     """The allowed values of a name; GPUs and countries are parsed as in a watch's `gpu` and `regions`."""
     texts = [str(value) for value in one.values]
     if one.name == "gpu":
-        texts = [name for text in texts for name in catalog().wanted(text) or (text,)]
+        texts = [name for text in texts for name in catalog().wanted(text) or (text, *catalog().unlisted(text))]
     elif one.name == "country":
         texts = [code for text in texts for code in wanted_place(text).countries]
     return frozenset(text.casefold() for text in texts)

@@ -375,12 +375,13 @@ def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:
     """Return the canonical names that an owner's texts stand for; a spelling in `SEEN` stands for itself.
 
     Raises:
-        UnknownName: the message suggests what may have been meant.
+        UnknownName: a text names no card; the message suggests what may have been meant.
     """
     seen = {fold(spelling): clean_name(spelling) for spelling in SEEN.get()}
     names: dict[str, None] = {}
     for text in wanted:
-        found = catalog().wanted(text) or ((seen[fold(text)],) if fold(text) in seen else ())
+        recorded = seen.get(fold(text))
+        found = catalog().wanted(text) or (*catalog().unlisted(text), *([recorded] if recorded else []))
         if not found:
             raise UnknownName(_unknown_gpu(text))
         names.update(dict.fromkeys(found))

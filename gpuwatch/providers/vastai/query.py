@@ -81,13 +81,21 @@ def wire_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
 def _wire_names_of(gpu: str) -> tuple[str, ...]:
     row = catalog().get(gpu)
     if row is None:
-        return (gpu,)
+        return _unlisted_wire_names(gpu)
     resolved = {name: catalog().resolve(name, row.memory_gib) for name in _known_names()}  # it always states the memory
     listed_names = tuple(name for name, found in resolved.items() if found.name == gpu)
     # A card that it offers under an ambiguous name ("Tesla V100") is requested only by that name.
     if listed_names or row.members or any(gpu in found.candidates for found in resolved.values()):
         return listed_names
     return row.spellings
+
+
+def _unlisted_wire_names(gpu: str) -> tuple[str, ...]:
+    """The spellings of a card that the catalogue lacks: vast.ai writes "RTX 4090D" where others write "RTX 4090 D"."""
+    start, _, suffix = gpu.rpartition(" ")
+    joined = (f"{start}{suffix}",) if len(suffix) == 1 and start else ()
+    listed_names = (name for name in _known_names() if catalog().resolve(name).name == gpu)
+    return tuple(dict.fromkeys((gpu, *joined, *listed_names)))
 
 
 @cache
