@@ -36,6 +36,7 @@ class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
     as_of: datetime | None  # the newest poll; None: no poll
     source: str
     errors: tuple[str, ...] = ()  # why some offers may be missing, one line each
+    is_polled: bool = False  # just now; recorded prices do not state all facts
 
 
 def is_old(as_of: datetime | None, now: datetime) -> bool:
@@ -88,7 +89,7 @@ def _polled(
         offers += [(match.offer, match.price) for match in answer.matches]
         errors += [f"{answer.provider}: {answer.error}"] if answer.error else []
     source = ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
-    return CurrentOffers(offers=tuple(offers), as_of=real_now(), source=source, errors=tuple(errors))
+    return CurrentOffers(offers=tuple(offers), as_of=real_now(), source=source, errors=tuple(errors), is_polled=True)
 
 
 def _in_store(

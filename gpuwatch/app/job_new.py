@@ -7,23 +7,26 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from math import ceil, floor
+from math import ceil, floor, inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gpuwatch.app.plan_job import JobRequest, OfferPlan, verdict_of
-from gpuwatch.app.plan_watch import chosen_offers, offer_clauses, toml_value, unrated_providers
+from gpuwatch.app.plan_watch import LIMIT, chosen_offers, offer_clauses, offers_under_one_limit, toml_value
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.marks import ARM64, arch_of
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_comparison import Feasibility, JobOffer
 from gpuwatch.errors import GpuwatchError
 
 SCHEMA_FILE = "gpuwatch-job.schema.json"
-_NOT_OF_RESOURCES = frozenset({"name", "max_job_cost", "any"})
+_NOT_OF_RESOURCES = frozenset({"listed"})
+_DIGITS_MAX = 8  # decimals of the hours in a file
 _CHECKPOINT_EVERY = "20m"  # the articles' advice: every 15 to 30 minutes
 
 
@@ -46,6 +49,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: None: neither a price limit nor a deadline was given.
         text: None: no known offer can run the job within the limits.
+        job_offers: those that the file accepts, the recommended one first; none if the job waits for a lower price.
         hours: of the whole job, on the chosen offers.
         cost_usd: likewise.
     """
@@ -54,6 +58,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Feasibility | None
     text: str | None
     job_offers: tuple[JobOffer, ...] = ()
+    gpus: tuple[str, ...] = ()
     hours: FigureRange | None = None
     cost_usd: FigureRange | None = None
     samples: int = 0
@@ -62,12 +67,10 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
 def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
     """The job file for a plan."""
     verdict = verdict_of(request, plan.spec, plan.costs)
-    job_offers = (
-        ()
-        if verdict is Feasibility.NOT_FEASIBLE
-        else _comparable_offers(chosen_offers(request, plan), new_job.under_usd)
-    )
     name = new_job.name or _name(request)
+    job_offers = (
+        () if verdict is Feasibility.NOT_FEASIBLE else _comparable_offers(chosen_offers(request, plan), new_job)
+    )
     if not job_offers:
         return PlannedJob(name=name, verdict=verdict, text=None, samples=plan.ranking.seen)
     hours = FigureRange(
@@ -82,28 +85,25 @@ def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> Plann
         name=name,
         verdict=verdict,
         text="",
-        job_offers=job_offers,
+        job_offers=() if verdict is Feasibility.UNCERTAIN else job_offers,
+        gpus=tuple(dict.fromkeys(f"{one.offer.gpu_count}× {one.offer.gpu}" for one in job_offers)),
         hours=hours,
         cost_usd=cost,
         samples=plan.ranking.seen,
     )
-    text = "\n".join(_lines(new_job, request, plan, planned)) + "\n"
+    text = "\n".join(_lines(new_job, request, plan, planned, job_offers)) + "\n"
     return msgspec.structs.replace(planned, text=text)
 
 
-def _comparable_offers(job_offers: Sequence[JobOffer], under_usd: float | None) -> tuple[JobOffer, ...]:
-    """Offers with as many GPUs as the cheapest, because one limit must fit all of them.
-
-    Excludes slower GPUs, whose hours would push the limit below the price of the cheapest job.
-    """
-    if not job_offers:
+def _comparable_offers(job_offers: Sequence[JobOffer], new_job: NewJob) -> tuple[JobOffer, ...]:
+    """Offers with as many GPUs as the cheapest, because one limit must fit all of them. A job rents no Arm machine."""
+    offers = [job_offer for job_offer in job_offers if arch_of(job_offer.offer) != ARM64]
+    if not offers:
         return ()
-    first = job_offers[0]
-    offers = [job_offer for job_offer in job_offers if job_offer.offer.gpu_count == first.offer.gpu_count]
-    longest_h = max(job_offer.cost.high.hours for job_offer in offers)
-    if under_usd is not None and under_usd / longest_h < first.price.price_microusd_hour / MICRO:
-        offers = [job_offer for job_offer in offers if job_offer.offer.gpu == first.offer.gpu]
-    return tuple(offers)
+    first = offers[0]
+    same_count = [job_offer for job_offer in offers if job_offer.offer.gpu_count == first.offer.gpu_count]
+    limit_usd = LIMIT * first.cost.microusd / MICRO if new_job.under_usd is None else new_job.under_usd
+    return tuple(offers_under_one_limit(same_count, limit_usd))
 
 
 def write_job_file(path: Path, text: str, *, force: bool) -> None:
@@ -130,33 +130,40 @@ def _name(request: JobRequest) -> str:
     return f"{work.method or 'full'}-{model}" if work.params else "job"
 
 
-def _lines(new_job: NewJob, request: JobRequest, plan: OfferPlan, planned: PlannedJob) -> Iterator[str]:
+def _lines(
+    new_job: NewJob, request: JobRequest, plan: OfferPlan, planned: PlannedJob, job_offers: Sequence[JobOffer]
+) -> Iterator[str]:
     hours, cost, deadline = planned.hours, planned.cost_usd, new_job.deadline
     assert hours is not None
     assert cost is not None
     yield f"#:schema ./{SCHEMA_FILE}"
     yield f"# Estimated for {planned.samples:,} offers: {hours_text(hours)} hours,"
-    yield f"# {usd_text(cost)} in all ({planned.job_offers[0].cost.how})."
+    yield f"# {usd_text(cost)} in all ({clean(job_offers[0].cost.how)})."
+    if not planned.job_offers:
+        yield "# No offer is under the limit in the worst case: the job waits for a lower price."
     for job_offer in planned.job_offers[:4]:
         offer, job_hours = job_offer.offer, FigureRange(job_offer.cost.low.hours, job_offer.cost.high.hours)
         price = f"${price_text(usd(job_offer.price.price_microusd_hour))} an hour"
-        yield f"#   {offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}:"
+        yield f"#   {offer.gpu_count}× {clean(offer.gpu)} at {clean(offer.provider)} for {price}:"
         yield f"#     {hours_text(job_hours)} hours, at most {dollars(usd(job_offer.cost.microusd))}"
     yield f"name = {toml_value(planned.name)}"
     if new_job.image:
         yield f"image = {toml_value(new_job.image)}"
     yield f"command = {toml_value(new_job.command)}"
     yield from _files(new_job)
-    low, high = _rounded_down(hours.low), _rounded_up(hours.high)
-    yield f'hours = "{low if low == high else f"{low}-{high}"}"                    # including start and loading'
+    dearest = max(job_offer.price.price_microusd_hour for job_offer in job_offers) / MICRO
+    most_h = inf if new_job.under_usd is None else new_job.under_usd / dearest
+    yield f'hours = "{_file_hours(hours, most_h)}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
     yield "retries = 2"
-    yield f"limit = {toml_value(_limit(new_job, planned))}"
+    yield f"limit = {toml_value(_limit(new_job, job_offers))}"
     yield ""
     memory_gb = plan.spec.memory_gb
     yield "[resources]" + (f"    # the job needs {memory_gb:,.0f} GB of GPU memory in total" if memory_gb else "")
-    for key, value in _resources(new_job, request, plan, planned).items():
+    for key, value in offer_clauses(request, plan, job_offers).items():
+        if key in _NOT_OF_RESOURCES:
+            continue
         yield f"{key} = {toml_value(value)}"
 
 
@@ -174,19 +181,15 @@ def _files(new_job: NewJob) -> Iterator[str]:
     yield '# active = ["22:00-08:00", "Sat-Sun"]  # test with gpuwatch calendar GPU whether that is cheaper'
 
 
-def _limit(new_job: NewJob, planned: PlannedJob) -> Mapping[str, Any]:
-    """The total cost limit; without one, the cost per GPU-hour of the most expensive chosen offer."""
+def _limit(new_job: NewJob, job_offers: Sequence[JobOffer]) -> Mapping[str, Any]:
+    """The total cost limit; without one, the price per GPU-hour of the dearest of the chosen offers.
+
+    They are chosen so that even at that price the job costs little more than on the cheapest (`LIMIT`).
+    """
     if new_job.under_usd is not None:
         return {"max_usd": new_job.under_usd}
-    dearest = max(job_offer.price.price_microusd_hour / job_offer.offer.gpu_count for job_offer in planned.job_offers)
+    dearest = max(job_offer.price.price_microusd_hour / job_offer.offer.gpu_count for job_offer in job_offers)
     return {"max_price": ceil(dearest / MICRO * 100) / 100}
-
-
-def _resources(new_job: NewJob, request: JobRequest, plan: OfferPlan, planned: PlannedJob) -> Mapping[str, Any]:
-    clauses = offer_clauses(planned.name, request, plan, planned.job_offers)
-    if "any" in clauses:  # a job has no key for it: only providers whose hosts need no floor
-        clauses["providers"] = unrated_providers([job_offer.offer.provider for job_offer in planned.job_offers])
-    return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
 
 
 def hours_text(hours: FigureRange) -> str:
@@ -201,12 +204,19 @@ def usd_text(cost_usd: FigureRange) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _rounded_down(hours: float) -> str:
-    return f"{max(0.1, floor(hours * 10) / 10):g}"
+def _file_hours(hours: FigureRange, most_h: float) -> str:
+    """The hours of the whole job, in tenths, or as finely as needed to stay under `most_h`."""
+    digits = 1
+    while digits < _DIGITS_MAX and _rounded_up(hours.high, digits) > most_h:
+        digits += 1
+    high = _rounded_up(hours.high, digits)
+    low = min(high, max(10**-digits, floor(round(hours.low * 10**digits, 6)) / 10**digits))
+    return f"{high:g}" if low == high else f"{low:.10g}-{high:.10g}"
 
 
-def _rounded_up(hours: float) -> str:
-    return f"{max(0.1, ceil(hours * 10) / 10):g}"
+def _rounded_up(hours: float, digits: int) -> float:
+    scale: int = 10**digits
+    return max(1, ceil(round(hours * scale, 6))) / scale
 
 
 def planned_job_json(planned: PlannedJob, path: Path | None) -> dict[str, Any]:

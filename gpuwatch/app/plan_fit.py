@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from gpuwatch.domain.planning.fit import (
     rank_classes,
     source_ratio,
 )
+from gpuwatch.domain.planning.job_data import data_of
 from gpuwatch.domain.planning.job_speed import speed_of
 from gpuwatch.domain.planning.memory_need import gb_read_per_step
 from gpuwatch.domain.planning.roofline import WorkMethod
@@ -101,7 +103,7 @@ def plan_fit(request: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         prices = tuple(msgspec.structs.replace(price, gpu=gpu_names_of(price.gpu)[0]) for price in request.prices)
     else:
         offers = _read_offers(request, settings())
-        prices = _priced_classes(offers, is_recorded=not request.poll)
+        prices = _priced_classes(offers, is_recorded=not request.poll, disk_gb=disk_gb(request) or 0)
         as_of, source, errors = offers.as_of, offers.source, offers.errors
     return FitPlan(
         needs=needs,
@@ -154,6 +156,12 @@ def requested_workload(request: FitRequest) -> Workload | None:
     return workload_of(_with_method(request)) if has_model(request.workload) else None
 
 
+def disk_gb(request: FitRequest) -> int | None:
+    """The disk that the named model needs, which is part of the price; None: no model was named. Raises UsageError."""
+    work = requested_workload(request)
+    return None if work is None else ceil(data_of(work, None).disk_gb)
+
+
 def _with_method(request: FitRequest) -> WorkloadRequest:
     """Inference is also a method."""
     if request.task == GpuTask.INFERENCE and request.workload.method is None:
@@ -167,7 +175,8 @@ def _read_offers(request: FitRequest, settings: Settings) -> CurrentOffers:
         kind = "listed"
     else:
         kind = "all" if request.listed or (request.data is not None and not provider) else "live"
-    filter_, within_s = offer_filter((), spot=request.spot, kind=kind), _POLL_WITHIN_S if request.poll else None
+    filter_ = offer_filter((), spot=request.spot, kind=kind, disk_gb=disk_gb(request))
+    within_s = _POLL_WITHIN_S if request.poll else None
     try:
         return current_offers(settings, filter_, (provider,) if provider else (), request.data, within_s)
     except StoreError as fault:
@@ -199,8 +208,11 @@ def _with_gpus(prices: Sequence[PricedClass], gpus: Sequence[str]) -> list[Price
     return [price_class for price_class in prices if not gpus or price_class.gpu in names]
 
 
-def _priced_classes(offers: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ...]:
-    """Compute the price of a recorded offer from its list price, unrounded, because it is divided later."""
+def _priced_classes(offers: CurrentOffers, *, is_recorded: bool, disk_gb: float = 0) -> tuple[PricedClass, ...]:
+    """The offers with the free disk, as classes.
+
+    The price of a recorded offer follows from its list price, unrounded, because it is divided later.
+    """
     return tuple(
         PricedClass(
             gpu=offer.gpu,
@@ -212,8 +224,10 @@ def _priced_classes(offers: CurrentOffers, *, is_recorded: bool) -> tuple[Priced
             spot=offer.spot,
             listed=offer.kind is OfferKind.LISTED,
             reliability=offer.reliability,
+            memory_gib=offer.gpu_memory_gib,
         )
         for offer, price in offers.offers
+        if offer.disk_free_gb is None or offer.disk_free_gb >= disk_gb
     )
 
 

@@ -8,8 +8,8 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuwatch import providers
-from gpuwatch.app.plan_fit import requested_workload
-from gpuwatch.app.plan_watch import MEMORY, host_clauses, watch_toml
+from gpuwatch.app.plan_fit import disk_gb
+from gpuwatch.app.plan_watch import MEMORY, RELIABILITY, host_clauses, reliability_floor, watch_toml
 from gpuwatch.domain.planning.job_data import data_of
 from gpuwatch.errors import UsageError
 
@@ -25,7 +25,8 @@ def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
     best = next((choice for choice in plan.ranked.choices if not choice.too_cheap), None)
     if best is None:
         return None
-    priced, work = best.priced, requested_workload(request)
+    priced = best.priced
+    memory_gib = best.gpu.memory_gib if priced.provider is None else priced.memory_gib
     clauses = {
         "name": name,
         "gpu": best.gpu.name,
@@ -34,9 +35,9 @@ def fit_watch(name: str, request: FitRequest, plan: FitPlan) -> str | None:
         "providers": [request.provider.removesuffix(":listed")] if request.provider else None,
         "spot": "only" if priced.spot else None,
         "listed": priced.listed or None,
-        "disk_gb": None if work is None else ceil(data_of(work, None).disk_gb),
-        "min_vram_gib": floor(best.gpu.memory_gib * MEMORY),
-        **host_clauses([priced.provider or ""], priced.reliability),
+        "disk_gb": disk_gb(request),
+        "min_vram_gib": None if memory_gib is None else floor(memory_gib * MEMORY),
+        **host_clauses([priced.provider or ""], reliability_floor(priced, is_polled=request.poll)),
     }
     return watch_toml({"[[watch]]": clauses})
 
@@ -54,7 +55,7 @@ def size_watch(name: str, needed: MemoryNeed, card_fits: Sequence[CardFit], max_
         "max_price": max_price,
         "disk_gb": ceil(data_of(needed.workload, None).disk_gb),
         "min_vram_gib": floor(min(card_fit.gpu.memory_gib for card_fit in cards) * MEMORY),
-        **host_clauses(providers.names(), None),
+        **host_clauses(providers.names(), RELIABILITY),
     }
     return watch_toml({"[[watch]]": clauses})
 

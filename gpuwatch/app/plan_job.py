@@ -148,10 +148,7 @@ def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
         UsageError: the request is incomplete, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    spec = _spec(request)
-    _check_is_enough(request, spec)
-    needs = _derived_needs(request, spec)
-    spec = msgspec.structs.replace(spec, load_s=needs.load_s)
+    spec, needs = job_on_offers(request)
     filter_ = offer_filter(
         request.gpu,
         count=request.count,
@@ -162,6 +159,19 @@ def plan_on_offers(settings: Settings, request: JobRequest) -> OfferPlan:
     )
     within_s = (request.timeout_s or _POLL_S) if request.poll else None
     market = current_offers(settings, filter_, request.provider, request.data, within_s)
+    return rank_market(request, spec, needs, market)
+
+
+def job_on_offers(request: JobRequest) -> tuple[JobSpec, JobNeeds]:
+    """The job, and what it needs of an offer. Raises UsageError: the request is incomplete."""
+    spec = _spec(request)
+    _check_is_enough(request, spec)
+    needs = _derived_needs(request, spec)
+    return msgspec.structs.replace(spec, load_s=needs.load_s), needs
+
+
+def rank_market(request: JobRequest, spec: JobSpec, needs: JobNeeds, market: CurrentOffers) -> OfferPlan:
+    """Rank these offers by the cost of the job on them."""
     ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb, any_price=request.any_price)
     return OfferPlan(spec=spec, needs=needs, market=market, ranking=ranking)
 

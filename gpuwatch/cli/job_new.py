@@ -179,6 +179,7 @@ def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
         return
     verdict = f"{planned.verdict.value}: " if planned.verdict is not None else ""
     hours, cost = planned.hours, planned.cost_usd
-    hardware = dict.fromkeys(f"{job_offer.offer.gpu_count}× {job_offer.offer.gpu}" for job_offer in planned.job_offers)
-    click.echo(f"{verdict}{usd_text(cost)}, {hours_text(hours)} hours, on {', '.join(hardware)}")
+    click.echo(f"{verdict}{usd_text(cost)}, {hours_text(hours)} hours, on {', '.join(planned.gpus)}")
+    if not planned.job_offers:
+        note("no offer is under the limit in the worst case: the job waits for a lower price")
     click.echo(f"wrote {path}; next: gpuwatch job submit {path}")

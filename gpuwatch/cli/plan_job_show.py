@@ -220,6 +220,10 @@ def show_watch(
         return verdict or Feasibility.NOT_FEASIBLE
     if verdict is Feasibility.UNCERTAIN:
         note("the watch waits for an offer on which the job is feasible even in the worst case")
+    if write:  # otherwise the watch itself, which is printed, states what its limits follow from
+        for line in watch_text.splitlines():
+            if line.startswith("# "):
+                note(line.removeprefix("# "))
     put_watch(name, watch_text, config, write=write)
     return verdict
 

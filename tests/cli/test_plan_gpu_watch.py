@@ -107,3 +107,20 @@ def test_a_page_has_verdict_chart_and_all_that_was_printed(
     text = "\n".join(page.texts)
     assert verdict in text
     assert also in text
+
+
+def test_the_price_of_a_class_includes_the_disk_of_its_watch(shell: Shell, market: Marketplace) -> None:
+    """170 GB at 0.20 $ a month: without them the limit would be below the price of the offer that the plan shows."""
+    market.publish(gpu="H100 SXM", count=1, usd_hour=1.50, reliability=0.99, disk_space=500, storage_cost=0.20)
+    market.publish(gpu="H100 SXM", count=1, usd_hour=1.40, reliability=0.99, disk_space=60)
+    shell.settings(
+        f'database_url = "sqlite:///prices.db"\n[providers.vastai]\nbase_url = "{market.url}"\napi_key = "demo-key"\n'
+    )
+    argv = (*FIT, "--gpu", "H100", "--poll", "--any-price")
+    shown = shell(*argv, "--json").json["choices"][0]
+    ran = shell(*argv, "--watch", "seventy", "--write")
+    assert ran.code == 0, ran.err
+    (watch,) = tomllib.loads((shell.folder / "gpuwatch.toml").read_text())["watch"]
+    assert watch["max_price"] == pytest.approx(shown["price_usd_gpu_hour"], abs=0.0002)
+    found = shell("check", "seventy", "--json").json["watches"][0]["offers"]
+    assert [one["price_usd_gpu_hour"] for one in found] == [pytest.approx(watch["max_price"], abs=0.0002)]

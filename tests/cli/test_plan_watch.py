@@ -103,3 +103,16 @@ def test_a_name_that_is_taken_is_refused_and_the_file_stays(asking: Shell) -> No
 def test_options_that_contradict_each_other_are_refused(asking: Shell, more: tuple[str, ...], fault: str) -> None:
     ran = asking("plan", "job", *more)
     assert (ran.code, ran.err.strip()) == (2, fault)
+
+
+def test_the_limits_follow_the_cheapest_offer_and_not_the_dearest(asking: Shell) -> None:
+    """Without a maximum cost, `max_job_cost` and the month's budget were those of the most expensive feasible offer."""
+    job = [part for part in JOB if part not in {"--max-cost", "100", "--within", "48h"}]
+    cheapest = asking(*job, "--model", "8B", "--json", "--limit", "1").json["offers"][0]["job_cost_usd"]
+    ran = asking(*job, "--model", "8B", "--watch", "w", "--write")
+    (watch,) = tomllib.loads((asking.folder / "gpuwatch.toml").read_text())["watch"]
+    assert cheapest <= watch["max_job_cost"] <= 2 * cheapest
+    assert cheapest <= watch["budget"]["max_usd_month"] <= 2 * cheapest
+    assert f"where the job costs {cheapest:,.2f} $ in the worst case" in ran.err
+    found = asking("check", "w", "--json").json["watches"][0]["offers"]
+    assert found[0]["job_cost_usd"] == pytest.approx(cheapest, rel=0.02)

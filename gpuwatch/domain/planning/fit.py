@@ -76,6 +76,7 @@ class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     listed: bool = False  # from a price list, which is never implausibly cheap
     reliability: float | None = None
+    memory_gib: float | None = None  # of one card, as the offer states it
     any_number: bool = False  # the price per card applies to any number
 
     def of(self, cards: int) -> PricedClass:
