@@ -125,6 +125,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     shared_s: float = 0.0
 
 
+PERCENT = (0, 100)  # the axis of a share, so that a steady one is not drawn as a cliff
+
+
 def is_confirmed(view: View) -> bool:
     """Whether the person has confirmed the question."""
     return view.form.get("confirmed") == "yes"

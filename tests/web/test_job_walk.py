@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -11,7 +13,7 @@ from gpuwatch.domain.jobs.job import JobState
 from tests.process.daemon_child import wait_for
 from tests.stored_jobs import a_running_job
 from tests.web.chromium import PHONE, needs_browser, overflow, page_at, serious_findings, started
-from tests.web.served import served
+from tests.web.served import served, serving_settings, settings_in
 
 pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(300)]
 # every drawn chart, to query its axes
@@ -66,3 +68,27 @@ def test_a_chart_of_one_sample_has_an_axis_of_that_hour(tmp_path: Path) -> None:
         wait_for(lambda: page.evaluate("drawn.length >= 3 && drawn[0].scales.x.min !== null"))
         shown_s = page.evaluate("drawn[0].scales.x.max - drawn[0].scales.x.min")
         assert 0 < shown_s <= 7200
+
+
+def test_charts_are_in_the_zone_of_the_page_and_a_share_ends_at_100(tmp_path: Path) -> None:
+    zone = "Asia/Kathmandu"  # 5:45 h ahead of UTC, and never that of the browser below
+    settings = settings_in(tmp_path, f'timezone = "{zone}"\n[web]\nlisten = "127.0.0.1:0"\n')
+    with (
+        serving_settings(settings, tmp_path) as web,
+        started() as browser,
+        page_at(browser, web.url, timezone_id="America/New_York") as page,
+    ):
+        job = a_running_job(web.context.settings, tmp_path)
+        page.add_init_script(_CHARTS)
+        page.goto(f"/jobs/{job.job_id}")
+        wait_for(lambda: page.evaluate("drawn.length >= 3 && !!drawn[0].axes[0]._values"))
+        splits, labels = page.evaluate("[drawn[0].axes[0]._splits, drawn[0].axes[0]._values]")
+        shown = [(at_s, label) for at_s, label in zip(splits, labels, strict=True) if label]
+        assert shown
+        for at_s, label in shown:
+            local = datetime.fromtimestamp(at_s, ZoneInfo(zone))
+            assert label.partition("\n")[0].startswith((f"{local:%-I:%M}", f"{local:%-I}{local:%p}".lower(), ":")), (
+                label
+            )
+        use = page.evaluate("drawn.find((one) => one.axes[1].label === 'percent').scales.y")
+        assert (use["min"], use["max"]) == (0, 100)

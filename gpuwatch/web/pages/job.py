@@ -16,7 +16,7 @@ from gpuwatch.domain.jobs.stores import kept_facts
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.errors import JobConflict, UsageError
-from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
+from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
 _LOG_LINES = 200
 _SAMPLES = 600  # points of a chart: as many as fit on a screen
@@ -69,7 +69,8 @@ def charts(samples: Sequence[RunSample]) -> list[dict[str, Any]]:
             points.append((_second(sample), value_of(sample)))
         if any(value is not None for _, value in points):
             series = [{"label": label, "values": [value for _, value in points]}]
-            panels.append({"label": label, "x": [at for at, _ in points], "series": series, "unit": unit})
+            panel = {"label": label, "x": [at for at, _ in points], "series": series, "unit": unit}
+            panels.append(panel | ({"range": PERCENT} if unit == "percent" else {}))
     return panels
 
 

@@ -10,7 +10,7 @@ from gpuwatch.app.launch_details import launch_details
 from gpuwatch.app.launches import relocation_findings
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
+from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
 
 def _show(view: View) -> Mapping[str, Any]:
@@ -28,6 +28,7 @@ def _show(view: View) -> Mapping[str, Any]:
             "x": [int(sample.at.timestamp()) for sample in samples],
             "series": [{"label": "GPU use", "values": [sample.percent for sample in samples]}],
             "unit": "percent",
+            "range": PERCENT,
         },
     }
 

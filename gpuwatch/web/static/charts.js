@@ -4,6 +4,7 @@
   const draw = () => {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
+    const zone = document.documentElement.dataset.zone; // as the texts of the page, not as the browser
     const colors = ["--link", "--dim", "--good", "--dim"];
     for (const place of document.querySelectorAll("[data-chart]")) {
       if (place.dataset.drawn || !window.uPlot) continue;
@@ -13,8 +14,10 @@
       // for a single point, the library would draw an axis of years
       const [first, last] = [given.x[0], given.x[given.x.length - 1]];
       const x = first === last ? { range: [first - 1800, first + 1800] } : {};
+      const y = given.range ? { range: given.range } : {};
       const chart = new uPlot({
-        width: place.clientWidth, height: 260, scales: { x },
+        width: place.clientWidth, height: 260, scales: { x, y },
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1000), zone),
         series: [{}, ...given.series.map((one, index) => ({
           label: one.label, stroke: color(colors[index % colors.length]), width: index === 0 || index === 2 ? 2 : 1,
           dash: index % 2 ? [4, 4] : undefined, spanGaps: false,
