@@ -29,6 +29,7 @@ from gpuwatch.app.dataset.audit import AuditModels, RemovalRules
 from gpuwatch.app.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.app.dataset.embedding import open_embedder
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.app.dataset.row_text import FieldSelection
 from gpuwatch.app.dataset.scan import detect_fields
 from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
 from gpuwatch.app.dataset.wording import NO_ROW, similar_wording
@@ -101,11 +102,12 @@ def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, fl
     lines = [msgspec.json.encode({"text": " ".join(draw.choices(words, k=90))}) + b"\n" for _ in range(texts)]
     blocks = [lines[start : start + _BLOCK] for start in range(0, texts, _BLOCK)]
     size = sum(map(len, lines)) / texts
+    reading, none = FieldSelection(fields=("text",), guessed=False), np.full(texts, NO_ROW)
     sketches: list[np.ndarray] = []  # type: ignore[type-arg]
     stages: dict[str, Callable[[], object]] = {
-        "equal texts": lambda: [exact_records(block, ("text",)) for block in blocks],
-        "wording: sketches": lambda: sketches.extend(sketch_lines(block, ("text",)) for block in blocks),
-        "wording: comparison": lambda: similar_wording(np.concatenate(sketches), np.full(texts, NO_ROW)),
+        "equal texts": lambda: [exact_records(block, reading) for block in blocks],
+        "wording: sketches": lambda: sketches.extend(sketch_lines(block, reading) for block in blocks),
+        "wording: comparison": lambda: similar_wording(np.concatenate(sketches), none, none.astype(np.uint64)),
     }
     found = {}
     for stage, work in stages.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +18,14 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.planning.figures import parse_figure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuwatch.app.dataset.run import FilterTarget
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _WORK = click.Path(file_okay=False, path_type=Path)
 _NEW = click.Path(path_type=Path)
+_YES = click.option("--yes", is_flag=True, help="Do not ask, even if more than half of the rows go.")
 BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # same as in `dataset.embedding`, which is not imported here
 
 
@@ -133,6 +138,7 @@ def audit(as_json: bool, config: str | None, **options: Any) -> int:
 @click.option("--removed", type=_NEW, default=None, help="Write the removed rows to this file.")
 @click.option("--drop-unread", is_flag=True, help="Remove unreadable lines as well. Default: keep them.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists; never FILE.")
+@_YES
 @_options
 @json_option
 @config_option
@@ -141,19 +147,21 @@ def filter_(
     removed: Path | None,
     drop_unread: bool,
     force: bool,
+    yes: bool,
     as_json: bool,
     config: str | None,
     **options: Any,
 ) -> int:
     """Write the rows of FILE to keep to OUT, byte for byte, in their order. FILE is never changed.
 
-    Reuses the results of an earlier audit. Exit codes as for `audit`.
+    Reuses the results of an earlier audit. If more than half of the rows would go, it prints the reasons first, and on
+    a terminal it asks. Exit codes as for `audit`, and 1: you did not confirm.
     """
     from gpuwatch.app.dataset.run import FilterTarget
 
     target = FilterTarget(out=out, removed=removed, drop_unread=drop_unread, force=force)
     target.check(options["file"])
-    return _run(options, as_json, config, target)
+    return _run(options, as_json, config, target, yes=yes)
 
 
 @dataset.command(
@@ -172,22 +180,33 @@ def filter_(
 @click.option("--exact-only", is_flag=True, help="Remove exact duplicates only, not near duplicates.")
 @value_option("--time", click.STRING, "With slurm: time limit of a task.", "10:00:00")
 @value_option("--partition", click.STRING, "With slurm: partition.", "cpu")
+@_YES
 @json_option
-def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tuple[str, ...], **how: Any) -> int:
+def pipeline(
+    folder: Path, out: Path, as_json: bool, exact_only: bool, field: tuple[str, ...], yes: bool, **how: Any
+) -> int:
     """Remove exact and near duplicates from the files of FOLDER, as a datatrove pipeline for one or many machines.
 
     Writes the copies to OUT/kept and the findings to OUT/summary.json. Completed tasks are not repeated. FOLDER and
     OUT must be the same on all machines. Requires the extras `dataset` and `datatrove`.
     """
-    from gpuwatch.app.dataset.pipeline import PipelinePlan, input_files, run_pipeline
-    from gpuwatch.app.dataset.scan import NoUsableRows, detect_fields
+    from gpuwatch.app.dataset.pipeline import PipelinePlan, readings_of, run_pipeline
+    from gpuwatch.app.dataset.rendering import loss_lines
+    from gpuwatch.app.dataset.scan import NoUsableRows
+
+    def may_copy(counts: dict[str, Any]) -> bool:
+        reasons = {"the same text": counts["exact_duplicates"], "nearly the same wording": counts["wording_duplicates"]}
+        return _may_remove(loss_lines(counts["rows"] - counts["kept_rows"], counts["rows"], reasons), yes=yes)
 
     try:
-        fields = detect_fields(input_files(folder)[0], field).fields
+        readings = readings_of(folder, field)
     except NoUsableRows as fault:
         note(str(fault))
         return Exit.CANNOT_TELL
-    summary = run_pipeline(PipelinePlan(source=folder, out=out, fields=fields, wording=not exact_only, **how))
+    plan = PipelinePlan(source=folder, out=out, readings=readings, wording=not exact_only, **how)
+    summary = run_pipeline(plan, may_copy)
+    if summary is None:
+        return Exit.FAILED
     if as_json:
         json_out(summary)
     elif "rows" not in summary:
@@ -200,13 +219,19 @@ def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tu
             f"{summary['files']:,} files, {summary['rows']:,} rows: {summary['exact_duplicates']:,} exact duplicates,"
             f" {summary['wording_duplicates']:,} near duplicates; {removed:,} rows removed"
         )
+        if summary["skipped"]:
+            unusable = ", ".join(f"{clean(reason, 200)} {count:,}" for reason, count in summary["skipped"].items())
+            click.echo(f"Not judged, and kept: {sum(summary['skipped'].values()):,} lines ({unusable})")
         click.echo(f"{clean(str(out / 'kept'), 1_000)}: {summary['kept_rows']:,} rows, {summary['kept_bytes']:,} bytes")
     return Exit.DONE
 
 
-def _run(options: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
+def _run(
+    options: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None, *, yes: bool = False
+) -> int:
     """Audit the file, write the requested outputs, and print the findings."""
-    from gpuwatch.app.dataset.run import AuditRequest, run_audit, training_price
+    from gpuwatch.app.dataset.rendering import loss_lines
+    from gpuwatch.app.dataset.run import AuditRequest, audited, training_price
     from gpuwatch.app.dataset.scan import NoUsableRows
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -215,16 +240,36 @@ def _run(options: dict[str, Any], as_json: bool, config: str | None, target: Fil
     price, missing = training_price(request, lambda: load_settings(config))
     if missing:
         note(missing)
-    try:
-        with progress() as stage:
-            report = run_audit(request, price, stage, target)
-    except NoUsableRows as fault:
-        note(str(fault))
-        return Exit.CANNOT_TELL
+    with ExitStack() as stack:
+        try:
+            with progress() as stage:
+                finished = stack.enter_context(audited(request, price, stage))
+        except NoUsableRows as fault:
+            note(str(fault))
+            return Exit.CANNOT_TELL
+        report = finished.report
+        if target is not None:
+            removed = report["removed"]
+            reasons = {reason: weight["rows"] for reason, weight in removed["reasons"].items()}
+            if not _may_remove(loss_lines(removed["rows"], report["rows"]["rows"], reasons), yes=yes):
+                return Exit.FAILED
+            finished.write(target)
     _show(report, request.folder, as_json)
     if html:
         save_page(html, (request.folder / "report.html").read_text(encoding="utf-8"))
     return Exit.DONE
+
+
+def _may_remove(warnings: Sequence[str], *, yes: bool) -> bool:
+    """Print what is about to be removed, and ask on a terminal only: the input is never changed, and a script cannot
+    answer.
+    """
+    for line in warnings:
+        note(clean(line, 1_000))
+    if not warnings or yes or not sys.stdin.isatty() or click.confirm("Write the copy?", err=True):
+        return True
+    note("nothing was written")
+    return False
 
 
 def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:

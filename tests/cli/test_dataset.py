@@ -202,3 +202,52 @@ def test_without_the_extra_it_is_what_is_named_first(
         2,
         f"tokenizers is not installed: {install_hint('dataset')}\n",
     )
+
+
+def _one_text_nine_times(shell: Shell, tmp_path: Path) -> bytes:
+    tiny_models.bert(tmp_path / "tiny")
+    path = written(tmp_path / "data.jsonl", [words([1, 2, 3])] * 9 + [words(list(range(20, 60)))])
+    assert path.parent == shell.folder
+    return path.read_bytes()
+
+
+def test_removing_more_than_half_is_said_before_it_is_done(shell: Shell, tmp_path: Path) -> None:
+    lines = _one_text_nine_times(shell, tmp_path).splitlines(keepends=True)
+    filter_ = ("dataset", "filter", "data.jsonl", "out.jsonl", "--model", "tiny", "--force")
+    ran = shell(*filter_)  # a script cannot answer
+    assert ran.code == 0
+    assert "Warning: this removes 8 of 10 rows (80.0%): the same text 8\n" in ran.err
+    assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[9]
+
+
+@pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 1)])
+def test_on_a_terminal_it_asks_first(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int
+) -> None:
+    _one_text_nine_times(shell, tmp_path)
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda text, **_: asked.append(text) or answer)
+    filter_ = ("dataset", "filter", "data.jsonl", "out.jsonl", "--model", "tiny")
+    ran = shell(*filter_)
+    assert (ran.code, asked) == (code, ["Write the copy?"])
+    assert (tmp_path / "out.jsonl").exists() == answer
+    assert ("nothing was written" in ran.err) != answer
+    assert shell(*filter_, "--yes", "--force").code == 0
+    assert len(asked) == 1
+
+
+def test_removing_half_asks_nothing(shell: Shell, data: Path) -> None:
+    ran = shell("dataset", "filter", data.name, "out.jsonl", "--model", "tiny", "--near", "off")
+    assert (ran.code, "Warning: this removes" in ran.err) == (0, False)
+
+
+def test_a_pipeline_reads_each_file_by_its_own_shape_and_counts_the_rest(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("datatrove")
+    (tmp_path / "parts").mkdir()
+    written(tmp_path / "parts" / "a.jsonl", [words([1, 2, 3]), words([4, 5, 6])])
+    (tmp_path / "parts" / "b.jsonl").write_text('{"prompt": "w7", "completion": "w8 w9"}\nbroken\n')
+    ran = shell("dataset", "pipeline", "parts", "out")
+    assert ran.code == 0, ran.err
+    assert "2 files, 3 rows: 0 exact duplicates, 0 near duplicates; 0 rows removed" in ran.out
+    assert "Not judged, and kept: 1 lines (not JSON 1)" in ran.out

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gpuwatch.app.dataset.clusters import Labels, RowClusters, cluster_rows
+from gpuwatch.app.dataset.clusters import NO_CLUSTER, Labels, RowClusters, cluster_rows
 from gpuwatch.app.dataset.duplicates import exact_duplicates, near_duplicates
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
 from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.app.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
-from gpuwatch.app.dataset.rows import FieldSelection
+from gpuwatch.app.dataset.row_text import FieldSelection
 from gpuwatch.app.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file
 from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers, similar_wording
 from gpuwatch.app.dataset.work_folder import WorkFolder
@@ -117,14 +117,14 @@ def audit_file(
         raise NoUsableRows(f"{path}: no line has text in {', '.join(reading.fields)}")
     exact = exact_duplicates(scanned.rows)
     progress("grouping", 0, 0)
-    clusters = cluster_rows(scanned.vectors, int((exact == NO_ROW).sum()), rules.clusters, rules.seed)
+    clusters = cluster_rows(scanned.vectors, scanned.rows["unread"] == 0, exact == NO_ROW, rules.clusters, rules.seed)
     near, cosines = near_duplicates(scanned, clusters.labels, exact, rules.near, progress)
     perplexities = None
     if models.causal is not None:
-        perplexities = measure_perplexity(path, reading.fields, scanned, folder, models.causal, progress)
+        perplexities = measure_perplexity(path, reading, scanned, folder, models.causal, progress)
     wording = np.full(len(exact), NO_ROW, np.int64)
     if rules.near is not None:
-        wording = similar_wording(scanned.sketches, np.where(near == NO_ROW, exact, near))
+        wording = similar_wording(scanned.sketches, np.where(near == NO_ROW, exact, near), scanned.rows["rest"])
     hashes, labels = np.asarray(scanned.rows["hash"]), clusters.labels
     findings = RowFindings(
         hashes=hashes, labels=labels, exact=exact, near=near, wording=wording, perplexities=perplexities
@@ -176,7 +176,7 @@ def reasons_of(findings: RowFindings, rules: RemovalRules) -> RemovalReasons:
 
 def _beyond_limit(findings: RowFindings, reasons: RemovalReasons, limit: int, seed: int) -> RowNumbers:
     """The rows of each cluster beyond the limit; the texts decide which rows stay, not their order in the file."""
-    left = np.flatnonzero(reasons == RemovalReason.KEPT)
+    left = np.flatnonzero((reasons == RemovalReason.KEPT) & (findings.labels != NO_CLUSTER))
     random_keys = findings.hashes[left] ^ np.random.RandomState(seed).randint(0, 1 << 63, dtype=np.int64).astype(
         np.uint64
     )

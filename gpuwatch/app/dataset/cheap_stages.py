@@ -15,7 +15,8 @@ import numpy as np
 
 from gpuwatch.app.dataset.duplicates import exact_duplicates
 from gpuwatch.app.dataset.onnx_models import Array
-from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_line, read_lines, row_text
+from gpuwatch.app.dataset.row_text import FieldSelection, read_row
+from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_line, read_lines
 from gpuwatch.app.dataset.scan import ROW_TYPE, AuditProgress, fingerprint
 from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, RowNumbers, minhashes, similar_wording
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
@@ -27,7 +28,7 @@ _AHEAD = 2  # blocks per process
 
 Contents = Sequence[bytes | None]  # of lines; None: too long
 Measured = tuple[Array, Mapping[str, int]]  # of the lines with text: their records; reason → other lines
-Stage = Callable[[Contents, tuple[str, ...]], Any]
+Stage = Callable[[Contents, FieldSelection], Any]
 
 
 class WholeFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class WholeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_whole(
-    path: Path, fields: tuple[str, ...], folder: WorkFolder, threads: int, progress: AuditProgress, *, wording: bool
+    path: Path, reading: FieldSelection, folder: WorkFolder, threads: int, progress: AuditProgress, *, wording: bool
 ) -> WholeFile:
     """Read a file, or the part of it that has not been read before.
 
@@ -54,15 +55,15 @@ def read_whole(
     Raises:
         UsageError: it cannot be read, or it changed meanwhile.
     """
-    of = f"{fingerprint(path)}|{','.join(fields)}"
+    of = f"{fingerprint(path)}|{reading.key}"
     with _processes(threads) as workers:
-        state = _exact_pass(path, fields, folder, folder.state("exact", of), (workers, threads), progress)
+        state = _exact_pass(path, reading, folder, folder.state("exact", of), (workers, threads), progress)
         rows = folder.table("exact", ROW_TYPE, 1, state.rows)
         exact = exact_duplicates(rows)
         sketches: Array = np.empty((0, MINHASH_SIZE), MINHASH_TYPE)
         if wording:
             first = rows["line"][exact == NO_ROW]
-            sketches = _wording_pass(path, fields, folder, (of, first), (workers, threads), progress)
+            sketches = _wording_pass(path, reading, folder, (of, first), (workers, threads), progress)
     if not of.startswith(f"{fingerprint(path)}|"):
         raise UsageError(f"{path} changed during the run; run the command again")
     return WholeFile(
@@ -79,7 +80,7 @@ def read_whole(
 def wording_duplicates(file: WholeFile) -> RowNumbers:
     """For each row of the file an earlier one that stays and has nearly the same wording; `NO_ROW`: there is none."""
     firsts = np.flatnonzero(file.exact == NO_ROW)
-    duplicate_of = similar_wording(file.sketches, np.full(len(firsts), NO_ROW, np.int64))
+    duplicate_of = similar_wording(file.sketches, np.full(len(firsts), NO_ROW, np.int64), file.rows["rest"][firsts])
     near = np.full(len(file.exact), NO_ROW, np.int64)
     is_duplicate = duplicate_of != NO_ROW
     near[firsts[is_duplicate]] = firsts[duplicate_of[is_duplicate]]
@@ -88,7 +89,7 @@ def wording_duplicates(file: WholeFile) -> RowNumbers:
 
 def _exact_pass(
     path: Path,
-    fields: tuple[str, ...],
+    reading: FieldSelection,
     folder: WorkFolder,
     state: PassState,
     pool: tuple[Executor | None, int],
@@ -100,7 +101,7 @@ def _exact_pass(
     skipped = Counter(state.skipped)
     with folder.open_table("exact", ROW_TYPE, 1, state.rows) as table:
         lines = read_lines(path, state.line, state.offset)
-        for block, (records, reasons) in _in_order(_blocks(lines), exact_records, fields, pool):
+        for block, (records, reasons) in _in_order(_blocks(lines), exact_records, reading, pool):
             skipped.update(reasons)
             records["line"] += block[0].number
             table.append(records)
@@ -120,7 +121,7 @@ def _exact_pass(
 
 def _wording_pass(
     path: Path,
-    fields: tuple[str, ...],
+    reading: FieldSelection,
     folder: WorkFolder,
     of: tuple[str, Array],
     pool: tuple[Executor | None, int],
@@ -131,7 +132,7 @@ def _wording_pass(
     state = folder.state("wording", of[0])
     with folder.open_table("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows) as table:
         lines = _select_lines(read_lines(path, state.line, state.offset), line_numbers[state.rows :])
-        for block, sketches in _in_order(_blocks(lines), sketch_lines, fields, pool) if not state.finished else ():
+        for block, sketches in _in_order(_blocks(lines), sketch_lines, reading, pool) if not state.finished else ():
             table.append(sketches)
             state = msgspec.structs.replace(
                 state, rows=state.rows + len(sketches), line=block[-1].number + 1, offset=block[-1].after
@@ -168,18 +169,18 @@ def _blocks(lines: Iterable[FileLine]) -> Iterator[list[FileLine]]:
 
 
 def _in_order(
-    blocks: Iterator[list[FileLine]], stage: Stage, fields: tuple[str, ...], pool: tuple[Executor | None, int]
+    blocks: Iterator[list[FileLine]], stage: Stage, reading: FieldSelection, pool: tuple[Executor | None, int]
 ) -> Iterator[tuple[list[FileLine], Any]]:
     """Yield blocks with their results; as many run at a time as there are processes."""
     workers, process_count = pool
     if workers is None:
-        yield from ((block, stage([line.content for line in block], fields)) for block in blocks)
+        yield from ((block, stage([line.content for line in block], reading)) for block in blocks)
         return
     waiting: deque[tuple[list[FileLine], Future[Any]]] = deque()
     for block in blocks:
         contents = [line.content for line in block]
         ends = [line._replace(content=None) for line in (block[0], block[-1])]
-        waiting.append((ends, workers.submit(stage, contents, fields)))
+        waiting.append((ends, workers.submit(stage, contents, reading)))
         if len(waiting) > _AHEAD * process_count:
             first_block, result = waiting.popleft()
             yield first_block, result.result()
@@ -197,25 +198,27 @@ def _processes(threads: int) -> Iterator[Executor | None]:
         yield stack.enter_context(ProcessPoolExecutor(threads, mp_context=get_context("forkserver")))
 
 
-def exact_records(contents: Contents, fields: tuple[str, ...]) -> Measured:
+def exact_records(contents: Contents, reading: FieldSelection) -> Measured:
     """Records of the lines with text; line numbers start at 0."""
     skipped: Counter[str] = Counter()
-    numbers, lengths, digests = [], [], []
+    numbers, lengths, digests, rests = [], [], [], []
     for number, content in enumerate(contents):
         try:
-            digests.append(row_text(parse_content(content), fields)[1])
+            row = read_row(parse_content(content), reading)
         except UnusableLine as reason:
             skipped[str(reason)] += 1
         else:
             numbers.append(number)
             lengths.append(len(content or b""))
+            digests.append(row.digest)
+            rests.append(row.rest)
     rows = np.zeros(len(numbers), ROW_TYPE)
-    rows["line"], rows["bytes"] = numbers, lengths
+    rows["line"], rows["bytes"], rows["rest"] = numbers, lengths, rests
     halves = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
     rows["hash"], rows["hash_rest"] = halves[:, 0], halves[:, 1]
     return rows, skipped
 
 
-def sketch_lines(contents: Contents, fields: tuple[str, ...]) -> Array:
+def sketch_lines(contents: Contents, reading: FieldSelection) -> Array:
     """The sketch of each line; all lines must have text."""
-    return minhashes([row_text(parse_line(content or b""), fields)[0] for content in contents])
+    return minhashes([read_row(parse_line(content or b""), reading).compared for content in contents])

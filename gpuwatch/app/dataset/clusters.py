@@ -19,6 +19,7 @@ from gpuwatch.app.dataset.onnx_models import Array, import_extra
 
 CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the threshold of the sources
 JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same sets
+NO_CLUSTER = -1
 _TOP = 0.1
 _ROWS_PER_CLUSTER = 5  # with fewer rows, the share depends more on the sample size than on the data
 _MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
@@ -32,7 +33,7 @@ Labels = np.ndarray[Any, np.dtype[np.int32]]
 class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster of each row, and how unevenly the clusters are filled."""
 
-    labels: Labels  # after joining
+    labels: Labels  # after joining; `NO_CLUSTER`: the model could not read the row
     sizes: tuple[int, ...]  # of each cluster, the largest first
     plain_sizes: tuple[int, ...]  # before joining
     wanted: int  # clusters requested; there may be fewer texts
@@ -66,19 +67,23 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
         return _ROWS_PER_CLUSTER * self.wanted
 
 
-def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: int) -> RowClusters:
+def cluster_rows(all_vectors: Vectors, is_read: Array, is_first: Array, wanted_clusters: int, seed: int) -> RowClusters:
     """Group the rows; the result is always the same on one machine.
 
     Args:
-        distinct: the number of different texts, which limits the clusters.
+        is_read: a row that the model could not read belongs to no cluster.
+        is_first: the first row of each text; the number of different texts limits the clusters.
     """
-    count = max(1, min(wanted_clusters, distinct))
+    vectors = all_vectors if is_read.all() else all_vectors[is_read]
+    count = max(1, min(wanted_clusters, int((is_read & is_first).sum())))
     kind = "KMeans" if len(vectors) <= _MAX_KMEANS_ROWS else "MiniBatchKMeans"
     plain = np.zeros(len(vectors), np.int32) if count == 1 else _cluster_labels(vectors, count, seed, kind)
-    labels = _merged_labels(vectors, plain)[plain]
+    merged = _merged_labels(vectors, plain)[plain]
+    labels = np.full(len(is_read), NO_CLUSTER, np.int32)
+    labels[is_read] = merged
     return RowClusters(
         labels=labels,
-        sizes=_sizes(labels),
+        sizes=_sizes(merged),
         plain_sizes=_sizes(plain),
         wanted=wanted_clusters,
         method=f"{kind}, {count} clusters, seed {seed}, joined from cosine {JOIN_COSINE:g} on",

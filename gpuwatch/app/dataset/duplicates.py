@@ -45,7 +45,7 @@ def near_duplicates(
     if threshold is None:
         return near, cosines
     near_matches = threshold, near, cosines, np.zeros(len(labels), bool)
-    firsts = np.flatnonzero(exact == NO_ROW)
+    firsts = np.flatnonzero((exact == NO_ROW) & (scanned.rows["unread"] == 0))
     compared = 0
     for members in _parts(scanned.vectors, firsts, labels):
         _compare(scanned, members, near_matches)
@@ -91,6 +91,7 @@ def _mark_near(
         if near[row] != NO_ROW or kept_for[row]:
             continue
         hits = np.flatnonzero(similarity[index] >= threshold)
+        hits = hits[scanned.rows["rest"][earlier[hits]] == scanned.rows["rest"][row]]
         for other in hits[np.argsort(-similarity[index, hits], kind="stable")]:
             if near[earlier[other]] == NO_ROW and _has_similar_wording(scanned, row, earlier[other]):
                 near[row], cosines[row], kept_for[earlier[other]] = earlier[other], similarity[index, other], True

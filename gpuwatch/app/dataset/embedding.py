@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from gpuwatch.app.dataset.known_tokens import KnownTokens
 from gpuwatch.app.dataset.onnx_models import Array, ModelFolder, OnnxModel, find_model, import_extra, read_tokenizer
 from gpuwatch.errors import UsageError
 
@@ -20,6 +21,19 @@ _HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens, so a long text 
 _EPSILON = 1e-12
 _INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 _OUTPUTS = ("vectors", "sentence_embedding", "last_hidden_state", "token_embeddings")  # in order of preference
+
+
+class Embedding(NamedTuple):
+    """One unit vector per text.
+
+    Attributes:
+        cut: the text was longer than the model reads.
+        unread: the tokenizer does not know most of the text, so its vector says nothing.
+    """
+
+    vectors: Vectors
+    cut: Sequence[bool]
+    unread: Sequence[bool]
 
 
 class Embedder(Protocol):
@@ -37,8 +51,8 @@ class Embedder(Protocol):
     def dimensions(self) -> int:
         """The length of a vector."""
 
-    def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
-        """One unit vector per text, and whether the text was longer than the model reads."""
+    def vectors(self, texts: Sequence[str]) -> Embedding:
+        """One unit vector per text."""
 
 
 def open_embedder(model_path: Path | None, backend: str, threads: int) -> Embedder:
@@ -57,6 +71,7 @@ class OnnxEmbedder:
         self._tokenizer = read_tokenizer(folder.tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(folder.max_tokens)
+        self._known = KnownTokens(self._tokenizer)
         self._model = OnnxModel(folder.weights, 1, int8=int8)  # a run per processor: products are too small to share
         self._threads = ThreadPoolExecutor(threads)
         self._output = _output_of(self._model, folder)
@@ -64,7 +79,7 @@ class OnnxEmbedder:
         self.digest = f"onnx{' int8' if int8 else ''} {folder.digest()} {folder.max_tokens} {folder.pools_first}"
         self.dimensions = int(self._run(np.array([self._tokenizer.encode("one").ids])).shape[1])
 
-    def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
+    def vectors(self, texts: Sequence[str]) -> Embedding:
         encoded = self._tokenizer.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])
         ids = [np.array(encoding.ids or [0], np.int64) for encoding in encoded]
         vectors = np.empty((len(texts), self.dimensions), np.float32)
@@ -77,7 +92,7 @@ class OnnxEmbedder:
             bool(encoding.overflowing) or len(text) > _HEAD_CHARACTERS
             for encoding, text in zip(encoded, texts, strict=True)
         ]
-        return vectors, cut
+        return Embedding(vectors, cut, [self._known.is_unread(encoding) for encoding in encoded])
 
     def _run(self, ids: Array) -> Vectors:
         fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
@@ -105,16 +120,19 @@ class SentenceTransformersEmbedder:
         library = import_extra("sentence_transformers", "sentence-transformers")
         import_extra("torch", "torch").set_num_threads(threads)
         self._model = library.SentenceTransformer(str(folder.path), device="cpu", local_files_only=True)
+        self._tokenizer = read_tokenizer(folder.tokenizer)
+        self._known = KnownTokens(self._tokenizer)
         self.name = f"{folder.name}, sentence-transformers"
         self.digest = f"sentence-transformers {folder.digest()}"
         self.dimensions = int(self._model.encode(["one"]).shape[1])
 
-    def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
+    def vectors(self, texts: Sequence[str]) -> Embedding:
         heads = [text[:_HEAD_CHARACTERS] for text in texts]
         vectors = self._model.encode(heads, batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True)
         encoded = self._model.tokenizer(heads, verbose=False)["input_ids"]  # may be longer than the model reads
         cut = [len(ids) > self._model.max_seq_length for ids in encoded]
-        return _of_length_one(np.asarray(vectors, np.float32)), cut
+        unread = [self._known.is_unread(encoding) for encoding in self._tokenizer.encode_batch(heads)]
+        return Embedding(_of_length_one(np.asarray(vectors, np.float32)), cut, unread)
 
 
 def _output_of(model: OnnxModel, folder: ModelFolder) -> str:

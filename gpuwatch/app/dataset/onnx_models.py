@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from gpuwatch.app.dataset.known_tokens import KnownTokens
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint, package_hint
 
@@ -31,6 +32,7 @@ _EPSILON = 1e-12
 _MAX_TOKENS = 256  # MiniLM's limit, if the folder does not state one
 _PIECE = 50_000  # characters tokenized at a time: the record of a token takes a hundred times its size
 _BATCH = 16  # pieces
+_CHARACTERS_PER_TOKEN = 2  # of other scripts, emoji and codes; assumed
 
 Array = np.ndarray[Any, Any]
 
@@ -240,6 +242,7 @@ class TokenCounter:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.estimate = estimate
+        self._known = KnownTokens(self._tokenizer)
         self.digest = file_digest(path)
 
     def counts(self, texts: Sequence[str]) -> list[int]:
@@ -249,6 +252,13 @@ class TokenCounter:
         for start in range(0, len(pieces), _BATCH):
             batch = pieces[start : start + _BATCH]
             encoded = self._tokenizer.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
-            for (number, _), tokens in zip(batch, encoded, strict=True):
-                counts[number] += len(tokens.ids)
+            for (number, piece_text), tokens in zip(batch, encoded, strict=True):
+                counts[number] += len(tokens.ids) + self._hidden_tokens(piece_text, tokens.ids)
         return counts
+
+    def _hidden_tokens(self, text: str, ids: Sequence[int]) -> int:
+        """An unknown token stands for a whole word: the model to be trained reads it in pieces."""
+        if not self.estimate or self._known.unknown not in ids:
+            return 0
+        tokens, characters = self._known.unknown_characters(self._tokenizer.encode(text, add_special_tokens=False))
+        return max(0, characters // _CHARACTERS_PER_TOKEN - tokens)

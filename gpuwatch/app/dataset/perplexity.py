@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuwatch.app.dataset.known_tokens import KnownTokens
 from gpuwatch.app.dataset.onnx_models import Array, OnnxModel, file_digest, read_tokenizer
+from gpuwatch.app.dataset.row_text import FieldSelection
 from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile, blocks, fingerprint
 from gpuwatch.app.dataset.work_folder import WorkFolder
 from gpuwatch.errors import UsageError
@@ -42,6 +44,7 @@ class CausalModel:
         self._tokens = read_tokenizer(folder / "tokenizer.json")
         self._tokens.no_padding()
         self._tokens.enable_truncation(_MAX_TOKENS)
+        self._known = KnownTokens(self._tokens)
         self._model = OnnxModel(graph, threads)
         self._path = graph
         if "logits" not in self._model.outputs or "input_ids" not in self._model.inputs:
@@ -50,10 +53,12 @@ class CausalModel:
         self.name = folder.name
 
     def perplexities(self, texts: Sequence[str]) -> Perplexities:
-        """The perplexity of each text; NaN for fewer than two tokens."""
-        read = [encoding.ids for encoding in self._tokens.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])]
+        """The perplexity of each text; NaN for fewer than two tokens, or for tokens that the model does not know."""
+        encoded = self._tokens.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])
+        read = [encoding.ids for encoding in encoded]
         perplexities = np.full(len(texts), np.nan, _TYPE)
-        order = sorted((i for i, ids in enumerate(read) if len(ids) >= 2), key=lambda i: len(read[i]))
+        judged = [i for i, ids in enumerate(read) if len(ids) >= 2 and not self._known.is_unread(encoded[i])]
+        order = sorted(judged, key=lambda i: len(read[i]))
         while order:
             count = max(1, _BATCH_TOKENS // len(read[order[-1]]))
             batch, order = order[-count:], order[:-count]
@@ -94,7 +99,7 @@ class CausalModel:
 
 def measure_perplexity(
     path: Path,
-    fields: Sequence[str],
+    reading: FieldSelection,
     scanned: ScannedFile,
     folder: WorkFolder,
     model: CausalModel,
@@ -107,9 +112,9 @@ def measure_perplexity(
     """
     state = folder.state("perplexity", f"{scanned.of}|{model.digest}")
     with folder.open_table("perplexities", _TYPE, 1, state.rows) as file:
-        for block, state in blocks(path, fields, state):  # noqa: B020 each continues where the last one ended
+        for block, state in blocks(path, reading, state):  # noqa: B020 each continues where the last one ended
             if block:
-                file.append(model.perplexities([row.text for row in block]))
+                file.append(model.perplexities([one.row.text for one in block]))
             folder.save_state("perplexity", state)
             progress("perplexity", state.rows, len(scanned.rows))
     if not scanned.of.startswith(fingerprint(path) + "|"):

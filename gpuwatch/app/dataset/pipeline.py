@@ -8,7 +8,7 @@ reads a sample on a single machine: run `dataset audit` on the copies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from gpuwatch.app.dataset.cheap_stages import exact_records, sketch_lines
 from gpuwatch.app.dataset.duplicates import exact_duplicates
 from gpuwatch.app.dataset.filtering import copy_line
 from gpuwatch.app.dataset.onnx_models import import_extra
+from gpuwatch.app.dataset.row_text import FieldSelection
 from gpuwatch.app.dataset.rows import open_lines, read_lines
-from gpuwatch.app.dataset.scan import ROW_TYPE
+from gpuwatch.app.dataset.scan import ROW_TYPE, NoUsableRows, detect_fields
+from gpuwatch.app.dataset.shared_text import with_shared_text
 from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, similar_wording
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
@@ -35,7 +37,7 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The files to read, and how the tasks run.
 
     Attributes:
-        fields: fields that contain text.
+        readings: file name → fields that contain text; a file without any has no entry.
         wording: whether to remove rows with nearly the same wording, too.
         time: time limit of a Slurm task, hh:mm:ss.
         partition: Slurm partition.
@@ -43,7 +45,7 @@ class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Path
     out: Path
-    fields: tuple[str, ...]
+    readings: dict[str, FieldSelection]
     wording: bool
     executor: str
     tasks: int
@@ -59,8 +61,31 @@ def input_files(source: Path) -> list[Path]:
     return files
 
 
-def run_pipeline(plan: PipelinePlan) -> dict[str, Any]:
+def readings_of(source: Path, field_names: tuple[str, ...]) -> dict[str, FieldSelection]:
+    """The fields that contain the text of each file of a folder: the files may differ in shape.
+
+    Raises:
+        NoUsableRows: no file has a row with text.
+        UsageError: no file has these fields, or a file cannot be read.
+    """
+    found: list[tuple[Path, FieldSelection]] = []
+    faults: list[NoUsableRows | UsageError] = []
+    for path in input_files(source):
+        try:
+            found.append((path, detect_fields(path, field_names)))
+        except (NoUsableRows, UsageError) as fault:
+            faults.append(fault)
+    if not found:
+        raise faults[0]
+    shared = with_shared_text(found)
+    return {path.name: reading for (path, _), reading in zip(found, shared, strict=True)}
+
+
+def run_pipeline(plan: PipelinePlan, may_copy: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
     """Run the steps, or submit them to Slurm; returns the findings, or with Slurm how to see them.
+
+    Args:
+        may_copy: asked with the findings before the copies are written, unless Slurm runs the steps; no: returns None.
 
     Raises:
         UsageError: datatrove is not installed, or the folders cannot be used.
@@ -69,17 +94,19 @@ def run_pipeline(plan: PipelinePlan) -> dict[str, Any]:
     if plan.out.exists() and plan.out.samefile(plan.source):
         raise UsageError(f"{plan.out} is the input itself; choose another folder")
     plan.out.mkdir(parents=True, exist_ok=True)
-    steps = ((read_share, plan.tasks, "1-read"), (compare_all, 1, "2-compare"), (copy_share, plan.tasks, "3-copy"))
-    last = None
-    for step, tasks, name in steps:
-        last = _executor(plan, partial(step, plan=plan), tasks, name, last)
-    assert last is not None
-    last.run()
-    summary = plan.out / _SUMMARY
+    read = _executor(plan, partial(read_share, plan=plan), plan.tasks, "1-read", None)
+    compare = _executor(plan, partial(compare_all, plan=plan), 1, "2-compare", read)
+    copy = _executor(plan, partial(copy_share, plan=plan), plan.tasks, "3-copy", compare)
+    summary, where = plan.out / _SUMMARY, {"executor": plan.executor, "summary": str(plan.out / _SUMMARY)}
+    if plan.executor != "slurm":
+        compare.run()
+        if summary.exists() and not may_copy(msgspec.json.decode(summary.read_bytes())):
+            return None
+    copy.run()
     if plan.executor == "slurm" or not summary.exists():
-        return {"executor": plan.executor, "summary": str(summary)}
+        return dict(where)
     summary_json: dict[str, Any] = msgspec.json.decode(summary.read_bytes())
-    return summary_json | {"executor": plan.executor, "summary": str(summary)}
+    return summary_json | where
 
 
 def _executor(plan: PipelinePlan, step: Any, tasks: int, name: str, depends: Any) -> Any:
@@ -108,12 +135,13 @@ def read_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipeline
 
 def _stages_of(path: Path, plan: PipelinePlan) -> tuple[Any, Any, Counter[str]]:
     rows, sketches, skipped = [np.empty(0, ROW_TYPE)], [np.empty((0, MINHASH_SIZE), MINHASH_TYPE)], Counter[str]()
+    reading = plan.readings.get(path.name) or next(iter(plan.readings.values()))  # none: its lines are unusable anyway
     for block in _line_blocks(path):
         contents = [line.content for line in block]
-        records, reasons = exact_records(contents, plan.fields)
+        records, reasons = exact_records(contents, reading)
         skipped.update(reasons)
         if plan.wording:
-            sketches.append(sketch_lines([contents[index] for index in records["line"].tolist()], plan.fields))
+            sketches.append(sketch_lines([contents[index] for index in records["line"].tolist()], reading))
         records["line"] += block[0].number
         rows.append(records)
     return np.concatenate(rows), np.concatenate(sketches), skipped
@@ -139,7 +167,7 @@ def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipelin
     exact = exact_duplicates(rows)
     wording = np.full(len(rows), NO_ROW, np.int64)
     if plan.wording:
-        wording = similar_wording(np.concatenate([stage["sketches"] for stage in stages]), exact)
+        wording = similar_wording(np.concatenate([stage["sketches"] for stage in stages]), exact, rows["rest"])
     is_removed = (exact != NO_ROW) | (wording != NO_ROW)
     start = 0
     skipped: Counter[str] = Counter()

@@ -18,6 +18,14 @@ def lines_for(report: Mapping[str, Any]) -> list[str]:
     return list(_lines(report))
 
 
+def loss_lines(removed: int, rows: int, reasons: Mapping[str, int]) -> list[str]:
+    """What is about to be removed, and why, if it is more than half of the rows; otherwise nothing."""
+    if 2 * removed <= rows:
+        return []
+    causes = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    return [f"Warning: this removes {removed:,} of {rows:,} rows ({removed / rows:.1%}): {causes}"]
+
+
 def size(count: float) -> str:
     """Bytes, with three significant digits."""
     for unit in _UNITS[:-1]:
@@ -42,6 +50,11 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if report["skipped"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["skipped"].items())
         yield f"Unusable lines: {sum(report['skipped'].values()):,} ({reasons})"
+    if report["unread_rows"]:
+        yield (
+            f"Not judged by the model: {report['unread_rows']:,} rows whose text it cannot read (another script,"
+            " codes); they are compared by equal text and by their wording only"
+        )
     if report["cut_rows"]:
         yield f"Longer than the model reads: {report['cut_rows']:,} rows, compared by their beginning and their wording"
     if report["perplexity"]:
@@ -59,6 +72,8 @@ def _concentration_text(clusters: Mapping[str, Any]) -> str:
         fact += (
             f"; before similar clusters were joined, a tenth of them held {clusters['top_share_before_joining']:.1%}"
         )
+    if not clusters["found"]:
+        return "Not enough data to measure crowding: the model can read no row"
     if clusters["verdict"] == "not enough data":
         return (
             f"Not enough data to measure crowding: {clusters['samples']:,} rows,"

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
-from gpuwatch.app.dataset.clusters import CROWDED_SHARE
+from gpuwatch.app.dataset.clusters import CROWDED_SHARE, NO_CLUSTER
 from gpuwatch.app.dataset.onnx_models import Array
-from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines, row_text
+from gpuwatch.app.dataset.row_text import FieldSelection, read_row
+from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines
 from gpuwatch.app.dataset.saving import TrainingSaving
 from gpuwatch.app.dataset.wording import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
 from gpuwatch.domain.market.text import clean
@@ -39,6 +40,7 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
         "skipped": dict(scanned.skipped),
         "rows": _weight(audit, np.ones(len(removed), bool)),
         "tokens_estimated": audit.models.counter.estimate or audit.sample is not None,
+        "unread_rows": int(audit.read.scanned.rows["unread"].sum()),
         "cut_rows": int(audit.read.scanned.rows["cut"].sum()),
         "clusters": _clusters(audit.read) | {"largest": largest},
         "sampled": _sample_json(audit),
@@ -89,7 +91,7 @@ def _clusters(audit: Audit) -> dict[str, Any]:
     clusters = audit.clusters
     return {
         "method": clusters.method,
-        "samples": len(clusters.labels),
+        "samples": sum(clusters.sizes),
         "asked": clusters.wanted,
         "found": len(clusters.sizes),
         "top": clusters.top,
@@ -143,7 +145,8 @@ def _examples(audit: Audit) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     A wrong threshold is most likely visible in the least similar pairs. The rows are read from the file in one more
     pass, without parsing the other lines.
     """
-    labels, sizes = audit.clusters.labels, np.bincount(audit.clusters.labels)
+    labels = audit.clusters.labels
+    sizes = np.bincount(labels[labels != NO_CLUSTER])
     largest = [number for number in np.argsort(-sizes, kind="stable")[:_CLUSTERS] if sizes[number]]
     middles = [_most_central(audit, np.flatnonzero(labels == number)) for number in largest]
     near = np.flatnonzero(audit.near != NO_ROW)
@@ -177,15 +180,17 @@ def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, dict[str, Any]]:
     texts: dict[int, dict[str, Any]] = {}
     for line in read_lines(audit.path):
         if line.number in row_by_line:
-            text = _text(line.content, audit.reading.fields)
+            text = _text(line.content, audit.reading)
             texts[row_by_line[line.number]] = {"line": line.number + 1, "text": text}
         if line.number >= last:
             break
     return texts
 
 
-def _text(content: bytes | None, fields: tuple[str, ...]) -> str:
+def _text(content: bytes | None, reading: FieldSelection) -> str:
     try:
-        return clean(" ".join(row_text(parse_line(content or b""), fields)[0][: 4 * _CHARACTERS].split()), _CHARACTERS)
+        return clean(
+            " ".join(read_row(parse_line(content or b""), reading).text[: 4 * _CHARACTERS].split()), _CHARACTERS
+        )
     except UnusableLine:  # the file has just changed
         return ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +110,30 @@ def training_price(request: AuditRequest, settings: Callable[[], Settings]) -> t
     return None, f"no price of {request.gpu}: {missing}; pass --price, or --poll"
 
 
-def run_audit(
-    request: AuditRequest, price: TrainingPrice | None, progress: AuditProgress, target: FilterTarget | None = None
-) -> dict[str, Any]:
-    """Audit a file, and write the rows that stay if there is a target.
+class FinishedAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings for a file, while its folder is locked."""
 
-    Returns:
-        The report, which is also written to the folder, as JSON and as a page.
+    audit: Audit
+    report: dict[str, Any]
+    folder: Path
+
+    def write(self, target: FilterTarget) -> None:
+        """Write the rows that stay. Raises UsageError or GpuwatchError: it is impossible."""
+        copy = write_kept(self.audit, target.out, target.removed, drop_unread=target.drop_unread, force=target.force)
+        written = {"file": str(target.out), "rows": copy.rows, "bytes": copy.bytes, "unread_lines": copy.unread}
+        self.report["written"] = written
+        self.save()
+
+    def save(self) -> None:
+        """Write the report to the folder, as JSON and as a page."""
+        json = msgspec.json.format(msgspec.json.encode(self.report), indent=2)
+        (self.folder / "report.json").write_bytes(json + b"\n")
+        (self.folder / "report.html").write_text(page_of(self.report, lines_for(self.report)), encoding="utf-8")
+
+
+@contextmanager
+def audited(request: AuditRequest, price: TrainingPrice | None, progress: AuditProgress) -> Iterator[FinishedAudit]:
+    """Audit a file; its folder is locked until the end of the context.
 
     Raises:
         NoUsableRows: the file contains nothing that can be judged.
@@ -134,12 +152,9 @@ def run_audit(
         )
         audit = audit_in_stages(request.file, plan, folder, progress)
         report = report_of(audit, _saving(request, audit, price))
-        if target is not None:
-            report["written"] = _write_filtered(audit, target)
-        json = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        (request.folder / "report.json").write_bytes(json + b"\n")
-        (request.folder / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
-    return report
+        finished = FinishedAudit(audit=audit, report=report, folder=request.folder)
+        finished.save()
+        yield finished
 
 
 def _rules(request: AuditRequest) -> RemovalRules:
@@ -189,8 +204,3 @@ def _saving(request: AuditRequest, audit: Audit, price: TrainingPrice | None) ->
         gpu = gpu_names_of(request.gpu)[0]
     work = TrainingWork(**{name: getattr(request, name) for name in TrainingWork.__struct_fields__})
     return training_saving(*tokens_of(audit), work, gpu, price)
-
-
-def _write_filtered(audit: Audit, target: FilterTarget) -> dict[str, Any]:
-    copy = write_kept(audit, target.out, target.removed, drop_unread=target.drop_unread, force=target.force)
-    return {"file": str(target.out), "rows": copy.rows, "bytes": copy.bytes, "unread_lines": copy.unread}

@@ -11,16 +11,11 @@ import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
+from gpuwatch.app.dataset.fields import select_fields
 from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
-from gpuwatch.app.dataset.rows import (
-    FieldSelection,
-    FileLine,
-    UnusableLine,
-    parse_content,
-    read_lines,
-    row_text,
-    select_fields,
-)
+from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_row
+from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, read_lines
+from gpuwatch.app.dataset.shared_text import with_shared_text
 from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, minhashes
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import GpuwatchError, UsageError
@@ -28,7 +23,16 @@ from gpuwatch.errors import GpuwatchError, UsageError
 AuditProgress = Callable[[str, int, int], None]  # the pass, the amount done, the total
 
 ROW_TYPE = np.dtype(
-    [("line", "<u8"), ("bytes", "<u4"), ("tokens", "<u4"), ("cut", "u1"), ("hash", "<u8"), ("hash_rest", "<u8")]
+    [
+        ("line", "<u8"),
+        ("bytes", "<u4"),
+        ("tokens", "<u4"),
+        ("cut", "u1"),
+        ("unread", "u1"),  # the model's tokenizer does not know most of the text
+        ("hash", "<u8"),
+        ("hash_rest", "<u8"),
+        ("rest", "<u8"),  # of what must be equal besides the text
+    ]
 )
 VECTOR_TYPE = np.dtype("<f4")
 _FIRST_ROWS = 200  # determine which fields hold the text
@@ -49,12 +53,11 @@ class ScannedFile(msgspec.Struct, frozen=True, kw_only=True):
     of: str  # everything that the result depends on
 
 
-class RowText(msgspec.Struct, frozen=True):
-    """A row with usable text."""
+class ScannedRow(msgspec.Struct, frozen=True):
+    """A row with usable text, and its line."""
 
     line: FileLine
-    text: str
-    digest: bytes
+    row: ReadRow
 
 
 class NoUsableRows(GpuwatchError):
@@ -80,7 +83,7 @@ def detect_fields(path: Path, field_names: tuple[str, ...]) -> FieldSelection:
     if not first:
         details = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
         raise NoUsableRows(f"{path}: no line is a valid row" + (f": {details}" if details else ": it is empty"))
-    return select_fields(first, field_names)
+    return with_shared_text([(path, select_fields(first, field_names))])[0]
 
 
 def scan_file(
@@ -97,7 +100,7 @@ def scan_file(
         UsageError: it cannot be read, or it changed meanwhile.
     """
     identity = fingerprint(path)
-    of = f"{identity}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}|rensa"
+    of = f"{identity}|{reading.key}|{embedder.digest}|{counter.digest}|rensa"
     state = folder.state("scan", of)
     known_texts = KnownTexts(folder, embedder.dimensions, state.rows)
     with (
@@ -105,7 +108,7 @@ def scan_file(
         folder.open_table("vectors", VECTOR_TYPE, embedder.dimensions, state.rows) as vectors,
         folder.open_table("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows) as sketches,
     ):
-        for block, state in blocks(path, reading.fields, state):  # noqa: B020 each continues where the last one ended
+        for block, state in blocks(path, reading, state):  # noqa: B020 each continues where the last one ended
             if block:
                 measured = _scan_block(block, embedder, counter, known_texts)
                 for file, new in zip((rows, vectors, sketches), measured, strict=True):
@@ -125,17 +128,17 @@ def scan_file(
     )
 
 
-def blocks(path: Path, fields: Sequence[str], state: PassState) -> Iterator[tuple[list[RowText], PassState]]:
+def blocks(path: Path, reading: FieldSelection, state: PassState) -> Iterator[tuple[list[ScannedRow], PassState]]:
     """Rows with text in blocks, each with the state of the pass after it; the blocks are the same in every run."""
     if state.finished:
         return
     skipped = Counter(state.skipped)
-    block: list[RowText] = []
+    block: list[ScannedRow] = []
     characters = 0
     for line in read_lines(path, state.line, state.offset):
         try:
-            block.append(RowText(line, *row_text(parse_content(line.content), fields)))
-            characters += len(block[-1].text)
+            block.append(ScannedRow(line, read_row(parse_content(line.content), reading)))
+            characters += len(block[-1].row.text)
         except UnusableLine as reason:
             skipped[str(reason)] += 1
         state = msgspec.structs.replace(state, line=line.number + 1, offset=line.after)
@@ -153,19 +156,20 @@ def fingerprint(path: Path) -> str:
 
 
 def _scan_block(
-    block: Sequence[RowText], embedder: Embedder, counter: TokenCounter, known_texts: KnownTexts
+    block: Sequence[ScannedRow], embedder: Embedder, counter: TokenCounter, known_texts: KnownTexts
 ) -> tuple[Array, ...]:
     """Records, vectors and sketches of some rows."""
-    texts = [row.text for row in block]
-    digests = [row.digest for row in block]
+    compared = [one.row.compared for one in block]
+    digests = [one.row.digest for one in block]
     rows = np.zeros(len(block), ROW_TYPE)
-    rows["line"] = [row.line.number for row in block]
-    rows["bytes"] = [row.line.length for row in block]
-    rows["tokens"] = counter.counts(texts)
+    rows["line"] = [one.line.number for one in block]
+    rows["bytes"] = [one.line.length for one in block]
+    rows["tokens"] = counter.counts([one.row.text for one in block])
     rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
     rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
-    vectors, rows["cut"] = known_texts.vectors(texts, digests, embedder)
-    return rows, vectors, minhashes(texts)
+    rows["rest"] = [one.row.rest for one in block]
+    vectors, rows["cut"], rows["unread"] = known_texts.vectors(compared, digests, embedder)
+    return rows, vectors, minhashes(compared)
 
 
 class KnownTexts:
@@ -180,24 +184,28 @@ class KnownTexts:
                 break
             self._known.setdefault(read["hash"][row].tobytes() + read["hash_rest"][row].tobytes(), row)
 
-    def vectors(self, texts: Sequence[str], digests: Sequence[bytes], embedder: Embedder) -> tuple[Vectors, Array]:
-        """A vector for each of the next rows, and whether its text was cut."""
+    def vectors(
+        self, texts: Sequence[str], digests: Sequence[bytes], embedder: Embedder
+    ) -> tuple[Vectors, Array, Array]:
+        """A vector for each of the next rows, whether its text was cut, and whether it is unread."""
         new = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in self._known}
         index_of = {digest: index for index, digest in enumerate(new)}
         vectors = np.empty((len(texts), self._dimensions), VECTOR_TYPE)
-        cut = np.zeros(len(texts), bool)
+        cut, unread = np.zeros(len(texts), bool), np.zeros(len(texts), bool)
         if new:
-            fresh, fresh_cut = embedder.vectors(list(new.values()))
+            fresh = embedder.vectors(list(new.values()))
             own = [index for index, digest in enumerate(digests) if digest in index_of]
-            vectors[own] = fresh[[index_of[digests[index]] for index in own]]
-            cut[own] = np.asarray(fresh_cut)[[index_of[digests[index]] for index in own]]
+            sources = [index_of[digests[index]] for index in own]
+            vectors[own] = fresh.vectors[sources]
+            cut[own], unread[own] = np.asarray(fresh.cut)[sources], np.asarray(fresh.unread)[sources]
         old = [index for index, digest in enumerate(digests) if digest not in index_of]
         if old:
             rows = [self._known[digests[index]] for index in old]
             vectors[old] = self._folder.table("vectors", VECTOR_TYPE, self._dimensions, self._rows)[rows]
-            cut[old] = self._folder.table("rows", ROW_TYPE, 1, self._rows)["cut"][rows]
+            known = self._folder.table("rows", ROW_TYPE, 1, self._rows)[rows]
+            cut[old], unread[old] = known["cut"], known["unread"]
         self._add(digests)
-        return vectors, cut
+        return vectors, cut, unread
 
     def _add(self, digests: Sequence[bytes]) -> None:
         for row, digest in enumerate(digests, self._rows):

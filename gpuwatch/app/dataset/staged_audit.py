@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalReason, RemovalRules, audit_file
 from gpuwatch.app.dataset.cheap_stages import WholeFile, read_whole, wording_duplicates
 from gpuwatch.app.dataset.onnx_models import Array
-from gpuwatch.app.dataset.rows import FieldSelection, read_lines
+from gpuwatch.app.dataset.row_text import FieldSelection
+from gpuwatch.app.dataset.rows import read_lines
 from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile
 from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers
 from gpuwatch.app.dataset.work_folder import WorkFolder, open_work_folder
@@ -44,7 +45,7 @@ def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: A
     reading, rules, models, sample = plan.reading, plan.rules, plan.models, plan.sample
     if sample is None or (path.suffix != ".gz" and path.stat().st_size < sample * _MIN_ROW_BYTES):
         return audit_file(path, reading, rules, models, folder, progress)
-    file = read_whole(path, reading.fields, folder, plan.threads, progress, wording=rules.near is not None)
+    file = read_whole(path, reading, folder, plan.threads, progress, wording=rules.near is not None)
     if len(file.rows) <= sample:
         return audit_file(path, reading, rules, models, folder, progress)
     members = np.sort(np.random.RandomState(rules.seed).choice(len(file.rows), sample, replace=False))
@@ -74,6 +75,7 @@ def _joined_audit(file: WholeFile, members: RowNumbers, read: Audit) -> Audit:
     share = read.scanned.rows["tokens"].sum() / max(1, int(read.scanned.rows["bytes"].sum()))
     rows["tokens"] = np.rint(rows["bytes"] * share)
     rows["tokens"][members] = read.scanned.rows["tokens"]
+    rows["unread"][members] = read.scanned.rows["unread"]
     wording = np.full(len(rows), NO_ROW, np.int64)
     if read.rules.near is not None:
         wording = wording_duplicates(file)

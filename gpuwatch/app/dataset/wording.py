@@ -25,7 +25,8 @@ _SEED = 42  # must never change
 _RUN_WORDS = 5
 _MAX_WORDS = 50_000  # of a text
 _MAX_CHARACTERS = 20 * _MAX_WORDS
-_WORD = re.compile(r"\w+|[^\w\s]")
+# a character of a script without spaces between its words is a word; a long one (DNA, base64) is several
+_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w{1,16}|[^\w\s]")
 _BATCH_ROWS = 65_536
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth)
 
@@ -52,18 +53,19 @@ def wording_similarity(first: Array, other: Array) -> float:
     return float(np.mean(first == other))
 
 
-def similar_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
+def similar_wording(sketches: Array, exact: RowNumbers, rests: Array) -> RowNumbers:
     """For each row an earlier one that stays and has nearly the same wording; `NO_ROW`: there is none.
 
     Args:
         exact: rows with `NO_ROW` are compared; the others are exact duplicates.
+        rests: what must be equal besides the wording.
     """
     near = np.full(len(exact), NO_ROW, np.int64)
     stays_for = np.zeros(len(exact), bool)  # a row that another one was removed for is not removed itself
     width = MINHASH_SIZE // _BANDS
     for band in range(_BANDS):
         left = np.flatnonzero((exact == NO_ROW) & (near == NO_ROW))
-        keys = _band_keys(sketches, left, slice(band * width, (band + 1) * width))
+        keys = _band_keys(sketches, left, slice(band * width, (band + 1) * width), rests)
         order = np.argsort(keys, kind="stable")
         begins = np.append(True, keys[order[1:]] != keys[order[:-1]]) if len(order) else np.empty(0, bool)
         leaders = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
@@ -79,9 +81,9 @@ def similar_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
     return near
 
 
-def _band_keys(sketches: Array, rows: RowNumbers, band: slice) -> Array:
+def _band_keys(sketches: Array, rows: RowNumbers, band: slice, rests: Array) -> Array:
     """One number per band of each row: different bands share a number once in 2^64 cases."""
-    keys = np.zeros(len(rows), np.uint64)
+    keys = np.asarray(rests[rows], np.uint64)
     for start in range(0, len(rows), _BATCH_ROWS):
         part = slice(start, start + _BATCH_ROWS)
         for column in np.asarray(sketches[rows[part], band], np.uint64).T:

@@ -54,14 +54,20 @@ def points(crowd: int, others: int, width: float, seed: int = 3) -> module.Vecto
     return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
 
+def grouped(vectors: module.Vectors, distinct: int, wanted: int, seed: int) -> RowClusters:
+    """Group rows that the model could read, of which the first ones differ."""
+    rows = np.arange(len(vectors))
+    return cluster_rows(vectors, rows >= 0, rows < distinct, wanted, seed)
+
+
 def test_ninety_in_a_hundred_from_one_template_is_crowded(minilm: AuditModels) -> None:
     """KMeans alone splits the template into dozens of clusters, and reports nothing."""
-    found = cluster_rows(minilm.embedder.vectors(mixed(500, 0.93))[0], 400, 100, 42)
+    found = grouped(minilm.embedder.vectors(mixed(500, 0.93))[0], 400, 100, 42)
     assert (found.verdict, found.plain_top_share < 0.5, found.top_share > 0.9) == ("crowded", True, True)
 
 
 def test_texts_about_this_and_that_are_spread(minilm: AuditModels) -> None:
-    found = cluster_rows(minilm.embedder.vectors(mixed(500, 0.0))[0], 450, 100, 42)
+    found = grouped(minilm.embedder.vectors(mixed(500, 0.0))[0], 450, 100, 42)
     assert found.verdict == "spread"
     assert found.top_share < 0.5
 
@@ -72,26 +78,26 @@ def test_a_planted_crowd_is_found_and_no_other(width: float, kind: str, monkeypa
     if kind != "KMeans":
         monkeypatch.setattr(module, "_MAX_KMEANS_ROWS", 100)
     crowded, spread = (
-        cluster_rows(points(1860, 140, width), 2000, 100, 42),
-        cluster_rows(points(0, 2000, width), 2000, 100, 42),
+        grouped(points(1860, 140, width), 2000, 100, 42),
+        grouped(points(0, 2000, width), 2000, 100, 42),
     )
     assert (crowded.verdict, spread.verdict) == ("crowded", "spread")
     assert crowded.method.startswith(f"{kind}, 100 clusters, seed 42")
 
 
 def test_the_same_rows_are_grouped_the_same_way() -> None:
-    one, other = (cluster_rows(points(300, 300, 0.05), 600, 20, 42) for _ in range(2))
+    one, other = (grouped(points(300, 300, 0.05), 600, 20, 42) for _ in range(2))
     assert np.array_equal(one.labels, other.labels)
 
 
 def test_few_rows_give_no_verdict() -> None:
-    found = cluster_rows(points(0, 499, 0.1), 499, 100, 42)
+    found = grouped(points(0, 499, 0.1), 499, 100, 42)
     assert (found.verdict, found.rows_needed) == ("not enough data", 500)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 30])
 def test_one_text_again_and_again_is_one_cluster(rows: int) -> None:
-    found = cluster_rows(np.ones((rows, 4), np.float32) / 2, 1, 100, 42)
+    found = grouped(np.ones((rows, 4), np.float32) / 2, 1, 100, 42)
     assert (found.sizes, found.top_share) == ((rows,), 1.0)
 
 

@@ -32,7 +32,7 @@ def _weights_alone(folder: Path) -> Path:
 
 
 def test_minilm_gives_the_vectors_of_sentence_transformers(minilm: AuditModels) -> None:
-    vectors, cut = minilm.embedder.vectors(RECORDED["texts"])
+    vectors, cut, _ = minilm.embedder.vectors(RECORDED["texts"])
     assert np.abs(vectors - np.array(RECORDED["vectors"])).max() < 2e-6
     assert list(cut) == [text.startswith("word0 ") for text in RECORDED["texts"]]  # the one text of 200 words
 
@@ -40,7 +40,7 @@ def test_minilm_gives_the_vectors_of_sentence_transformers(minilm: AuditModels) 
 def test_sentence_transformers_itself_may_run_the_model() -> None:
     pytest.importorskip("sentence_transformers")
     embedder = open_embedder(find_model(None).path, "sentence-transformers", 1)
-    vectors, cut = embedder.vectors(RECORDED["texts"])
+    vectors, cut, _ = embedder.vectors(RECORDED["texts"])
     assert np.abs(vectors - np.array(RECORDED["vectors"])).max() < 2e-6
     assert list(cut) == [text.startswith("word0 ") for text in RECORDED["texts"]]
 

@@ -54,7 +54,8 @@ def made(audit: Auditor, path: Path, work: TrainingWork | None = None, **rules: 
 
 
 def test_hostile_texts_stay_text(audit: Auditor, tmp_path: Path) -> None:
-    path = written(tmp_path / "<b>\x1b[31m\u202e.jsonl", [*HOSTILE, *HOSTILE, words([1, 2])])
+    texts = [f"{words(list(range(14)))} {text}" for text in HOSTILE]  # the tiny model knows the 14 tokens that it reads
+    path = written(tmp_path / "<b>\x1b[31m\u202e.jsonl", [*texts, *(f"{text} ." for text in texts), words([1, 2])])
     path.write_bytes(path.read_bytes() + b"<script>\n")
     report = made(audit, path, near=0.5)
     page = page_of(report, lines_for(report))

@@ -39,7 +39,9 @@ def test_a_gpt_2_as_transformers_exports_it_gives_the_perplexities_of_transforme
     folder = Path(__file__).parents[2] / "recorded" / "tiny-gpt2"
     recorded = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     found = CausalModel(folder, 1).perplexities(recorded["texts"])
-    assert found == pytest.approx(recorded["perplexities"], rel=1e-4)
+    unread = recorded["texts"].index("w9 unknown words w1")  # two unknown tokens: its perplexity says nothing
+    assert np.isnan(found[unread])
+    assert np.delete(found, unread) == pytest.approx(np.delete(recorded["perplexities"], unread), rel=1e-4)
 
 
 def test_what_was_measured_is_not_measured_again(

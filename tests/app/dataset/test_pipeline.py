@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, run_pipeline
+from gpuwatch.app.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of, run_pipeline
 from gpuwatch.errors import UsageError
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
@@ -37,7 +37,7 @@ def source(tmp_path: Path) -> Path:
 
 def a_plan(source: Path, **how: object) -> PipelinePlan:
     usual = {
-        "fields": ("text",),
+        "readings": readings_of(source, ("text",)),
         "wording": True,
         "executor": "local",
         "tasks": 2,
@@ -58,12 +58,13 @@ def kept(plan: PipelinePlan) -> list[bytes]:
 @pytest.mark.slow
 def test_datatroves_local_executor_runs_the_steps(source: Path) -> None:
     plan = a_plan(source)
-    found = run_pipeline(plan)
+    found = run_pipeline(plan, lambda _counts: True)
+    assert found is not None
     assert (found["rows"], found["exact_duplicates"], found["wording_duplicates"]) == (37, 6, 1)
     assert found["skipped"] == {"not JSON": 1}
     assert len(kept(plan)) == found["kept_rows"] + 1 == 31
     assert sorted(path.name for path in (plan.out / "logs").iterdir()) == ["1-read", "2-compare", "3-copy"]
-    assert run_pipeline(plan) == found  # complete tasks are not repeated
+    assert run_pipeline(plan, lambda _counts: True) == found  # complete tasks are not repeated
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5])
@@ -81,9 +82,9 @@ def test_a_folder_without_rows_and_the_input_as_output_are_refused(source: Path,
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UsageError, match="has no file"):
-        run_pipeline(a_plan(empty))
+        readings_of(empty, ())
     plan = PipelinePlan(
-        source=source, out=source, fields=("text",), wording=True, executor="local", tasks=1, time="", partition=""
+        source=source, out=source, readings={}, wording=True, executor="local", tasks=1, time="", partition=""
     )
     with pytest.raises(UsageError, match="is the input itself"):
-        run_pipeline(plan)
+        run_pipeline(plan, lambda _counts: True)

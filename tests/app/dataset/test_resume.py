@@ -15,7 +15,7 @@ import pytest
 
 from gpuwatch.app.dataset import scan as module
 from gpuwatch.app.dataset.audit import AuditModels
-from gpuwatch.app.dataset.embedding import Vectors
+from gpuwatch.app.dataset.embedding import Embedding
 from gpuwatch.app.dataset.scan import VECTOR_TYPE, KnownTexts
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from gpuwatch.errors import GpuwatchError, UsageError
@@ -55,7 +55,7 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         return getattr(self._embedder, name)
 
-    def vectors(self, texts: list[str]) -> tuple[Vectors, list[bool]]:
+    def vectors(self, texts: list[str]) -> Embedding:
         self.texts += len(texts)
         return self._embedder.vectors(texts)  # type: ignore[attr-defined, no-any-return]
 
@@ -107,7 +107,7 @@ def test_after_a_break_texts_are_still_known(data: Path, audit: Auditor, tiny: A
     with open_work_folder(data.with_name("a.jsonl.audit")) as folder:
         before = KnownTexts(folder, tiny.embedder.dimensions, 20)  # as after a break at row 20
         digests = [b"".join(rows[name][place].tobytes() for name in ("hash", "hash_rest")) for place in (3, 19, 20)]
-        found, _ = before.vectors(["", "", "w1"], digests, counting)
+        found, _, _ = before.vectors(["", "", "w1"], digests, counting)
         assert np.array_equal(found[:2], folder.table("vectors", VECTOR_TYPE, tiny.embedder.dimensions, 20)[[3, 19]])
     assert counting.texts == 1
 

@@ -17,6 +17,7 @@ from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalReason, Remova
 from gpuwatch.app.dataset.cheap_stages import read_whole, wording_duplicates
 from gpuwatch.app.dataset.filtering import write_kept
 from gpuwatch.app.dataset.report import report_of
+from gpuwatch.app.dataset.row_text import FieldSelection
 from gpuwatch.app.dataset.saving import TrainingWork, training_saving
 from gpuwatch.app.dataset.scan import detect_fields
 from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
@@ -24,6 +25,8 @@ from gpuwatch.app.dataset.wording import NO_ROW, minhashes, similar_wording, wor
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
+
+READING = FieldSelection(fields=("text",), guessed=False)
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_processes_find_what_one_finds(data: Path, tmp_path: Path) -> None:
     found = []
     for threads in (1, 2):
         with open_work_folder(tmp_path / f"work{threads}") as folder:
-            whole = read_whole(data, ("text",), folder, threads, lambda _what, _done, _all: None, wording=True)
+            whole = read_whole(data, READING, folder, threads, lambda _what, _done, _all: None, wording=True)
             found.append((np.array(whole.rows), np.array(whole.sketches), whole.exact, wording_duplicates(whole)))
     for one, other in zip(*found, strict=True):
         assert np.array_equal(one, other)
@@ -93,17 +96,17 @@ def test_a_pass_goes_on_where_it_was_stopped(data: Path, tmp_path: Path, monkeyp
     with open_work_folder(tmp_path / "work") as folder:
         for _ in range(3):
             try:
-                found = read_whole(data, ("text",), folder, 1, stops, wording=True)
+                found = read_whole(data, READING, folder, 1, stops, wording=True)
             except Stop:
                 continue
         assert found is not None
         after = np.array(found.rows), np.array(found.sketches)
         read, calls[0] = calls[0], -(10**6)
-        read_whole(data, ("text",), folder, 1, stops, wording=True)
+        read_whole(data, READING, folder, 1, stops, wording=True)
         assert calls[0] == -(10**6)  # nothing is read again
     assert read < 41 + 35 + 3  # no block twice
     with open_work_folder(tmp_path / "fresh") as folder:
-        fresh = read_whole(data, ("text",), folder, 1, lambda _what, _done, _all: None, wording=True)
+        fresh = read_whole(data, READING, folder, 1, lambda _what, _done, _all: None, wording=True)
         assert np.array_equal(after[0], fresh.rows)
         assert np.array_equal(after[1], fresh.sketches)
 
@@ -115,7 +118,7 @@ def test_the_cheap_stages_parse_each_row_once(data: Path, tmp_path: Path, monkey
         real = getattr(cheap_stages, name)
         monkeypatch.setattr(cheap_stages, name, lambda given, name=name, real=real: calls.update([name]) or real(given))
     with open_work_folder(tmp_path / "work") as folder:
-        read_whole(data, ("text",), folder, 1, lambda _what, _done, _all: None, wording=True)
+        read_whole(data, READING, folder, 1, lambda _what, _done, _all: None, wording=True)
     assert calls == {"parse_content": 652, "parse_line": 550, "minhashes": 1}
 
 
@@ -127,7 +130,7 @@ def test_what_goes_is_worded_as_a_row_that_stays(edits: list[tuple[int, int]]) -
         text[place] = "other"
         texts.append(" ".join(text))
     sketches = minhashes(texts)
-    near = similar_wording(sketches, np.full(len(texts), NO_ROW))
+    near = similar_wording(sketches, np.full(len(texts), NO_ROW), np.zeros(len(texts), np.uint64))
     for row in np.flatnonzero(near != NO_ROW):
         assert near[row] < row
         assert near[near[row]] == NO_ROW

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset.rows import UnusableLine, parse_line, row_text, select_fields
+from gpuwatch.app.dataset.fields import select_fields
+from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_row
+from gpuwatch.app.dataset.rows import UnusableLine, parse_line
 from gpuwatch.errors import UsageError
+
+
+def row_text(row: Any, fields: tuple[str, ...]) -> ReadRow:
+    return read_row(row, FieldSelection(fields=fields, guessed=False))
+
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
 SHAREGPT = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
@@ -94,6 +101,6 @@ def test_rows_whose_parts_differ_are_not_the_same_though_their_text_is() -> None
     fields = ("prompt", "completion")
     rows = [("a\nb", "c"), ("a", "b\nc"), ("a\nb\nc", ""), ("a\nb", "c")]
     found = [row_text(dict(zip(fields, row, strict=True)), fields) for row in rows]
-    assert {text for text, _ in found} == {"a\nb\nc"}
-    assert len({digest for _, digest in found}) == 3
+    assert {row.text for row in found} == {"a\nb\nc"}
+    assert len({row.digest for row in found}) == 3
     assert found[0] == found[3]
