@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
-from gpuwatch.app.dataset.embedding import Vectors, open_embedder
+from gpuwatch.app.dataset.embedding import Embedding, Vectors, open_embedder
 from gpuwatch.app.dataset.filtering import write_kept
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.app.dataset.scan import detect_fields
@@ -42,14 +42,15 @@ class Drawn:
     def __init__(self, topics: int = 200) -> None:
         self._topics = np.random.default_rng(1).normal(size=(topics, WIDTH))
 
-    def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
+    def vectors(self, texts: Sequence[str]) -> Embedding:
         found = np.empty((len(texts), WIDTH), np.float32)
         for place, text in enumerate(texts):
             number, copies = (int(word) for word in text.split(" ", 2)[:2])
             found[place] = self._of(copies)
             if number != copies:
                 found[place] += np.random.default_rng(number).normal(0, 0.23 / np.sqrt(WIDTH), WIDTH)
-        return found / np.linalg.norm(found, axis=1, keepdims=True), [False] * len(texts)
+        nothing = [False] * len(texts)
+        return Embedding(found / np.linalg.norm(found, axis=1, keepdims=True), nothing, nothing)
 
     def _of(self, number: int) -> Vectors:
         draw = np.random.default_rng(number)
