@@ -18,6 +18,7 @@ from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_j
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
+from gpuwatch.engine.local_paths import local_path
 from gpuwatch.errors import JobConflict, ResourceNotFound, SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.installation import new_identity
@@ -91,9 +92,13 @@ def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
     """(job, path) for each local input that cannot be read; without it, the instance would be rented in vain."""
     for job in jobs:
         for input in job.definition.inputs:
-            path = Path(job.definition.folder, input.source).expanduser()
-            if is_local(input.source) and not os.access(path, os.R_OK):
-                yield job.name, path
+            if is_local(input.source):
+                try:
+                    path = local_path(job, input.source)
+                except OSError:  # no home folder
+                    path = Path(input.source)
+                if not os.access(path, os.R_OK):
+                    yield job.name, path
 
 
 def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:

@@ -19,6 +19,7 @@ from gpuwatch.engine.job_runner import JobRunner
 from gpuwatch.engine.job_threads import JobThreads, Lane
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import SettingsError
+from gpuwatch.home_folder import expand_home
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.dstack import Dstack
 from gpuwatch.remote.job_folder import JobFolder
@@ -111,9 +112,7 @@ def job_variables(job: Job) -> dict[str, str]:
     for name, reference in job.definition.secret_env.items():
         kind, _, source = reference.partition(":")
         try:
-            variables[name] = (
-                os.environ[source] if kind == "env" else Path(source).expanduser().read_text().rstrip("\n")
-            )
+            variables[name] = os.environ[source] if kind == "env" else expand_home(source).read_text().rstrip("\n")
         except KeyError:
             faults.append(
                 f"job {job.name}: env.{name}: {source} is not set in the environment of gpuwatch; set it there"

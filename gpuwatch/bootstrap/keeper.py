@@ -45,7 +45,7 @@ def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) 
     from gpuwatch.settings.secrets import state_folder
     from gpuwatch.storage.obligation_file import ObligationFile, obligation_path
 
-    path = obligation_path(settings.database_url, state_folder(os.environ))
+    path = obligation_path(settings.database_url, lambda: state_folder(os.environ))
     return ObligationFile(path, now, lambda launch: key_hash(settings, launch.provider, launch.launch_id))
 
 

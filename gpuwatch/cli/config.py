@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +11,8 @@ from gpuwatch.cli import tables
 from gpuwatch.cli.command import Command, Group
 from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.cli.output import json_out, note
+from gpuwatch.errors import UsageError
+from gpuwatch.home_folder import expand_home
 
 
 @click.group(cls=Group, examples=("gpuwatch config show", "gpuwatch config schema > gpuwatch.schema.json"))
@@ -53,7 +54,11 @@ def init(config: str | None, force: bool) -> None:
     """Write a commented gpuwatch.toml, with its schema for editors."""
     from gpuwatch.app.config import write_settings
 
-    target = Path(config or os.environ.get("GPUWATCH_CONFIG") or "gpuwatch.toml").expanduser()
+    name = config or os.environ.get("GPUWATCH_CONFIG") or "gpuwatch.toml"
+    try:
+        target = expand_home(name)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from None
     schema = write_settings(target, force=force)
     note(f"wrote {target} and {schema}; next: edit the watch, then gpuwatch check")
 

@@ -20,6 +20,7 @@ from gpuwatch.engine.job_alerts import NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_sharing import InstanceSharing
+from gpuwatch.engine.local_paths import local_path
 from gpuwatch.engine.run_monitor import RunMonitor
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
@@ -171,7 +172,7 @@ class RunFinisher:
 
 def place_of(job: Job, spec: JobFiles, one: MachineFile) -> Path:
     """Return the local path of a result: in the target, by its name after the fixed part of the pattern."""
-    return Path(job.definition.folder, spec.target).expanduser().joinpath(*one.path.split("/")[_fixed(spec) :])
+    return local_path(job, spec.target).joinpath(*one.path.split("/")[_fixed(spec) :])
 
 
 def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 
@@ -28,6 +27,7 @@ from gpuwatch.domain.jobs.stores import is_remote
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.engine.local_paths import local_path
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports.remote import ObjectMissing, RemoteRefused, RemoteShell, RemoteUnreachable
 
@@ -114,7 +114,10 @@ class RunPreparer:
         shutil.rmtree(folder, ignore_errors=True)
 
     def _send(self, shell: RemoteShell, job: Job, one: JobFiles) -> None:
-        local = Path(job.definition.folder, one.source).expanduser()
+        try:
+            local = local_path(job, one.source)
+        except OSError as error:
+            raise InputMissing(f"input {one.source}: {error.strerror}") from error
         if not os.access(local, os.R_OK):
             raise InputMissing(f"input {local} does not exist, or gpuwatch may not read it")
         work, bound = work_folder(job.job_id), self._parts.bounds.send_s

@@ -16,6 +16,7 @@ import msgspec
 
 import gpuwatch
 from gpuwatch import notifiers, providers
+from gpuwatch.home_folder import xdg_folder
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.own_file import read_private_file, write_private_file
 from gpuwatch.settings.sources import Sources
@@ -70,9 +71,9 @@ def cache_folder(env: Mapping[str, str]) -> Path | None:
     """`$CACHE_DIRECTORY`, or the user's cache folder; None: there is none."""
     if env.get("CACHE_DIRECTORY"):
         return Path(env["CACHE_DIRECTORY"].split(":")[0])
-    if env.get("XDG_CACHE_HOME"):
-        return Path(env["XDG_CACHE_HOME"], "gpuwatch")
-    return Path(env["HOME"], ".cache", "gpuwatch") if env.get("HOME") else None
+    if (cache := xdg_folder(env, "XDG_CACHE_HOME")) is not None:
+        return cache / "gpuwatch"
+    return Path(env["HOME"], ".cache", "gpuwatch") if os.path.isabs(env.get("HOME", "")) else None
 
 
 def _file_name(name: str) -> str:

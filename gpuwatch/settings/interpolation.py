@@ -22,6 +22,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_value,
     check_word,
 )
+from gpuwatch.home_folder import expand_home
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.sources import Sources, secret_text
 
@@ -164,6 +165,6 @@ class _ReferenceReader:
 
     def _path(self, name: str) -> Path:
         try:
-            return self._folder / Path(name.strip()).expanduser()
-        except RuntimeError:  # unknown user in ~user
+            return self._folder / expand_home(name.strip())
+        except OSError:  # unknown user in ~user, or no home: reading it is what fails
             return self._folder / name.strip()

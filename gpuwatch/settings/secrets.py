@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,6 +11,8 @@ import msgspec
 
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
+from gpuwatch.errors import SettingsError
+from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.ports import ChannelSettings, ProviderSettings
 from gpuwatch.settings.interpolation import HOOKS
 from gpuwatch.settings.model import Settings
@@ -134,15 +135,21 @@ def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
     if not scheme.startswith("sqlite") or rest.startswith("/"):
         return text
     name, mark, options = rest.partition("?")
-    return f"{scheme}:///{cwd / name}{mark}{options}"
+    try:
+        return f"{scheme}:///{cwd / expand_home(name)}{mark}{options}"
+    except OSError as error:
+        raise SettingsError([f"database_url: {error.strerror}"]) from None
 
 
 def state_folder(env: Mapping[str, str]) -> Path:
-    """`$STATE_DIRECTORY`, or the user's own state folder."""
+    """`$STATE_DIRECTORY`, or the user's own state folder. Raises SettingsError: there is none."""
     if env.get("STATE_DIRECTORY"):
         return Path(env["STATE_DIRECTORY"].split(":")[0])  # source: systemd.exec(5), several are joined by colons
-    home = env.get("HOME") or os.path.expanduser("~")
-    return Path(env.get("XDG_STATE_HOME") or Path(home, ".local", "state"), "gpuwatch")
+    if (state := xdg_folder(env, "XDG_STATE_HOME")) is not None:
+        return state / "gpuwatch"
+    if (home := home_folder(env)) is None:
+        raise SettingsError(["this user has no home folder for the database: set HOME, XDG_STATE_HOME or database_url"])
+    return home / ".local" / "state" / "gpuwatch"
 
 
 def _launch_secrets(settings: Settings) -> list[str | None]:

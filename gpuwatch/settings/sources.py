@@ -16,6 +16,7 @@ import msgspec
 
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.errors import SettingsError
+from gpuwatch.home_folder import expand_home, xdg_folder
 from gpuwatch.settings.options import KeyPath, is_secret_key, key_aliases, secret_keys
 
 PREFIX = "GPUWATCH_"
@@ -101,12 +102,16 @@ def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | N
     """The settings file: the first that exists, be it unreadable. A named file must exist."""
     for configured, origin in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
         if configured:
-            path = cwd / Path(configured).expanduser()
+            try:
+                path = cwd / expand_home(configured)
+            except OSError as error:
+                raise SettingsError([f"{configured}: {error.strerror} ({origin})"]) from None
             if not path.exists() or path.is_dir():
                 raise SettingsError([f"{configured}: no such file ({origin})"])
             return path
-    config_home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
-    candidates = [cwd / "gpuwatch.toml", *([Path(config_home, "gpuwatch", "gpuwatch.toml")] if config_home else [])]
+    home = Path(env["HOME"], ".config") if os.path.isabs(env.get("HOME", "")) else None
+    config_home = xdg_folder(env, "XDG_CONFIG_HOME") or home
+    candidates = [cwd / "gpuwatch.toml", *([config_home / "gpuwatch" / "gpuwatch.toml"] if config_home else [])]
     return next((path for path in [*candidates, Path("/etc/gpuwatch/gpuwatch.toml")] if os.path.lexists(path)), None)
 
 

@@ -42,10 +42,10 @@ FILE_NAME = "obligations.jsonl"
 _MAX_REPLACED = 5  # how often the file may be replaced while a line is appended
 
 
-def obligation_path(database_url: str, state_folder: Path) -> Path:
+def obligation_path(database_url: str, state_folder: Callable[[], Path]) -> Path:
     """Return the path of a database's file: beside an SQLite file, else in the state folder. Raises StoreError."""
     database = sqlite_path(database_url)
-    return state_folder / FILE_NAME if database is None else database.resolve().with_name(FILE_NAME)
+    return state_folder() / FILE_NAME if database is None else database.resolve().with_name(FILE_NAME)
 
 
 class ObligationFile:

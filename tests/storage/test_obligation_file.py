@@ -153,8 +153,8 @@ def test_a_launch_that_is_adopted_anew_has_an_end_of_its_own(tmp_path: Path) -> 
 
 def test_it_lies_beside_the_database_or_in_the_state_folder(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    assert obligation_path(f"sqlite:///{tmp_path}/gpuwatch.db", state) == (tmp_path / FILE_NAME).resolve()
-    assert obligation_path("postgresql+psycopg://x@host/db", state) == state / FILE_NAME
+    assert obligation_path(f"sqlite:///{tmp_path}/gpuwatch.db", lambda: state) == (tmp_path / FILE_NAME).resolve()
+    assert obligation_path("postgresql+psycopg://x@host/db", lambda: state) == state / FILE_NAME
 
 
 def test_what_the_keeper_closed_is_watched_until_it_is_back_or_a_week_has_passed(tmp_path: Path) -> None:

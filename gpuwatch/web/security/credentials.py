@@ -6,9 +6,9 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 
 from gpuwatch.errors import SettingsError
+from gpuwatch.home_folder import expand_home
 from gpuwatch.settings.web import SCOPES, WebSettings, WebToken
 from gpuwatch.web.security.passwords import is_password
 
@@ -68,7 +68,7 @@ def _text_of(token: WebToken) -> str:
         return token.token
     assert token.token_file is not None
     try:
-        with Path(token.token_file).expanduser().open("rb") as opened:
+        with expand_home(token.token_file).open("rb") as opened:
             text = opened.read(_MAX_TOKEN_FILE).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "expected ASCII text"
