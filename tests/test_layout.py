@@ -63,7 +63,7 @@ class Source(NamedTuple):
     `imports`: the top names of everything imported, also inside functions and for types. `taken`: the names of
     `from a.b import c`, as ("a.b", "c"); `taken_at_run_time`: without those only for types. `calls`: (line,
     "time.time") for each call of that form. `classes`: those at the top level. `matched_errors`: lines that compare the
-    text of an error.
+    text of an error. `transitions`: lines that call a method of this name, on whatever object.
     """
 
     imports: frozenset[str]
@@ -72,6 +72,7 @@ class Source(NamedTuple):
     calls: frozenset[tuple[int, str]]
     classes: tuple[str, ...]
     matched_errors: frozenset[int]
+    transitions: frozenset[int]
 
 
 @cache
@@ -104,6 +105,11 @@ def _read(path: Path) -> Source:
         ),
         classes=tuple(node.name for node in module.body if isinstance(node, ast.ClassDef)),
         matched_errors=frozenset(_matched_errors(nodes)),
+        transitions=frozenset(
+            node.lineno
+            for node in nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "transition"
+        ),
     )
 
 
@@ -320,6 +326,15 @@ def test_only_bootstrap_reads_the_clock() -> None:
     for name, source in _sources().items():
         if not name.startswith(MAY_READ_THE_CLOCK) and name not in JOINS_THREADS:
             assert [line for line, call in source.calls if call in CLOCKS] == [], name
+
+
+def test_launches_change_their_state_through_one_door() -> None:
+    """Whoever changes a state applies an event: so no change misses its alert, its hook or its free slot."""
+    assert {name for name, source in _sources().items() if source.transitions} == {"engine/transition_executor.py"}
+    writes = re.compile(r"\b(update|delete)\(launch(es|_table)?\)")
+    assert {name for name in _sources() if writes.search((PACKAGE / name).read_text())} == {
+        "storage/launch_repository.py", "storage/accounts.py", "storage/watch_identities.py",  # account, watch
+    }  # fmt: skip
 
 
 def test_nothing_depends_on_the_text_of_an_error() -> None:

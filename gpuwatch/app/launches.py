@@ -8,21 +8,29 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.clusters import orchestrator
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.adoption import has_stopped_running
+from gpuwatch.domain.launches.command_life import (
+    CommandEvent,
+    OwnerFoundNothingRented,
+    OwnerFoundRented,
+    command_transition,
+)
+from gpuwatch.domain.launches.events import ClockReading, LifecycleEvent, OwnerAdopted, OwnerFoundNothing
 from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState, PriceSpan
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, ResourceNotFound, UsageError
 from gpuwatch.ports.event_json import event_json as alert_json
-from gpuwatch.ports.hooks import ON_ENDED, ON_RUNNING
 from gpuwatch.storage.events import relocation_alerts
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -105,17 +113,17 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
         repository = SqlLaunchRepository(store, obligation_file(settings))
         launch = known_launch(repository, launch_id)
         if launch.is_by_command:
-            return _resolve_absent_command(repository, launch)
+            unresolved = launch if launch.state is LaunchState.RUNNING else _unresolved_launch(repository, launch_id)
+            return _decided(repository, unresolved, OwnerFoundNothingRented())
         if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
-            now, reason = real_now(), EndReason.GONE.text("resolved by the owner, as its account is unreachable")
-            return repository.transition(launch, LaunchState.ENDED, reason, now, ended_at=now, end_reason=reason)
+            gone = OwnerFoundNothing(EndReason.GONE, "resolved by the owner, as its account is unreachable")
+            return _decided(repository, launch, gone)
         launch = _unresolved_launch(repository, launch_id)
         instances = list_instances_of(settings, http, launch.provider) or ()
         instance_ids = [instance.instance_id for instance in instances if launch_id_in(instance.label) == launch_id]
         if instance_ids:
             raise UsageError(f"instance {instance_ids[0]} has the label {launch.label}; use --adopt {instance_ids[0]}")
-        now, reason = real_now(), EndReason.RESOLVED_ABSENT.text()
-        return repository.transition(launch, LaunchState.FAILED, reason, now, ended_at=now, end_reason=reason)
+        return _decided(repository, launch, OwnerFoundNothing(EndReason.RESOLVED_ABSENT))
 
 
 def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Launch:
@@ -128,38 +136,19 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
     with open_launches(settings) as repository, http_client(settings) as http:
         launch = _unresolved_launch(repository, launch_id)
         if launch.is_by_command:
-            return _resolve_adopted_command(repository, launch, instance_id)
+            return _decided(repository, launch, OwnerFoundRented(clean(instance_id)))
         instance = _instance_for(repository, launch, list_instances_of(settings, http, launch.provider), instance_id)
-        cause, now = "adopted by the owner", real_now()
-        # as with `gpuwatch adopt`, its time counts from now: while it was held, all of it may have passed
-        changes: dict[str, Any] = {"instance_id": instance_id, "intended_at": now, "requested_at": now}
-        if launch.state is LaunchState.STOPPING:
-            return repository.transition(launch, LaunchState.STOPPING, cause, now, instance_id=instance_id)
-        if not has_stopped_running(instance):
-            return repository.transition(launch, LaunchState.STARTING, cause, now, **changes)
-        disk = launch.disk_microusd_hour
-        spans = (PriceSpan(now, disk, launch.with_commission(disk)),)
-        return repository.transition(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
+        return _decided(repository, launch, OwnerAdopted(instance_id, has_stopped_running(instance)))
 
 
-def _resolve_absent_command(repository: SqlLaunchRepository, launch: Launch) -> Launch:
-    """Close a launch after the owner has checked that nothing rented by its command is left. Raises UsageError."""
-    now = real_now()
-    if launch.state is LaunchState.RUNNING:
-        reason = EndReason.STOPPED.text("what its command rented is gone")
-        return repository.transition(
-            launch, LaunchState.ENDED, reason, now, hook=ON_ENDED, ended_at=now, end_reason=reason
-        )
-    reason = EndReason.RESOLVED_ABSENT.text()
-    held = _unresolved_launch(repository, launch.launch_id)
-    return repository.transition(held, LaunchState.FAILED, reason, now, hook=ON_ENDED, ended_at=now, end_reason=reason)
-
-
-def _resolve_adopted_command(repository: SqlLaunchRepository, launch: Launch, name: str) -> Launch:
-    """Continue a launch whose command did rent: it counts from now on for its whole `max_runtime`."""
-    now, rate = real_now(), launch.bound_microusd_hour
-    spans, cause = (PriceSpan(now, rate, rate),), f"the owner says that {clean(name)} is it"
-    return repository.transition(launch, LaunchState.RUNNING, cause, now, hook=ON_RUNNING, running_at=now, spans=spans)
+def _decided(repository: SqlLaunchRepository, launch: Launch, event: LifecycleEvent | CommandEvent) -> Launch:
+    """Apply the owner's decision, with everything that such a change does. Raises LaunchConflict, StoreError."""
+    now, alerts = real_now(), LaunchAlerts(new_id)
+    if launch.is_by_command:
+        transitions = TransitionExecutor(repository, alerts, command_transition)
+    else:
+        transitions = TransitionExecutor(repository, alerts)
+    return transitions.apply(launch, event, ClockReading(now, now))[0]
 
 
 def _instance_for(

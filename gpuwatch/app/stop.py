@@ -16,9 +16,10 @@ from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.bootstrap.settings_loading import manual_end_hints
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.transition_executor import request_end
 from gpuwatch.errors import ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError
 from gpuwatch.storage.database import sqlite_path
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 120.0
 LISTS_FOR_UNKNOWN = 3  # complete instance lists without the launch's label before the command stops waiting for it
 _POLL_EVERY_S = 1.0
-_CONFLICTS_MAX = 5
 Report = Callable[[str], None]
 
 
@@ -221,15 +221,12 @@ def _reconciler(
 
 def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
     """Record that the launch must end. If a daemon changes it concurrently, the newest row counts."""
-    for _ in range(_CONFLICTS_MAX):
-        if launch.is_over or launch.state is LaunchState.STOPPING or launch.is_by_command:
-            return launch
-        try:
-            reason = EndReason.STOPPED.text()
-            return repository.transition(launch, LaunchState.STOPPING, reason, real_now(), end_reason=reason)
-        except LaunchConflict:
-            launch = known_launch(repository, launch.launch_id)
-    raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again")
+    if launch.is_by_command:
+        return launch
+    try:
+        return request_end(repository, launch, EndReason.STOPPED, real_now())
+    except LaunchConflict as error:
+        raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again") from error
 
 
 def own_tool_text(launch: Launch) -> str:

@@ -28,7 +28,7 @@ ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
 PREREQUISITES_EVERY_S = 15.0  # only checks whether it is due
 HOOKS_EVERY_S = 2.0
-OBLIGATIONS_EVERY_S = 5.0  # another host's extension must be in the file within the keeper's 75 s
+OTHERS_EVERY_S = 5.0  # another host's extension must be in the keeper's file within its 75 s
 COMMANDS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
@@ -46,9 +46,7 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Return every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
-        PeriodicTask(
-            name="keeper's file", run=service.launch_repository.update_obligations, every_s=OBLIGATIONS_EVERY_S
-        ),
+        PeriodicTask(name="keeper's file", run=lambda: _note_other_changes(service), every_s=OTHERS_EVERY_S),
         PeriodicTask(name="hooks", run=_with_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(
             name="commands",
@@ -179,6 +177,11 @@ def _with_now(service: Service, task: Callable[[datetime], object]) -> Callable[
 
 def _deliver(service: Service) -> int:
     return service.deliverer.send_due(service.time_source.now())
+
+
+def _note_other_changes(service: Service) -> None:
+    """Take note of what commands and other hosts changed: in the keeper's file, and in the watches' slots."""
+    service.slots.note_alive(service.launch_repository.update_obligations())
 
 
 def _remind_unfinished(service: Service) -> int:

@@ -21,7 +21,7 @@ from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.queue import group_states, waits_for
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.end_rules import exit_code
-from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
+from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated, SentAgain
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.watch import Budget
@@ -206,10 +206,8 @@ class ClusterJobs:
             words = f"dstack accepted no run in {MOST_TRIES} attempts{f': {said[-1]}' if said else ''}"
             self._apply(launch, NothingCreated(EndReason.REFUSED.text(words)))
         else:
-            again = self._launches.transition(
-                launch, launch.state, "submitted again: dstack has no run of its name", now,
-                tries=launch.tries + 1, requested_at=now,
-            )  # fmt: skip
+            event = SentAgain("submitted again: dstack has no run of its name")
+            again, _ = self._parts.transitions.apply(launch, event, ClockReading(now, now))
             self._submit(job, again, now)
 
     def _apply(self, launch: Launch, event: InstanceCreated | AnswerLost | NothingCreated) -> None:

@@ -15,9 +15,10 @@ from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.engine.transition_executor import request_end
 from gpuwatch.ports import LaunchRepository, OutboxAlert
 from gpuwatch.ports.jobs import JobStore
 from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
@@ -25,7 +26,6 @@ from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, Remot
 log = logging.getLogger(__name__)
 
 _LIST_MAX = 8 << 20
-_CONFLICTS_MAX = 5
 
 
 def record_step(jobs: JobStore, job: Job, step: JobTransition, run: JobRun | None = None) -> Job:
@@ -119,17 +119,12 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
 
         The reconciler sends the destroy, as often as needed, and proves the end.
         """
-        for _ in range(_CONFLICTS_MAX):
-            if launch is None or launch.is_over or launch.state is LaunchState.STOPPING:
-                return
-            reason = end.text(words)
-            try:
-                self.launches.transition(launch, LaunchState.STOPPING, reason, self.clock(), end_reason=reason)
-            except LaunchConflict:
-                launch = self.launches.get(launch.launch_id)
-            else:
-                return
-        log.warning("a launch keeps changing; recording its end in the next round")
+        if launch is None:
+            return
+        try:
+            request_end(self.launches, launch, end, self.clock(), words)
+        except LaunchConflict:
+            log.warning("a launch keeps changing; recording its end in the next round")
 
     def shell(self, run: JobRun) -> RemoteShell:
         """Return a shell on the run's machine. Raises RemoteUnreachable, RemoteRefused."""

@@ -20,6 +20,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, L
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.job_alerts import job_alert
 from gpuwatch.engine.job_parts import record_step
+from gpuwatch.engine.transition_executor import request_end
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import LaunchRepository, OutboxAlert, Severity
 from gpuwatch.ports.jobs import JobQueueStore
@@ -231,9 +232,8 @@ class JobQueue:
             job = self._store.job(launch.watch_id)
             if job is None or (job.ended_at is not None and now < job.ended_at + self._kept(job)):
                 continue
-            reason = EndReason.FINISHED.text(f"job {job.name} is {job.state.value}")
             try:
-                self._launches.transition(launch, LaunchState.STOPPING, reason, now, end_reason=reason)
+                request_end(self._launches, launch, EndReason.FINISHED, now, f"job {job.name} is {job.state.value}")
             except LaunchConflict as conflict:
                 log.info("%s", conflict)
 

@@ -33,6 +33,7 @@ class LaunchSlots:
         self._full: set[str] = set()  # watches that could start no further launch at the last attempt
         self._blocked: set[str] = set()  # watches that could start none at all, whatever was on offer
         self._in_flight: set[str] = set()
+        self._alive: dict[str, Launch] = {}  # as of the last `note_alive`, by id
         self._lock = threading.Lock()
 
     def is_full(self, watch: str) -> bool:
@@ -66,9 +67,16 @@ class LaunchSlots:
 
     def launch_over(self, launch: Launch) -> None:
         """Free the slot and poll at once, because the watch may take the next offer."""
+        self._alive.pop(launch.launch_id, None)
         self.free(launch.watch)
         for task in self._when_freed:
             self.run_now(task)
+
+    def note_alive(self, alive: Iterable[Launch]) -> None:
+        """Free the slots of launches that another process has ended since the last call: a command, another host."""
+        before, self._alive = self._alive, {launch.launch_id: launch for launch in alive}
+        for launch_id in before.keys() - self._alive.keys():
+            self.launch_over(before[launch_id])
 
     def in_flight(self) -> frozenset[str]:
         """Return the launches whose requests are in flight: no other code may change them."""

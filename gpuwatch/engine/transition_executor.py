@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.command_life import CommandEvent
-from gpuwatch.domain.launches.events import ClockReading, LifecycleEvent, WatchTerms
-from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.events import ClockReading, EndRequested, LifecycleEvent, WatchTerms
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.state_machine import transition
 from gpuwatch.domain.launches.transitions import Destroy, Effect, Transition, TransitionResult
 from gpuwatch.engine.failpoint import failpoint
@@ -30,13 +30,14 @@ class TransitionExecutor:
     The caller carries out the effects.
 
     Args:
+        launch_alerts: None: the events raise no alert.
         rules: another pure function instead, for launches outside providers.
     """
 
     def __init__(
         self,
         repository: LaunchRepository,
-        launch_alerts: LaunchAlerts,
+        launch_alerts: LaunchAlerts | None,
         rules: Callable[[Launch, Any, ClockReading, WatchTerms], TransitionResult] = transition,
     ) -> None:
         self._repository = repository
@@ -89,9 +90,10 @@ class TransitionExecutor:
 
     def _write(self, launch: Launch, transition: Transition, now: datetime) -> Launch:
         after = msgspec.structs.replace(launch, state=transition.to_state, **transition.changes)
-        outbox_alert = (
-            None if transition.notify is None else self._launch_alerts.for_notification(after, transition.notify, now)
-        )
+        outbox_alert = None
+        if transition.notify is not None:
+            assert self._launch_alerts is not None, "an event that raises alerts"
+            outbox_alert = self._launch_alerts.for_notification(after, transition.notify, now)
         failpoint(f"{transition.to_state.value}.before_record")
         texts = {"message": transition.words, "hook": transition.hook}
         written = self._repository.transition(
@@ -99,6 +101,19 @@ class TransitionExecutor:
         )
         failpoint(f"{transition.to_state.value}.after_record")
         return written
+
+
+def request_end(repository: LaunchRepository, launch: Launch, end: EndReason, now: datetime, words: str = "") -> Launch:
+    """Record that a launch must end, whoever changes it meanwhile; repeated calls change nothing.
+
+    The reconciler destroys its instance, as often as needed, proves its end and reports it.
+
+    Raises:
+        LaunchConflict: the row is gone, or keeps changing.
+        StoreError: nothing was recorded.
+    """
+    transitions = TransitionExecutor(repository, None)
+    return transitions.apply_to_latest(launch, EndRequested(end, words), ClockReading(now, now))[0]
 
 
 def _ends(outcome: TransitionResult) -> bool:

@@ -72,10 +72,10 @@ class SqlLaunchRepository:
         """Return active launches, oldest first. Raises StoreError."""
         return [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
 
-    def update_obligations(self) -> None:
+    def update_obligations(self) -> list[Launch]:
         """Write what other hosts changed to this host's keeper's file: a later end, or that it is over.
 
-        Raises StoreError: the rows or the file cannot be read.
+        Returns the active launches. Raises StoreError: the rows or the file cannot be read.
         """
         alive = self.alive()
         self._obligations.record_changes(alive)
@@ -83,6 +83,7 @@ class SqlLaunchRepository:
         if rest:
             over = select(launches).where(launches.c.launch_id.in_(rest), launches.c.state.in_(OVER_STATES))
             self._obligations.record_changes(self._read(over))
+        return alive
 
     def all(self) -> list[Launch]:
         """Return every launch, newest first. Raises StoreError."""

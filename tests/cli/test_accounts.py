@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
-from tests.cli.test_launches import ID, Rows, S, key, rent, rows
+from tests.cli.test_launches import ID, Rows, S, key, rent, rows, what_followed
 
 __all__ = ["key", "rows"]
 pytestmark = pytest.mark.usefixtures("key")
@@ -50,6 +50,7 @@ def test_a_launch_that_no_key_reaches_is_closed_when_its_owner_says_that_it_is_g
     alive_under(rows, "999")
     assert shell("launches", "resolve", ID, "--absent").code == 0
     assert rows.state() is S.ENDED
+    assert what_followed(rows) == (["h100: ended"], ["on_ended"])
 
 
 def test_a_launch_of_this_account_is_not_closed_so(shell: Shell, rows: Rows, market: Marketplace) -> None:

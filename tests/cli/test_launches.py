@@ -44,8 +44,15 @@ class Rows:
         self.store: Database = open_upgraded(self.url)
         self.repository = SqlLaunchRepository(self.store)
 
-    def reserve(self, launch_id: str = ID, dry_run: bool = False, **offer: Any) -> Launch:
-        watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_active=5, max_total=0))
+    def reserve(
+        self,
+        launch_id: str = ID,
+        dry_run: bool = False,
+        action: Action = Action.LAUNCH,
+        command: tuple[str, ...] = (),
+        **offer: Any,
+    ) -> Launch:
+        watch = a_watch(action=action, command=command, launch=LaunchSpec(max_active=5, max_total=0))
         intent = Intent(watch=watch, match=a_match(an_offer(**offer)), launch_id=launch_id, dry_run=dry_run)
         with self.store.write() as connection:
             launch = launch_or_refusal(connection, intent, Budget(), BEGAN)
@@ -209,11 +216,20 @@ def held(rows: Rows) -> Launch:
     return rows.move(rows.move(rows.reserve(), S.UNKNOWN), S.HELD)
 
 
+def what_followed(rows: Rows) -> tuple[list[str], list[str]]:
+    """The alerts and the hooks of the last change."""
+    with rows.store.read() as connection:
+        headlines = connection.exec_driver_sql("SELECT headline FROM alert").scalars().all()
+        hooks = connection.exec_driver_sql("SELECT event FROM hook_run").scalars().all()
+    return list(headlines), list(hooks)
+
+
 @pytest.mark.usefixtures("key")
 def test_absent_frees_what_was_held(shell: Shell, rows: Rows) -> None:
     held(rows)
     ran = shell("launches", "resolve", ID, "--absent")
     assert (ran.code, rows.state()) == (0, S.FAILED)
+    assert what_followed(rows) == (["h100: failed"], ["on_ended"])
 
 
 @pytest.mark.usefixtures("key")
@@ -244,6 +260,28 @@ def test_adopt_takes_the_instance(shell: Shell, rows: Rows, market: Marketplace)
     found = rows.repository.get(ID)
     assert found is not None
     assert (found.state, found.instance_id) == (S.STARTING, instance_id)
+    assert what_followed(rows) == (["h100: adopted by the owner"], [])
+
+
+@pytest.mark.parametrize(
+    ("state", "answer", "followed"),
+    [
+        (S.HELD, "--absent", (S.FAILED, ["h100: failed"], ["on_ended"])),
+        (S.RUNNING, "--absent", (S.ENDED, ["h100: ended"], ["on_ended", "on_running"])),
+        (S.HELD, "--adopt", (S.RUNNING, ["h100: started by its command"], ["on_running"])),
+    ],
+)
+def test_what_a_command_rented_is_resolved_with_all_that_follows(
+    shell: Shell, rows: Rows, state: LaunchState, answer: str, followed: tuple[LaunchState, list[str], list[str]]
+) -> None:
+    launch = rows.move(rows.reserve(action=Action.COMMAND, command=("rent",)), S.UNKNOWN)
+    launch = rows.move(launch, S.HELD)
+    if state is S.RUNNING:
+        rows.move(launch, S.RUNNING, running_at=BEGAN, hook="on_running")
+    words = ("box-1",) if answer == "--adopt" else ()
+    assert shell("launches", "resolve", ID, answer, *words).code == 0
+    headlines, hooks = what_followed(rows)
+    assert (rows.state(), headlines, sorted(hooks)) == followed
 
 
 @pytest.mark.usefixtures("key")

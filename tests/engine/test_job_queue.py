@@ -51,7 +51,18 @@ class Launches:
     def get(self, launch_id: str) -> Launch | None:
         return self.rows.get(launch_id)
 
-    def transition(self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, **changes: Any) -> Launch:
+    def transition(
+        self,
+        launch: Launch,
+        to_state: LaunchState,
+        cause: str,
+        now: datetime,
+        outbox_alert: OutboxAlert | None = None,
+        *,
+        message: str | None = None,
+        hook: str | None = None,
+        **changes: Any,
+    ) -> Launch:
         self.rows[launch.launch_id] = msgspec.structs.replace(launch, state=to_state, **changes)
         return self.rows[launch.launch_id]
 

@@ -96,7 +96,18 @@ class MemoryLaunches:
     def get(self, launch_id: str) -> Launch | None:
         return self.rows.get(launch_id)
 
-    def transition(self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, **changes: Any) -> Launch:
+    def transition(
+        self,
+        launch: Launch,
+        to_state: LaunchState,
+        cause: str,
+        now: datetime,
+        outbox_alert: OutboxAlert | None = None,
+        *,
+        message: str | None = None,
+        hook: str | None = None,
+        **changes: Any,
+    ) -> Launch:
         after = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
         self.rows[launch.launch_id] = after
         return after

@@ -20,9 +20,9 @@ from gpuwatch.domain.launches.transitions import (
     NO_TRANSITION,
     Notification,
     NotificationTopic,
-    SlotFreed,
     Transition,
     TransitionResult,
+    over,
 )
 
 RENTED_NOTHING: Final = 75  # the exit code that releases the reservation (EX_TEMPFAIL of sysexits.h)
@@ -50,7 +50,19 @@ class CommandTimePassed(msgspec.Struct, frozen=True):
     """Check whether `max_runtime` is over."""
 
 
-CommandEvent = CommandNotRun | CommandEnded | CommandLost | CommandTimePassed
+class OwnerFoundNothingRented(msgspec.Struct, frozen=True):
+    """The owner checked that nothing that the command rented is left."""
+
+
+class OwnerFoundRented(msgspec.Struct, frozen=True):
+    """The owner checked that the command did rent. `words`: what."""
+
+    words: str
+
+
+CommandEvent = (
+    CommandNotRun | CommandEnded | CommandLost | CommandTimePassed | OwnerFoundNothingRented | OwnerFoundRented
+)
 
 
 def command_transition(
@@ -60,7 +72,11 @@ def command_transition(
     if isinstance(event, CommandTimePassed):
         return _time_over(launch, clock)
     if isinstance(event, CommandEnded) and event.code == 0:
-        return _started(launch, event.words, clock)
+        return _started(launch, "the command exited with code 0", event.words, clock)
+    if isinstance(event, OwnerFoundRented):
+        return _started(launch, f"the owner says that {event.words} is it", "", clock)
+    if isinstance(event, OwnerFoundNothingRented):
+        return _nothing_left(launch, clock)
     return _not_started(launch, event, clock) if launch.state in LOST_STATES else NO_TRANSITION
 
 
@@ -82,7 +98,7 @@ def _unknown(event: CommandEnded | CommandLost) -> TransitionResult:
     return _held(f"the command exited with code {event.code}", event.words)
 
 
-def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResult:
+def _started(launch: Launch, cause: str, words: str, clock: ClockReading) -> TransitionResult:
     """From now on the launch counts with the highest price that it may rent at, for its whole `max_runtime`."""
     if launch.state not in LOST_STATES | {S.FAILED}:
         return NO_TRANSITION
@@ -93,12 +109,12 @@ def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResul
         "ended_at": None,
         "end_reason": None,
     }
-    why = "Exit code 0. gpuwatch does not see what it rented, and counts the watch's limit until max_runtime."
+    why = f"{_sentence(cause)} gpuwatch does not see what it rented, and counts the watch's limit until max_runtime."
     notify = Notification("started by its command", why)
     return TransitionResult(
         Transition(
             to_state=S.RUNNING,
-            cause="the command exited with code 0",
+            cause=cause,
             words=words or None,
             changes=changes,
             notify=notify,
@@ -109,15 +125,27 @@ def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResul
 
 def _nothing_rented(reason: str, words: str, clock: ClockReading) -> TransitionResult:
     notify = Notification("not rented", f"{reason}: {words}" if words else reason, NotificationTopic.NOT_RENTED)
-    return _over(S.FAILED, reason, clock, notify, words)
+    return over(S.FAILED, reason, clock.now, notify, words)
 
 
 def _held(cause: str, words: str) -> TransitionResult:
-    why = (
-        f"{cause[0].upper()}{cause[1:]}. It may have rented, so gpuwatch does not repeat it. Its budget stays reserved."
-    )
+    why = f"{_sentence(cause)} It may have rented, so gpuwatch does not repeat it. Its budget stays reserved."
     notify = Notification("held", f"{why} Last output: {words}" if words else why, NotificationTopic.HELD)
     return TransitionResult(Transition(to_state=S.HELD, cause=cause, words=words or None, notify=notify))
+
+
+def _nothing_left(launch: Launch, clock: ClockReading) -> TransitionResult:
+    """Release the reservation: nothing was rented, or it is gone."""
+    if launch.is_over:
+        return NO_TRANSITION
+    is_running = launch.state is S.RUNNING
+    gone = EndReason.STOPPED.text("what its command rented is gone")
+    reason, state = (gone, S.ENDED) if is_running else (EndReason.RESOLVED_ABSENT.text(), S.FAILED)
+    return over(state, reason, clock.now, Notification(state.value, reason))
+
+
+def _sentence(cause: str) -> str:
+    return f"{cause[0].upper()}{cause[1:]}."
 
 
 def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
@@ -126,14 +154,4 @@ def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
     if clock.at_least < launch.running_at + timedelta(seconds=launch.max_runtime_s):
         return NO_TRANSITION
     why = "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone."
-    return _over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock, Notification("its max_runtime is over", why))
-
-
-def _over(
-    state: LaunchState, reason: str, clock: ClockReading, notify: Notification, words: str = ""
-) -> TransitionResult:
-    changes = {"ended_at": clock.now, "end_reason": reason}
-    step = Transition(
-        to_state=state, cause=reason, words=words or None, changes=changes, notify=notify, hook="on_ended"
-    )
-    return TransitionResult(step, (SlotFreed(),))
+    return over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock.now, Notification("its max_runtime is over", why))

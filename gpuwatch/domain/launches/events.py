@@ -70,10 +70,30 @@ class ListUnavailable(msgspec.Struct, frozen=True):
 
 
 class EndRequested(msgspec.Struct, frozen=True):
-    """The owner, or one of the owner's rules, requested its end."""
+    """The owner, or a job that no longer needs it, requested its end; the alert follows once it has ended."""
 
     end: EndReason
     words: str = ""
+
+
+class OwnerFoundNothing(msgspec.Struct, frozen=True):
+    """The owner checked that nothing of it is left. `end`: the reason to record."""
+
+    end: EndReason
+    words: str = ""
+
+
+class OwnerAdopted(msgspec.Struct, frozen=True):
+    """The owner checked that this instance belongs to it. `is_stopped`: it does not run any more."""
+
+    instance_id: str
+    is_stopped: bool
+
+
+class SentAgain(msgspec.Struct, frozen=True):
+    """An order that provably created nothing is sent once more, under the same launch."""
+
+    words: str
 
 
 class BidRaised(msgspec.Struct, frozen=True):
@@ -97,6 +117,9 @@ LifecycleEvent = (
     | InstanceUnlisted
     | ListUnavailable
     | EndRequested
+    | OwnerFoundNothing
+    | OwnerAdopted
+    | SentAgain
     | BidRaised
     | InstanceReturned
 )

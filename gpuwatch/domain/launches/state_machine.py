@@ -28,10 +28,14 @@ from gpuwatch.domain.launches.events import (
     LifecycleEvent,
     ListUnavailable,
     NothingCreated,
+    OwnerAdopted,
+    OwnerFoundNothing,
+    SentAgain,
     WatchTerms,
 )
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.owner_decisions import adopted, end_requested, found_nothing, sent_again
 from gpuwatch.domain.launches.rebid import next_bid
 from gpuwatch.domain.launches.reopening import reopened
 from gpuwatch.domain.launches.transitions import (
@@ -40,9 +44,9 @@ from gpuwatch.domain.launches.transitions import (
     Notification,
     NotificationTopic,
     RaiseBid,
-    SlotFreed,
     Transition,
     TransitionResult,
+    over,
 )
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import MICRO, usd
@@ -102,7 +106,7 @@ def _nothing_created(launch: Launch, event: NothingCreated, clock: ClockReading,
     if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
         return NO_TRANSITION
     notify = Notification("not rented", event.reason, NotificationTopic.NOT_RENTED)
-    return _over(S.FAILED, event.reason, clock, notify)
+    return over(S.FAILED, event.reason, clock.now, notify)
 
 
 # --- the instance is listed -------------------------------------------------------------------------------------------
@@ -300,12 +304,13 @@ def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> Tra
     if launch.state is S.STOPPING:
         reason = launch.end_reason or EndReason.STOPPED.text()
         state = _end_state(launch)
-        return _over(state, reason, clock, Notification(state.value, reason))
+        return over(state, reason, clock.now, Notification(state.value, reason))
     if launch.state in LOST_STATES:
         reason = EndReason.ABSENT.text()
-        return _over(S.FAILED, reason, clock, Notification("nothing was made", _with(reason, event.words)), event.words)
+        notify = Notification("nothing was made", _with(reason, event.words))
+        return over(S.FAILED, reason, clock.now, notify, event.words)
     end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
-    return _over(S.ENDED, end.text(), clock, Notification(end.value, _with(end.text(), event.words)), event.words)
+    return over(S.ENDED, end.text(), clock.now, Notification(end.value, _with(end.text(), event.words)), event.words)
 
 
 def _with(reason: str, words: str) -> str:
@@ -365,25 +370,11 @@ def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms:
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
-def _end_wanted(launch: Launch, event: EndRequested, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    return NO_TRANSITION if launch.state is S.STOPPING else _ending(launch, event.end, event.words)
-
-
 def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     reason = end.text(words)
     notify = Notification(f"ending: {end.value}", reason)
     step = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify)
     return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
-
-
-def _over(
-    state: LaunchState, reason: str, clock: ClockReading, notify: Notification, words: str = ""
-) -> TransitionResult:
-    changes = {"ended_at": clock.now, "end_reason": reason}
-    return TransitionResult(
-        Transition(to_state=state, cause=reason, words=words or None, changes=changes, notify=notify, hook="on_ended"),
-        (SlotFreed(),),
-    )
 
 
 _RULES: Mapping[type, Callable[..., TransitionResult]] = {
@@ -393,7 +384,10 @@ _RULES: Mapping[type, Callable[..., TransitionResult]] = {
     InstanceListed: _listed,
     InstanceUnlisted: _unlisted,
     ListUnavailable: _no_list,
-    EndRequested: _end_wanted,
+    EndRequested: end_requested,
+    OwnerFoundNothing: found_nothing,
+    OwnerAdopted: adopted,
+    SentAgain: sent_again,
     BidRaised: _bid_raised,
     InstanceReturned: lambda launch, event, clock, terms: reopened(launch, event, clock),
 }

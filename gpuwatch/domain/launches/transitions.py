@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -76,3 +77,12 @@ class TransitionResult(msgspec.Struct, frozen=True):
 
 
 NO_TRANSITION = TransitionResult()
+
+
+def over(state: LaunchState, reason: str, now: datetime, notify: Notification, words: str = "") -> TransitionResult:
+    """Return what every end does: the reason, the owner's alert and hook, and the free slot."""
+    changes = {"ended_at": now, "end_reason": reason}
+    step = Transition(
+        to_state=state, cause=reason, words=words or None, changes=changes, notify=notify, hook="on_ended"
+    )
+    return TransitionResult(step, (SlotFreed(),))
