@@ -8,7 +8,8 @@ GpuwatchError
 │   ├── StoreNotReady          run the command that the line names                      exit code 3
 │   │   └── StoreMissing       there is no database yet
 │   ├── StoreTooNew            run the newer gpuwatch that wrote it
-│   └── StoreInUse             a daemon is using it
+│   ├── StoreInUse             a daemon is using it
+│   └── StoreDiskFailed        the disk is full or reports an error; it may be over by itself
 ├── ProviderError              no usable answer to a request (a search, a list)
 │   ├── ProviderDown           wait for the next poll
 │   │   ├── ProviderUnreachable  no connection: check the address and the network
@@ -85,6 +86,10 @@ class StoreTooNew(StoreError):
 
 class StoreInUse(StoreError):
     """Another daemon runs on this database."""
+
+
+class StoreDiskFailed(StoreError):
+    """The disk of the database is full or reports an error: it may be over by itself."""
 
 
 class JobConflict(GpuwatchError):

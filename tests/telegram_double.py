@@ -57,6 +57,7 @@ class Fault:
     accepted: bool = False
     hangs_up: bool = False  # closes the connection without an answer
     hangs_s: float = 0.0
+    slow_s: float = 0.0  # answers after so long
     raw: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -356,6 +357,7 @@ def telegram() -> Iterator[TelegramDouble]:
             fault, body = double.answer(self.path, self.rfile.read(int(self.headers["Content-Length"])))
             if fault.hangs_s:
                 double.hangs(self.path.rpartition("/")[2], fault.hangs_s)
+            double.released.wait(fault.slow_s)
             if fault.hangs_up or fault.hangs_s:
                 self.close_connection = True
                 return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from gpuwatch.bootstrap import (
     TimeSource,
     build_channels,
     build_hooks,
-    http_client,
     new_id,
+    open_http,
 )
 from gpuwatch.bootstrap.accounts import account_faults
 from gpuwatch.bootstrap.alert_log import log_alert
@@ -99,17 +100,22 @@ class Service:
         reachable = [one for one in self.launch_repository.alive() if self.following.reaches(one)]
         return account_faults(settings, self.store, self._http, reachable, self.time_source.now())
 
-    def close(self) -> None:
-        """Give work in progress a short time to reach a recorded state."""
+    def close(self) -> bool:
+        """Give work in progress a short time to reach a recorded state; return whether no message is being sent."""
         self.stopping.set()
         self.polling.gathering.end()
         self.job_runner.close()
         self.executor.shutdown()
         self.commands.close(within_s=3.0)
-        self.hooks.close(within_s=1.5)
+        hooks_ended = self.hooks.close(within_s=1.5)
         with suppress(StoreError):  # then the next start logs it
             self.deliverer.route_new(self.time_source.now())
-        self.deliverer.close(timeout_s=1.0)
+        return self.deliverer.close(timeout_s=1.0) and hooks_ended
+
+    def wait_for_messages(self) -> None:
+        """Wait until the last alert and hook that were being sent when it closed are over, and recorded."""
+        while not (self.deliverer.close(timeout_s=60.0) and self.hooks.close(within_s=60.0)):
+            pass
 
 
 def _may_rent(settings: Settings, job_queue: JobQueue) -> bool:
@@ -127,16 +133,31 @@ def build_service(
     time_source: TimeSource = REAL_TIME,
 ) -> Iterator[Service]:
     """The service over an open, upgraded database; closed at the end."""
-    with http_client(settings) as http:
+    with ExitStack() as opened:
+        http = open_http(settings)
+        opened.callback(http.close)
         if not settings.rescue:  # a watch missing from rescued settings may still exist
             apply_watch_changes(settings, store, time_source.now())
         service = Service(settings, store, http, extra_channels, run_now, time_source)
-        service.deliverer.take_over()
         service.polling.quotes.start()
         try:
             yield service
         finally:
-            service.close()
+            if not service.close():
+                _close_later(service, opened.pop_all())
+
+
+def _close_later(service: Service, connections: ExitStack) -> None:
+    """Keep the connections while a slow channel may still answer: after a reload this process continues.
+
+    Without its answer, an alert that arrived would be sent again.
+    """
+
+    def close() -> None:
+        service.wait_for_messages()
+        connections.close()
+
+    threading.Thread(target=close, name="last messages", daemon=True).start()
 
 
 def _build_commands(base: Essentials) -> LaunchCommands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
@@ -18,6 +19,7 @@ _TASK_CONSEQUENCES = {
     "deliver": "Alerts wait; only alerts about the daemon itself bypass the queue.",
     "hooks": "Hooks of launches do not run.",
 }
+_FAULTS_SHOWN = 5
 _OTHER_CONSEQUENCE = "The work of this task is not done."
 
 
@@ -83,6 +85,41 @@ def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
         ),
     )
     return outbox_alert(alert, once_key=key)
+
+
+def reload_refused_alert(faults: Sequence[str], *, now: datetime) -> OutboxAlert:
+    """Alert, once an hour for the same faults, that a reload was refused and the old settings stay."""
+    shown = [redact(fault) for fault in faults[:_FAULTS_SHOWN]]
+    if len(faults) > len(shown):
+        shown.append(f"{len(faults) - len(shown)} more; see: gpuwatch doctor")
+    key = f"reload:{alert_id_from(' '.join(faults))}:{now:%Y-%m-%dT%H}"
+    alert = Alert(
+        alert_id=alert_id_from(f"{key}:{now.isoformat()}"),
+        kind=AlertKind.DAEMON,
+        severity=Severity.WARNING,
+        subject="settings",
+        created_at=now,
+        headline="the new settings are rejected; the old ones stay in effect",
+        facts=(("Settings", "; ".join(shown)),),
+        why="gpuwatch was asked to read its settings again, and cannot apply them.",
+        did="It continues with the settings that it had.",
+        can_do=("See what is wrong: gpuwatch doctor", "Fix the settings, then: systemctl reload gpuwatch"),
+    )
+    return outbox_alert(alert, once_key=key)
+
+
+def reload_accepted_alert(*, now: datetime) -> OutboxAlert:
+    """Alert that the settings are in effect after a reload was refused."""
+    alert = Alert(
+        alert_id=alert_id_from(f"reloaded:{now.isoformat()}"),
+        kind=AlertKind.RECOVERED,
+        subject="settings",
+        created_at=now,
+        headline="the new settings are in effect",
+        why="An earlier reload was refused; this one was not.",
+        did="gpuwatch continues with the new settings.",
+    )
+    return outbox_alert(alert)
 
 
 def _failure_reason(fault: TaskFault) -> str:

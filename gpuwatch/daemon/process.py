@@ -11,12 +11,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
-from gpuwatch.bootstrap import open_store, real_monotonic, real_now
+from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, real_monotonic, real_now
+from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.rescue import load_or_rescue
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
+from gpuwatch.daemon.daemon_alerts import reload_accepted_alert, reload_refused_alert
 from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
 from gpuwatch.daemon.notify_socket import Notifier
 from gpuwatch.daemon.repeating import repeating_thread
@@ -26,13 +30,15 @@ from gpuwatch.daemon.status_line import REFRESH_EVERY_S, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 from gpuwatch.daemon.task_supervisor import TaskSupervisor
 from gpuwatch.daemon.tasks import periodic_tasks
-from gpuwatch.errors import SettingsError, StoreError, StoreInUse
-from gpuwatch.ports import Alert, AlertKind, Channel
+from gpuwatch.engine.fallback_alerts import FallbackAlerts
+from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInUse
+from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, open_database, require_intact, sqlite_path
 from gpuwatch.storage.events import EventFilter, events
+from gpuwatch.storage.leases import release_leases
 from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)
@@ -42,6 +48,7 @@ EXIT_AFTER_S = 9.0  # then it exits anyway: the next start continues the work fr
 SIGNAL_CHECK_S = 5.0
 STORE_RETRY_S = 10.0
 ORDER_CHECK_S = 0.2
+Opened = TypeVar("Opened")
 
 
 class SignalHandler:
@@ -108,14 +115,15 @@ def serve(
     with (
         claim_store(settings.database_url),
         running_keeper(settings, progress, notifier) as keeper,
-        open_store_with_retry(settings, keeper, signals, notifier) as store,
+        entered_with_retry(partial(_open_store, settings), settings, keeper, signals, notifier) as store,
     ):
         while store is not None:
+            keeper.set_store(store)
             keeper.apply_settings(settings)
-            with (
-                running_service(settings, store, progress=progress, notifier=notifier) as service,
-                ExitStack() as stack,
-            ):
+            run = partial(running_service, settings, store, progress=progress, notifier=notifier)
+            with entered_with_retry(run, settings, keeper, signals, notifier) as service, ExitStack() as stack:
+                if service is None:
+                    break
                 for interface in interfaces:
                     stack.enter_context(interface(service, progress))
                 notifier.ready()
@@ -187,6 +195,7 @@ def _wait_for_signals(
     """Wait for the stop (None) or for new settings. The keeper feeds the watchdog."""
     watchdog_s = notifier.watchdog_every_s or SIGNAL_CHECK_S * 2
     stalled: list[str] = []
+    was_refused = False
     while not signals.stop:
         keeper.note_main_loop()
         previously_stalled, stalled = stalled, keeper.stalled(real_monotonic())
@@ -198,7 +207,10 @@ def _wait_for_signals(
             _wait_for_orders(service, signals)
             new_settings = None if signals.stop else _reload(notifier, config, service)
             if new_settings is not None:
+                if was_refused:
+                    _report(service, reload_accepted_alert(now=real_now()))
                 return new_settings
+            was_refused = not signals.stop
     return None
 
 
@@ -210,28 +222,39 @@ def _wait_for_orders(service: Service, signals: SignalHandler) -> None:
 
 
 @contextmanager
-def open_store_with_retry(
-    settings: Settings, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier
-) -> Iterator[Database | None]:
-    """Open the store. If that fails while launches may have to be ended, retry, with the keeper running; None: SIGTERM.
+def _open_store(settings: Settings) -> Iterator[Database]:
+    """Open the store for this process, which has claimed it. Raises StoreError."""
+    with open_store(settings, upgrade) as store:
+        require_intact(store)
+        release_leases(store)
+        yield store
+
+
+@contextmanager
+def entered_with_retry(
+    enter: Callable[[], AbstractContextManager[Opened]],
+    settings: Settings,
+    keeper: KeeperThread,
+    signals: SignalHandler,
+    notifier: Notifier,
+) -> Iterator[Opened | None]:
+    """Enter what needs the store; None: SIGTERM. Retry, with the keeper running, if that may help or is necessary.
+
+    It may help if the disk is full or fails; it is necessary while launches may have to be ended. The owner gets an
+    alert, past the outbox.
 
     Raises:
-        StoreError: it cannot be opened, and no launch must be ended.
+        StoreError: retrying does not help, and no launch must be ended.
         StoreInUse: another daemon uses it, and ends its launches.
     """
     with ExitStack() as stack:
-        store, reported = None, ""
-        while store is None and not signals.stop:
+        opened, alerts, reported = None, None, ""
+        while opened is None and not signals.stop:
             keeper.note_main_loop()
             try:
-                with ExitStack() as attempt:
-                    opened = attempt.enter_context(open_store(settings, upgrade))
-                    require_intact(opened)
-                    stack.push(attempt.pop_all())
-                store = opened
-                keeper.set_store(store)
+                opened = stack.enter_context(enter())
             except StoreError as error:
-                if isinstance(error, StoreInUse) or not keeper.has_obligations:
+                if isinstance(error, StoreInUse) or not (isinstance(error, StoreDiskFailed) or keeper.has_obligations):
                     raise
                 if str(error) != reported:
                     log.critical("%s; gpuwatch rents nothing, and ends launches on time", error)
@@ -239,8 +262,13 @@ def open_store_with_retry(
                 keeper.set_store_error(reported)
                 notifier.ready()
                 notifier.status(f"no database: {error}; launches end on time")
+                if alerts is None:
+                    alerts = FallbackAlerts(
+                        build_channels(settings, stack.enter_context(http_client(settings))), new_id, log_alert
+                    )
+                alerts.check(reported, real_now())
                 signals.wait(STORE_RETRY_S)
-        yield store
+        yield opened
 
 
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:
@@ -258,8 +286,18 @@ def _reload(notifier: Notifier, config: str | None, service: Service) -> Setting
         return new_settings
     for line in (*faults, "these settings are rejected; the old ones stay in effect"):
         log.error("%s", line)
+    _report(service, reload_refused_alert(faults, now=real_now()))
     notifier.ready()
     return None
+
+
+def _report(service: Service, outbox_alert: OutboxAlert) -> None:
+    """Put an alert into the outbox, or send it directly if that fails."""
+    try:
+        service.launch_repository.enqueue(outbox_alert)
+    except StoreError as error:
+        log.warning("not stored: %s: %s", outbox_alert.alert.headline, error)
+        service.fallback_alerts.send(outbox_alert.alert)
 
 
 def _reload_faults(new_settings: Settings, service: Service) -> list[str]:
@@ -293,7 +331,6 @@ def running_service(
     progress = progress or TaskProgress(real_now, real_monotonic)
     scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
     with ExitStack() as supervision, build_service(settings, store, extra_channels, scheduler.run_now) as service:
-        service.hooks.start()
         tasks = periodic_tasks(service)
         supervision.enter_context(repeating_thread("supervisor", _supervision_check(service, progress), SIGNAL_CHECK_S))
         if notifier is not None and notifier.has_manager:

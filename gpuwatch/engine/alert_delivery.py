@@ -102,16 +102,19 @@ class AlertDelivery:
         self._reports = ChannelReports(tuple(self._channels), self._enqueue)
         self._failover = ChannelFailover(outbox, self._routing, self._reports)
         self._moved: set[str] = set()
+        self._has_taken_over = False
         for channel in self._channels.values():
             if isinstance(channel, MovableChannel):
                 channel.new_address = outbox.new_address(channel.name, channel.address)
 
-    def take_over(self) -> None:
-        """Take over what earlier senders left: their leases, and alerts for channels that are gone. Raises StoreError.
+    def _take_over(self, now: datetime) -> None:
+        """Take over alerts for channels that are gone, except what an earlier generation is still sending there.
 
-        Call it once, before the first `send_due`.
+        Raises:
+            StoreError: the next call tries again.
         """
-        handed_over = self._outbox.start(tuple(self._channels))
+        handed_over, being_sent = self._outbox.hand_over(tuple(self._channels), now)
+        self._has_taken_over = not being_sent
         if handed_over:
             log.warning(
                 "%d alerts for channels that are no longer configured were handed over to the others", handed_over
@@ -124,6 +127,8 @@ class AlertDelivery:
             StoreError: the outbox cannot be read.
         """
         if self._outbox.has_work():
+            if not self._has_taken_over:
+                self._take_over(now)
             self.route_new(now)
             self._expire(now)
         self._failover.run_if_due(now)
@@ -143,7 +148,10 @@ class AlertDelivery:
         return delivered
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Stop sending. Returns False if a channel did not return in time; its lease expires by itself."""
+        """Stop sending. Returns False if a channel did not return in time.
+
+        It keeps its lease: it records the result, or its lease expires by itself. Call again to wait on.
+        """
         self._stopping.set()
         self._wait(timeout_s)
         return not any(map(self._is_busy, self._channels))

@@ -60,18 +60,15 @@ class LaunchHooks:
         self._saved: set[str] = set()  # launches whose `before_stop` is over
         self._stopping = stopping
 
-    def start(self) -> None:
-        """Recover hooks that an earlier process left running. Raises StoreError."""
-        self._hook_runs.start()
-
-    def close(self, within_s: float = 3.0) -> None:
-        """Start nothing more, and wait briefly for running hooks."""
+    def close(self, within_s: float = 3.0) -> bool:
+        """Start nothing more, and wait briefly for running hooks; return whether none is left."""
         self._stopping.set()
         ends_s = self._monotonic() + within_s
         with self._lock:
             running = list(self._running)
         for thread in running:
             thread.join(max(0.0, min(within_s, ends_s - self._monotonic())))
+        return not any(thread.is_alive() for thread in running)
 
     @property
     def longest_s(self) -> float:

@@ -236,8 +236,8 @@ class UndeliveredAlerts(Protocol):
 class DeliveryQueue(UndeliveredAlerts, Protocol):
     """The outbox as its sender uses it. Takes `now`; all methods raise StoreError."""
 
-    def start(self, channels: Sequence[str]) -> int:
-        """Start a sender with these channels; returns how many deliveries it takes over from removed channels."""
+    def hand_over(self, channels: Sequence[str], now: datetime) -> tuple[int, int]:
+        """Hand deliveries of removed channels over to these; returns how many, and how many are still being sent."""
 
     def has_work(self) -> bool:
         """Whether any delivery is new, waiting, or expired and not yet reported."""

@@ -57,9 +57,6 @@ class LaunchCommandInvoker(Protocol):
 class HookRunRepository(Protocol):
     """The stored hook runs. All methods raise StoreError; rows leased by another process are left unchanged."""
 
-    def start(self) -> None:
-        """Start a runner: release leases of the previous one if no other runner can be active."""
-
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
         """Lease what is due, oldest first; never `before_stop`."""
 

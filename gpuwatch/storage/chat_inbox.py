@@ -13,6 +13,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
 
 RETENTION = timedelta(days=9)  # longer than any button is valid
+LONGEST_LEASE = timedelta(minutes=10)  # one that ends later from now was written before the clock was set back
 
 
 class ReceivedUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,11 @@ class ChatInbox:
         lease_row = {"bot": self._bot, "holder": self._holder, "leased_until_ms": until_ms}
         with self._database.write() as connection:
             if not insert_if_absent(connection, chat_poller, lease_row):
-                is_free = or_(chat_poller.c.holder == self._holder, chat_poller.c.leased_until_ms <= to_ms(now))
+                is_over = or_(
+                    chat_poller.c.leased_until_ms <= to_ms(now),
+                    chat_poller.c.leased_until_ms > to_ms(now + LONGEST_LEASE),
+                )
+                is_free = or_(chat_poller.c.holder == self._holder, is_over)
                 claim = update(chat_poller).where(chat_poller.c.bot == self._bot, is_free).values(**lease_row)
                 if connection.execute(claim).rowcount != 1:
                     return None

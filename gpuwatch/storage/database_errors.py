@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpuwatch.errors import StoreError
+from gpuwatch.errors import StoreDiskFailed, StoreError
 
 # SQLite's primary result codes (sqlite.org/rescode.html); an extended code keeps the primary in its lowest byte
 _SQLITE = {
     5: "has been locked by another program for too long; end it, or try again",
     6: "has been locked by another program for too long; end it, or try again",
     8: "cannot be written; check the permissions of the file and its folder",
-    10: "cannot be read or written (the disk reports an error, or a size limit was reached); check the disk",
+    10: "cannot be read or written (the disk is full, reports an error, or a size limit was reached); check the disk, "
+    "and gpuwatch continues automatically",
     11: "is damaged; replace it with a backup (see `gpuwatch db backup`)",
     13: "cannot grow: the disk is full; free some space, and gpuwatch continues automatically",
     14: "cannot be opened; check that its folder exists and is writable",
     23: "may not be accessed (not authorised)",
     26: "is not a database; set another file in database_url, or move this one away",
 }
+_OF_DISK = frozenset({10, 13})
 _IN_ADDRESS: Final = r"(://[^:/@\s]*:)[^@\s]*@|(password=)\S+"
 _NOT_UPGRADED: Final = r"no such (table|column)|(relation|column) .* does not exist"
 
@@ -27,8 +29,9 @@ def sqlite_error(error: Exception, place: str) -> StoreError:
     """Translate a driver error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     message = _SQLITE.get(code & 0xFF) if isinstance(code, int) else None
-    if message is not None:
-        return StoreError(f"the database {place} {message} ({_line(error)})")
+    if isinstance(code, int) and message is not None:
+        kind = StoreDiskFailed if code & 0xFF in _OF_DISK else StoreError
+        return kind(f"the database {place} {message} ({_line(error)})")
     return _error_from_message(error, place)
 
 
@@ -40,7 +43,7 @@ def postgres_error(error: Exception, place: str) -> StoreError:
     if state == "25006":
         return StoreError(f"the database {place} is read-only (a standby?); use the primary in database_url")
     if state.startswith("53"):
-        return StoreError(f"the database {place} is out of space or connections ({_line(error)})")
+        return StoreDiskFailed(f"the database {place} is out of space or connections ({_line(error)})")
     return _error_from_message(error, place)
 
 

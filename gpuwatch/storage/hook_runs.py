@@ -56,14 +56,6 @@ class SqlHookQueue:
         self._database = database
         self._is_pending = QueryCache(database, lambda connection: connection.execute(_PENDING).first() is not None)
 
-    def start(self) -> None:
-        """Release the leases of an earlier runner, if no other can be running (SQLite has one daemon)."""
-        if not self._database.is_sqlite:
-            return
-        with self._database.write() as connection:
-            is_leased = and_(hook_run.c.state == "pending", hook_run.c.leased_until_ms.is_not(None))
-            connection.execute(update(hook_run).where(is_leased).values(leased_until_ms=None))
-
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
         """Claim due hooks. Checks without a lock first, because usually nothing is due."""
         if not self._is_pending.get():

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, func, select, update
+from sqlalchemy import Connection, Select, and_, func, or_, select, update
 
 from gpuwatch.domain.launches.pause import Pause, pauses_in_force
 from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, StalledChannel, UnroutedAlert, WaitingAlert
@@ -80,20 +80,16 @@ class Outbox:
         with self._database.write() as connection:
             route(connection, channels, now)
 
-    def start(self, channels: Sequence[str]) -> int:
-        """Prepare for a new sender with these channels.
-
-        Releases earlier leases if no other sender can be running (SQLite has one daemon). Deliveries to channels that
-        are no longer configured are handed over to the configured ones.
+    def hand_over(self, channels: Sequence[str], now: datetime) -> tuple[int, int]:
+        """Hand deliveries to channels that are no longer configured over to the configured ones.
 
         Returns:
-            The number of deliveries handed over.
+            The numbers of deliveries that were handed over, and that an earlier sender is still sending.
         """
+        if not channels:
+            return 0, 0
         with self._database.write() as connection:
-            if self._database.is_sqlite:
-                leased = and_(delivery.c.state == "pending", delivery.c.leased_until_ms.is_not(None))
-                connection.execute(update(delivery).where(leased).values(leased_until_ms=None))
-            return _hand_over(connection, channels) if channels else 0
+            return _hand_over(connection, channels, to_ms(now))
 
     def lease(
         self,
@@ -271,8 +267,11 @@ class Outbox:
             connection.execute(queries.UPDATE_LEASED, _row(due) | {"attempts_are": due.attempts + 1} | values)
 
 
-def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
-    is_orphaned = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
+def _hand_over(connection: Connection, channels: Sequence[str], now_ms: int) -> tuple[int, int]:
+    is_left = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
+    is_leased = delivery.c.leased_until_ms.between(now_ms + 1, now_ms + queries.MAX_LEASE_MS)
+    leased = connection.execute(select(func.count()).select_from(delivery).where(is_left, is_leased)).scalar_one()
+    is_orphaned = and_(is_left, or_(delivery.c.leased_until_ms.is_(None), ~is_leased))
     alert_ids = connection.execute(select(delivery.c.alert_id).where(is_orphaned)).scalars().all()
     for alert_id in dict.fromkeys(alert_ids):
         for channel in channels:
@@ -282,7 +281,7 @@ def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
         .where(is_orphaned)
         .values(state="expired", sent_at_ms=0, leased_until_ms=None, last_error="the channel is no longer configured")
     )
-    return len(alert_ids)
+    return len(alert_ids), leased
 
 
 def _any(connection: Connection, query: Select[Any], parameters: Mapping[str, Any] | None = None) -> bool:

@@ -65,4 +65,4 @@ def test_a_database_that_cannot_be_created_is_reported_by_the_daemon_itself(tmp_
     limited = ["sh", "-c", "ulimit -f 16; trap '' XFSZ; exec \"$@\"", "sh", *command]
     done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert done.stderr.count("StoreError") == 1
+    assert done.stderr.count("StoreDiskFailed") == 1

@@ -81,7 +81,6 @@ class DeliveryBench:
             jitter=lambda: 0.0,
             patience_s=patience_s,
         )
-        self.deliverer.take_over()
 
     def enqueue(
         self,

@@ -70,7 +70,15 @@ def test_a_reload_with_a_key_of_another_account_is_refused(
         wait_for(lambda: "the old ones stay in effect" in home.log() or _lists(second) > 40)
         _listed_more(first, 2)
         assert "belongs to another account than launch" in home.log()
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: home.log().count("the old ones stay in effect") >= 2)
+        home.write(url=first.url)
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: home.log().count("watching") == 3)
         assert terminate(child)[0] == 0
+    about = [alert for alert in json.loads(home.run("alerts", "--json").stdout) if alert["subject"] == "settings"]
+    assert [(alert["kind"], alert["severity"]) for alert in about] == [("daemon", "warning"), ("recovered", "info")]
+    assert "belongs to another account than launch" in about[0]["facts"]["Settings"]
     (launch,) = home.launches()
     assert launch["state"] == "running"
     assert _lists(second) == 0

@@ -73,6 +73,34 @@ def test_a_full_disk_rents_nothing_is_reported_and_goes_on_by_itself(
     in_order(home, market, double)
 
 
+@pytest.mark.parametrize("has_store", [True, False])
+def test_a_start_on_a_full_disk_waits_for_space_and_is_reported(
+    market: Marketplace, double: TelegramDouble, sqlite_url: str, tmp_path: Path, has_store: bool
+) -> None:
+    """Nothing grows beyond 24 kB: SQLite cannot open its log, or cannot create its tables."""
+    home = Home(tmp_path, market.url, has_store=has_store, database_url=sqlite_url, extra=notify_by(double))
+    bargain(market)
+    limited = (24 << 10, resource.RLIM_INFINITY)
+    with (tmp_path / "log.txt").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "gpuwatch", "run"], cwd=home.folder, env=home.env, stderr=log,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limited),  # noqa: PLW1509 no threads yet
+        )  # fmt: skip
+    try:
+        wait_for(lambda: reported(double))
+        assert "gpuwatch continues automatically" in home.log()
+        assert market.ledger.creates == ()
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        wait_for(lambda: home.states() == ["running"])
+        child.terminate()
+        assert child.wait(timeout=20) == 0
+    finally:
+        child.kill()
+        child.wait()
+    assert sum(CANNOT in message.text for message in double.shown) == 1
+    in_order(home, market, double)
+
+
 def test_a_full_disk_does_not_let_an_instance_outlive_its_max_runtime(
     home: Home, market: Marketplace, double: TelegramDouble
 ) -> None:

@@ -26,6 +26,7 @@ from gpuwatch.errors import DeliverLater, GpuwatchError, SettingsError
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings
 from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.leases import release_leases
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from gpuwatch.storage.tables import launch as launches
@@ -135,13 +136,13 @@ class Installation:
     def begin(self) -> None:
         """Start a new process."""
         self.store = open_database(f"sqlite:///{self.database}")
+        release_leases(self.store)
         self._known = self._stored()
         self._build(self.settings(self.wanted))
 
     def _build(self, found: Settings) -> None:
         apply_watch_changes(found, self.store, self._clock())
         self.service = Service(found, self.store, self._http, {"post": self._post}, time_source=self._time)
-        self.service.deliverer.take_over()
         if build_keeper is not None:
             self._keeper = build_keeper(found, self._http, self._time, self.keeper_alerts, self._is_followed)
         self._tasks = {task.name.replace(f" {NAME}", ""): task.run for task in periodic_tasks(self.service)}

@@ -15,6 +15,7 @@ from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.hook_runs import SqlHookQueue
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.leases import release_leases
 from tests.builders import NOON, a_match, a_watch
 from tests.outbox import new_alerts
 from tests.reserving import launch_or_refusal
@@ -145,7 +146,7 @@ def test_a_new_daemon_on_sqlite_takes_over_what_the_old_one_held(sqlite_database
         SqlLaunchRepository(sqlite_database).transition(got, S.STARTING, "created", NOON, instance_id="1"),
     )
     leased(sqlite_database)
-    SqlHookQueue(sqlite_database).start()
+    release_leases(sqlite_database)
     assert [run.attempts for run in leased(sqlite_database, 1)] == [2]
 
 

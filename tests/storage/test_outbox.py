@@ -15,7 +15,6 @@ from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
-from tests.conftest import Postgres
 from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -136,27 +135,10 @@ def test_a_released_lease_is_due_at_once_and_counts_no_attempt(database: Databas
     assert lease(box)[0].attempts == 0
 
 
-def test_the_only_daemon_takes_over_the_leases_of_the_one_before(sqlite_database: Database) -> None:
-    """So that the next start, not the end of a lease, sends what a kill interrupted."""
-    box = reported(sqlite_database, "a1", "a2")
-    lease(box)
-    box.start(["telegram"])
-    assert ids(lease(box)) == ["a1", "a2"]
-
-
-def test_one_of_several_daemons_leaves_the_leases_of_the_others(postgres: Postgres) -> None:
-    database = open_database(postgres.upgraded())
-    box = reported(database, "a1")
-    lease(box)
-    box.start(["telegram"])
-    assert lease(box) == ()
-    database.close()
-
-
 def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Database) -> None:
     box = reported(database, "a1", channels=("telegram", "email"))
     box.enqueue(outbox_alert(an_alert("a2"), ["telegram"], NOON + HOUR))
-    assert box.start(["email", "apprise"]) == 2
+    assert box.hand_over(["email", "apprise"], NOON) == (2, 0)
     assert sorted((due.alert.alert_id, due.channel) for due in lease(box)) == [
         ("a1", "apprise"),
         ("a1", "email"),
@@ -167,9 +149,20 @@ def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Data
     assert box.broken_channels() == []
 
 
+def test_what_a_removed_channel_is_still_sending_is_not_handed_over(database: Database) -> None:
+    """After a reload the earlier sender may be waiting for its answer."""
+    box = reported(database, "a1", "a2", channels=("telegram",))
+    (first, second) = lease(box, lease_s=60)
+    assert box.hand_over(["email"], NOON) == (0, 2)
+    box.mark_sent(first, NOON)
+    box.release(second)
+    assert box.hand_over(["email"], NOON) == (1, 0)
+    assert [(due.alert.alert_id, due.channel) for due in lease(box)] == [("a2", "email")]
+
+
 def test_without_any_channel_what_waits_goes_on_waiting(database: Database) -> None:
     box = reported(database, "a1")
-    assert box.start([]) == 0
+    assert box.hand_over([], NOON) == (0, 0)
     assert ids(lease(box)) == ["a1"]
 
 

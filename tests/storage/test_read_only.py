@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.errors import StoreMissing
 from gpuwatch.storage.database import open_database
+from gpuwatch.storage.leases import release_leases
 from gpuwatch.storage.migrate import open_read_only, revision
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.sqlite_driver import connect_read_only, sqlite_driver
@@ -65,8 +66,8 @@ def test_a_reader_recovers_what_a_killed_writer_left_behind(tmp_path: Path) -> N
 
 
 def test_what_the_daemon_builds_reads_only(sqlite_url: str) -> None:
-    """The sender takes over what earlier ones left in a step of its own."""
+    """What earlier processes left is taken over in a step of its own."""
     with open_read_only(sqlite_url) as database:
-        delivery = AlertDelivery(Outbox(database), {"telegram": Scripted("telegram")})
+        AlertDelivery(Outbox(database), {"telegram": Scripted("telegram")})
         with pytest.raises(RuntimeError, match="reading only"):
-            delivery.take_over()
+            release_leases(database)
