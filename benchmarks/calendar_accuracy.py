@@ -132,7 +132,7 @@ def public_shuffled(hours: int, rng: np.random.Generator) -> Logs:
 def _public() -> Logs:
     always = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
     series = load_hourly_lows(
-        load(env={}, cwd=PUBLIC.parent), MarketFilter(gpus=("H100 SXM",), spot=False), *always, PUBLIC
+        load(env={}, cwd=PUBLIC.parent), MarketFilter(gpus=("H100 SXM",), spot=False), always, PUBLIC, UTC
     )
     return np.log(np.array([low for low in series.lows if low is not None], dtype=np.float64))
 

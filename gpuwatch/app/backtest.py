@@ -245,7 +245,7 @@ def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
         polls += market_history.polls
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
     polls.sort(key=lambda poll: poll.at_s)
-    return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source=first.source)
+    return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals, polls=polls)
 
 
 def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:

@@ -61,8 +61,11 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
 def price_calendar(settings: Settings, request: CalendarRequest) -> PriceCalendar:
     """Compute the calendar. Raises UsageError, StoreError."""
     scope = msgspec.structs.replace(request.scope, gpus=known_gpu_names_of(settings, request.gpu, request.data))
-    series = load_hourly_lows(settings, scope, request.since, request.until, request.data)
-    calendar = calendar_of(series, ZoneInfo(request.zone), request.parts)
+    zone = ZoneInfo(request.zone)
+    series = load_hourly_lows(settings, scope, (request.since, request.until), request.data, zone)
+    calendar = calendar_of(series, zone, request.parts)
+    if calendar.until is not None:  # the newest hour is not over
+        calendar = msgspec.structs.replace(calendar, until=min(calendar.until, request.until))
     return PriceCalendar(zone=request.zone, gpus=scope.gpus, series=series, calendar=calendar)
 
 

@@ -35,7 +35,7 @@ def draw_price_history(axes: Any, history: PriceHistoryResult, title: str, zone:
     ticks: Any = dates  # only partly typed
     points = [*history.track.points, history.track.points[-1]]  # the last step extends to its end
     times = [point.starts_at for point in points]
-    times[-1] += timedelta(hours=points[-1].hours)
+    times[-1] = history.ends_at or times[-1]
     nan = float("nan")
     low, q1, median, q3 = (
         [nan if (price := getattr(point, f"{name}_with_commission_microusd")) is None else price / 1e6

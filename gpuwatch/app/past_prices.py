@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.history_from_rows import history_of_columns
-from gpuwatch.domain.analysis.price_series import gpu_pricer, series_of
+from gpuwatch.domain.analysis.price_series import HOUR_S, gpu_pricer, series_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
@@ -82,11 +82,20 @@ def load_prices(
 
 
 def load_hourly_lows(
-    settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
+    settings: Settings,
+    scope: MarketFilter,
+    span: tuple[datetime, datetime],
+    data: Path | None,
+    zone: tzinfo,
 ) -> PriceSeries:
-    """The lowest GPU price of each hour, commission included. Arguments and errors as `load_prices`."""
-    market_history = load_prices(settings, scope, since, until, data)
-    return series_of(market_history, pricer(settings, market_history))
+    """The lowest GPU price of each local hour, commission included. Arguments and errors as `load_prices`.
+
+    In a zone with half hours, hours begin at half past in UTC (where the clock changes by half an hour, for the offset
+    at the end).
+    """
+    market_history = load_prices(settings, scope, *span, data)
+    offset = span[1].astimezone(zone).utcoffset() or timedelta()
+    return series_of(market_history, pricer(settings, market_history), -int(offset.total_seconds()) % HOUR_S)
 
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
@@ -122,7 +131,7 @@ def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datet
     market_history = history_of_columns(rows, clean(data.name), kinds, partial(_are_in_scope, scope=scope))
     if scope.provider is None and len({listing.kind for listing in market_history.listings}) > 1:
         log.warning("%s: skipped its list prices; show them with --provider NAME:listed", data)
-    return narrow_to_scope(market_history, scope)
+    return narrow_to_scope(replace(market_history, until_s=end_s), scope)
 
 
 def default_kinds(names: set[str]) -> dict[str, OfferKind]:

@@ -41,6 +41,13 @@ class PriceHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
     every: PeriodLength
     under: Sequence[tuple[float, TimeShare]]  # dollars per GPU-hour → share of the time
     source: str
+    until: datetime  # nothing is known from then on
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """The end of the last hour, or the end of what is known; None: there was no poll."""
+        series = self.track.series
+        return min(series.starts_at(len(series.polled)), self.until) if series.polled else None
 
 
 class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +93,7 @@ def _history_of_file(settings: Settings, request: PriceHistoryRequest) -> PriceH
         every=every,
         under=_time_under(settings, market_history, request),
         source=clean(request.data.name) if request.data else "",
+        until=request.until,
     )
 
 
@@ -100,7 +108,9 @@ def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> Price
             database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True
         )
         under = _stored_under(settings, database, msgspec.structs.replace(request, scope=scope, since=since), periods)
-    return PriceHistoryResult(gpus=gpus, track=periods, every=every, under=under, source="the store")
+    return PriceHistoryResult(
+        gpus=gpus, track=periods, every=every, under=under, source="the store", until=request.until
+    )
 
 
 def _period_length(request: PriceHistoryRequest, length: timedelta, poll_spacing: timedelta) -> PeriodLength:
@@ -178,7 +188,7 @@ def price_history_json(history: PriceHistoryResult, points: list[dict[str, Any]]
         "method": METHOD,
         "samples": series.known,  # hours with a poll
         "since": rfc3339(series.starts_at(0)) if series.polled else None,
-        "until": rfc3339(series.starts_at(len(series.polled))) if series.polled else None,
+        "until": rfc3339(history.ends_at),
         "hours": len(series.polled),
         "known_hours": series.known,
         "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in unobserved_gaps(series)],

@@ -11,15 +11,22 @@ from sqlalchemy import Connection, inspect, select, text
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import (
     PeriodLength,
+    PeriodSpan,
     PricePeriod,
     PricePeriods,
     PriceSeries,
-    hours_by_period,
-    period_start,
+    period_spans,
 )
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.hourly_aggregates import covered_hours, matching_segments, unfinished_hours
+from gpuwatch.storage.hourly_aggregates import (
+    SourceAggregates,
+    SplitHour,
+    covered_hours,
+    matching_segments,
+    split_hour,
+    unfinished_hours,
+)
 from gpuwatch.storage.hourly_rollup import HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.light_reader import GPU_NAMES, HISTORY_START, history_start
 from gpuwatch.storage.price_sources import provider_of_source
@@ -27,7 +34,6 @@ from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.tables import history_state, hourly
 
-SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 
 _AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
@@ -63,11 +69,19 @@ def read_price_periods(
         # after a late poll an hour is in both, until it is aggregated again
         aggregates = _stored_aggregates(connection, segments, first_hour, end_hour) | unfinished
         polled_hours = covered_hours(executor, segments, first_hour, end_hour) | aggregates.keys()
-    first_hour = min((hour for hour in polled_hours if hour >= first_hour), default=end_hour) if trim else first_hour
+        if trim:
+            first_hour = min((hour for hour in polled_hours if hour >= first_hour), default=end_hour)
+        periods = list(period_spans(first_hour, end_hour, *spans))
+        kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
+        split = {
+            at_s: split_hour(executor, segments, at_s, seconds(span[1]))
+            if at_s // HOUR_S * HOUR_S >= kept_s
+            else _whole_hour(aggregates.get(at_s // HOUR_S, []), at_s)
+            for at_s, _ in periods
+            if at_s % HOUR_S
+        }
     return PricePeriods(
-        points=[
-            _point(hours, aggregates, polled_hours, rates) for hours in hours_by_period(first_hour, end_hour, *spans)
-        ],
+        points=[_point(period, aggregates, split, polled_hours, rates) for period in periods],
         series=PriceSeries(
             first_hour=first_hour,
             lows=[
@@ -121,23 +135,34 @@ def _stored_aggregates(
     return aggregates
 
 
+def _whole_hour(rows: SourceAggregates, at_s: int) -> SplitHour:
+    """Both parts of an hour whose intervals were pruned: the longer one gets all of it, and the later of two halves."""
+    return (rows, []) if at_s % HOUR_S > HOUR_S / 2 else ([], rows)
+
+
 def _point(
-    hours: Sequence[int], aggregates: AggregatesByHour, polled: set[int], rates: Mapping[str, float]
+    period: PeriodSpan,
+    aggregates: AggregatesByHour,
+    split: Mapping[int, SplitHour],
+    polled: set[int],
+    rates: Mapping[str, float],
 ) -> PricePeriod:
-    known_hours = sum(hour in polled for hour in hours)
-    rows = [row for hour in hours for row in aggregates.get(hour, ())]
+    starts_at, known_hours = datetime.fromtimestamp(period.start_s, UTC), period.known_hours(polled)
+    whole_hours = range(-(-period.start_s // HOUR_S), period.end_s // HOUR_S)
+    by_hour: list[SourceAggregates] = [aggregates.get(hour, []) for hour in whole_hours]
+    by_hour += [split[period.start_s][1]] if period.start_s in split else []
+    by_hour += [split[period.end_s][0]] if period.end_s in split else []
+    rows = [row for hour in by_hour for row in hour]
     if not rows:
-        return PricePeriod(
-            starts_at=period_start(hours), hours=len(hours), polled=known_hours > 0, known_hours=known_hours
-        )
+        return PricePeriod(starts_at=starts_at, hours=period.hours, polled=known_hours > 0, known_hours=known_hours)
     q1, median, q3 = _quartiles(rows)
     q1_priced, median_priced, q3_priced = _with_commission(rows, (q1, median, q3), rates)
     return PricePeriod(
-        starts_at=period_start(hours),
-        hours=len(hours),
+        starts_at=starts_at,
+        hours=period.hours,
         polled=True,
         known_hours=known_hours,
-        offers=max(sum(row.offers for _, row in aggregates.get(hour, ())) for hour in hours),
+        offers=max(sum(row.offers for _, row in hour) for hour in by_hour),
         min_microusd=min(row.min_microusd for _, row in rows),
         min_with_commission_microusd=_low(rows, rates),
         q1_microusd=q1,

@@ -35,6 +35,8 @@ _NO_DISK_PRICE = -1
 _VALUES_PER_INTERVAL = 5  # values per ended interval
 
 HourRows = dict[Segment, HourlyAggregate]
+SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part of the market
+SplitHour = tuple[SourceAggregates, SourceAggregates]  # before and after a time within the hour
 
 _INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour,
  p.disk_microusd_gb_month FROM price_interval p JOIN series s ON s.id = p.series_id
@@ -154,16 +156,33 @@ def aggregate_hours(
     return aggregates
 
 
+def split_hour(executor: Executor, segments: Mapping[int, Segment], at_s: int, until_s: int) -> SplitHour:
+    """Aggregate the parts of an hour before and after a time within it, from the intervals; nothing from `until_s`."""
+    start_s = at_s // HOUR_S * HOUR_S
+    ends = min(at_s, until_s), max(at_s, min(start_s + HOUR_S, until_s))
+    before, after = (_part_of_hour(executor, segments, *span) for span in zip((start_s, at_s), ends, strict=True))
+    return before, after
+
+
+def _part_of_hour(
+    executor: Executor, segments: Mapping[int, Segment], start_s: int, end_s: int
+) -> list[tuple[str, HourlyAggregate]]:
+    rows: HourRows = {}
+    for _, rollup in rollups(executor, [start_s // HOUR_S], segments, end_s, start_s):
+        rows |= rollup.rows()
+    return [(segment[0], row) for segment, row in rows.items()]
+
+
 def rollups(
-    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
+    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, from_s: int = 0
 ) -> Iterator[tuple[int, HourlyRollup]]:
-    """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type."""
+    """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type; the first from `from_s`."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(executor, start_s, None, segments)
     ended_polls = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
     poll_times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
     for part in _by_gpu(segments).values():
-        by_hour = {hour: HourlyRollup(hour, part, ended_polls, end_s) for hour in hours}
+        by_hour = {hour: HourlyRollup(hour, part, ended_polls, end_s, from_s) for hour in hours}
         sql = _INTERVALS + _OF_SEGMENTS.format(", ".join(map(str, part))) + _ORDER
         rows = executor.rows(sql, (end_s, start_s - COVERAGE_S))
         for _, group in groupby(rows, key=itemgetter(0)):

@@ -49,7 +49,7 @@ class HourlyAggregate(NamedTuple):
 
 
 class HourlyRollup:
-    """One hour of the market, or its part until `end_s`."""
+    """One hour of the market, or its part from `from_s` until `end_s`."""
 
     def __init__(
         self,
@@ -57,9 +57,10 @@ class HourlyRollup:
         segments: Mapping[int, Segment],
         covers: Mapping[CoverScope, Sequence[CoveringPoll]],
         end_s: int,
+        from_s: int = 0,
     ) -> None:
-        self.start_s = hour * HOUR_S
-        self.end_s = min(self.start_s + HOUR_S, end_s)
+        self.start_s = max(hour * HOUR_S, from_s)
+        self.end_s = min((hour + 1) * HOUR_S, end_s)
         self._segments = segments
         self._covers = covers
         self._windows: dict[tuple[CoverScope, int | None], list[tuple[int, int]]] = {}

@@ -97,7 +97,9 @@ def read_market_history(
         for row in market_filter.segments:
             _add_segment(connection, row, span, covers, (listings, intervals))
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
-    return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source="the store")
+    return MarketHistory(
+        listings=tuple(listings), intervals=intervals, polls=polls, source="the store", until_s=span[1]
+    )
 
 
 def read_polls(

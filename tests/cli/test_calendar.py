@@ -7,9 +7,13 @@ import gzip
 import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from cli.conftest import Shell
+
+from gpuwatch.app.calendar import DAYS
+from gpuwatch.bootstrap import real_now
 
 PUBLIC = Path(__file__).parent.parent / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
 COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
@@ -145,3 +149,25 @@ def test_mistakes_are_reported_in_a_line(shell: Shell, argv: list[str], reported
     assert (ran.code, ran.out) == (2, "")
     assert reported in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu"])
+@pytest.mark.parametrize("until", [None, "2026-02-02T10:20Z"])
+def test_no_hour_of_the_future_counts(shell: Shell, tmp_path: Path, zone: str, until: str | None) -> None:
+    """A poll counts for three hours, but not for hours that begin later than now, or than --until."""
+    now = real_now()
+    last = now.replace(microsecond=0) if until is None else datetime(2026, 2, 2, 10, 19, 59, tzinfo=UTC)
+    end = now + timedelta(seconds=2) if until is None else datetime.fromisoformat(until)
+    rows = [f"{last - timedelta(hours=at):%Y-%m-%dT%H:%M:%SZ},runpod,a,,H100 SXM,1,80,false,2.0" for at in range(30)]
+    file = tmp_path / "prices.csv"
+    file.write_text("\n".join([COLUMNS, *rows]) + "\n")
+    options = ("--since", "20d") if until is None else ("--since", "2026-01-20", "--until", until)
+    found = shell("calendar", "H100", "--data", str(file), "--zone", zone, *options, "--json").json
+    assert datetime.fromisoformat(found["until"]) <= end
+    begun = {datetime.fromisoformat(found["since"]).astimezone(ZoneInfo(zone))}
+    while max(begun) + timedelta(hours=1) < end:
+        begun.add(max(begun) + timedelta(hours=1))
+    known = {(DAYS[at.weekday()], at.hour) for at in begun}
+    assert {(one["weekday"], one["hour"]) for one in found["cells"] if one["weeks"]} == known
+    assert found["samples"] == len(begun)
+    assert all(at.minute == 0 for at in begun), "the hours are those of the zone"

@@ -200,3 +200,30 @@ def test_sketches_merge_as_if_they_had_been_one(hours: list[dict[int, int]]) -> 
 
 def test_the_median_of_nothing_is_nothing() -> None:
     assert quantile({}, 0.5) is None
+
+
+@pytest.mark.parametrize("name", ["Asia/Kolkata", "Asia/Kathmandu", "Australia/Adelaide"])
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_a_stored_day_begins_at_local_midnight(
+    database: Database, history: SqlHistoryRecorder, name: str, is_pruned: bool
+) -> None:
+    """The price falls at midnight. Once the intervals are pruned, the hour that holds it belongs to one of the days."""
+    zone = ZoneInfo(name)
+    midnight = (NOON + timedelta(days=1)).astimezone(zone).replace(hour=0, minute=0)
+    after_s = (midnight - NOON).total_seconds()
+    for hours in range(-4, 5):
+        usd = 3.0 if hours < 0 else 1.0
+        history.record(an_answer(an_offer(usd_hour=usd), after_s=after_s + in_hours(hours)), lane="sweep")
+    for hours in (60, 61):
+        history.record(an_answer(an_offer(usd_hour=2.0), after_s=after_s + in_hours(hours)), lane="sweep")
+    if is_pruned:
+        prune(database, timedelta(hours=2), midnight + timedelta(hours=62))
+    first, second = price_track(
+        database, H100, midnight - timedelta(hours=4), midnight + timedelta(hours=4), day_in=zone
+    )[:2]
+    assert second.starts_at == midnight
+    assert first.q3_microusd == 3_000_000
+    assert second.min_microusd == 1_000_000
+    if not is_pruned:
+        assert (first.min_microusd, second.q3_microusd) == (3_000_000, 1_000_000)
+    assert first.hours + second.hours >= 8

@@ -77,6 +77,7 @@ class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
     intervals: Sequence[OfferInterval]  # by `from_s`
     polls: Sequence[MarketPoll]  # by `at_s`
     source: str  # for display: "the store", or the name of a file
+    until_s: int | None = None  # nothing is known from this time on; None: as long as the last poll counts
 
     @property
     def starts_s(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
 import numpy as np
@@ -14,25 +14,26 @@ from gpuwatch.domain.analysis.price_series import (
     HOUR_S,
     POLL_LASTS_S,
     PeriodLength,
+    PeriodSpan,
     PricePeriod,
     PricePeriods,
     TimeShare,
     cut_series,
-    hours_by_period,
-    period_start,
+    period_spans,
     series_of,
 )
 
 GpuPriceOf = Callable[[int, OfferInterval], float]
 _Ints = NDArray[np.int64]
 Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
+_QUARTER_HOUR_S = 900  # all offsets of time zones are multiples of it
 _QUARTERS = (0.25, 0.5, 0.75)
 
 
 class _IntervalHours(NamedTuple):
-    """Intervals cut into hours: columns, sorted by hour."""
+    """Intervals cut into hours, or into quarters where a period starts within an hour: columns, sorted by time."""
 
-    hour: _Ints
+    hour: _Ints  # since 1970, in units of the cut
     listing: _Ints
     listed: _Ints  # micro-dollars per GPU-hour
     priced: _Ints  # commission included
@@ -56,10 +57,11 @@ def price_periods_of(
     series = cut_series(series_of(market_history, priced), 0, -(-until_s // HOUR_S))
     if not series.lows:
         return PricePeriods(points=[], series=series)
-    intervals = _interval_hours(market_history, listed, priced, until_s)
     polled = {series.first_hour + at for at, is_known in enumerate(series.polled) if is_known}
-    spans = hours_by_period(series.first_hour, series.first_hour + len(series.lows), every, zone)
-    return PricePeriods(points=[_point(hours, intervals, polled) for hours in spans], series=series)
+    spans = list(period_spans(series.first_hour, series.first_hour + len(series.lows), every, zone))
+    unit_s = HOUR_S if all(span.start_s % HOUR_S == 0 for span in spans) else _QUARTER_HOUR_S
+    intervals = _interval_hours(market_history, (listed, priced), until_s, unit_s)
+    return PricePeriods(points=[_point(span, intervals, polled, unit_s) for span in spans], series=series)
 
 
 def time_under(
@@ -93,19 +95,18 @@ def complete_polls(market_history: MarketHistory) -> list[MarketPoll]:
     return [poll for poll in market_history.polls if poll.proves_absence]
 
 
-def _point(hours: list[int], intervals: _IntervalHours, polled: set[int]) -> PricePeriod:
-    known = sum(hour in polled for hour in hours)
-    starts_at = period_start(hours)
-    first, after = np.searchsorted(intervals.hour, (hours[0], hours[-1] + 1))
+def _point(span: PeriodSpan, intervals: _IntervalHours, polled: set[int], unit_s: int) -> PricePeriod:
+    known, starts_at = span.known_hours(polled), datetime.fromtimestamp(span.start_s, UTC)
+    first, after = np.searchsorted(intervals.hour, (span.start_s // unit_s, -(-span.end_s // unit_s)))
     mine = _IntervalHours(*(column[first:after] for column in intervals))
     if not len(mine.hour):
-        return PricePeriod(starts_at=starts_at, hours=len(hours), polled=known > 0, known_hours=known)
+        return PricePeriod(starts_at=starts_at, hours=span.hours, polled=known > 0, known_hours=known)
     q1, median, q3 = _quartiles(mine.listed, mine.seconds)
     q1_priced, median_priced, q3_priced = _quartiles(mine.priced, mine.seconds)
     different = np.unique(np.stack((mine.hour, mine.listing)), axis=1)
     return PricePeriod(
         starts_at=starts_at,
-        hours=len(hours),
+        hours=span.hours,
         polled=True,
         known_hours=known,
         offers=int(np.unique(different[0], return_counts=True)[1].max()),
@@ -128,15 +129,15 @@ def _quartiles(prices: _Ints, seconds: _Ints) -> list[int]:
 
 
 def _interval_hours(
-    market_history: MarketHistory, listed: GpuPriceOf, priced: GpuPriceOf, until_s: int
+    market_history: MarketHistory, prices: tuple[GpuPriceOf, GpuPriceOf], until_s: int, unit_s: int
 ) -> _IntervalHours:
-    """Cut each interval into hours."""
+    """Cut each interval into hours, or smaller units."""
     windows = _windows(market_history, until_s)
     by_scope: dict[tuple[str, str, bool], list[OfferInterval]] = {}
     for interval in market_history.intervals:
         by_scope.setdefault(_scope(market_history.listings[interval.listing]), []).append(interval)
     parts = [
-        _cut(intervals, windows[scope], (listed, priced), until_s)
+        _cut(intervals, windows[scope], prices, until_s, unit_s)
         for scope, intervals in by_scope.items()
         if scope in windows
     ]
@@ -148,19 +149,19 @@ def _interval_hours(
 
 
 def _cut(
-    intervals: list[OfferInterval], windows: Windows, prices: tuple[GpuPriceOf, GpuPriceOf], until_s: int
+    intervals: list[OfferInterval], windows: Windows, prices: tuple[GpuPriceOf, GpuPriceOf], until_s: int, unit_s: int
 ) -> _IntervalHours:
-    hours = np.unique(np.concatenate([np.arange(a // HOUR_S, (b - 1) // HOUR_S + 1) for a, b in windows]))
+    hours = np.unique(np.concatenate([np.arange(a // unit_s, (b - 1) // unit_s + 1) for a, b in windows]))
     from_s = np.array([interval.from_s for interval in intervals])
     to_s = np.array([_until(interval, until_s) for interval in intervals])
     listed, priced = (
         np.array([round(price(interval.listing, interval)) for interval in intervals]) for price in prices
     )
-    first = np.searchsorted(hours, from_s // HOUR_S)
-    counts = np.maximum(np.searchsorted(hours, (to_s - 1) // HOUR_S, side="right") - first, 0)
+    first = np.searchsorted(hours, from_s // unit_s)
+    counts = np.maximum(np.searchsorted(hours, (to_s - 1) // unit_s, side="right") - first, 0)
     who = np.repeat(np.arange(len(intervals)), counts)
     hour = hours[np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)]
-    start, end = np.maximum(hour * HOUR_S, from_s[who]), np.minimum((hour + 1) * HOUR_S, to_s[who])
+    start, end = np.maximum(hour * unit_s, from_s[who]), np.minimum((hour + 1) * unit_s, to_s[who])
     seconds = np.where(end > start, covered_s(windows, end) - covered_s(windows, start), 0).astype(np.int64)
     kept = seconds > 0
     listing = np.array([interval.listing for interval in intervals])

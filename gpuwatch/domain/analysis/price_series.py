@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +22,7 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     `lows[i]` is the lowest price of hour `first_hour + i` (hours since 1970, UTC). None: nothing was on offer if
     `polled[i]`; otherwise there was no poll: a gap, never "no offers". With a longer step (`price_steps`), an
-    entry covers `step_h` hours.
+    entry covers `step_h` hours. With an offset, hours begin so many seconds after those of UTC.
     """
 
     first_hour: int
@@ -29,6 +30,7 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
     polled: Sequence[bool]
     source: str
     step_h: int = 1
+    offset_s: int = 0
 
     @property
     def known(self) -> int:
@@ -37,7 +39,7 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     def starts_at(self, index: int) -> datetime:
         """The start of an entry."""
-        return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S, UTC)
+        return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S + self.offset_s, UTC)
 
 
 def gpu_pricer(
@@ -57,39 +59,48 @@ def gpu_pricer(
     return gpu_price
 
 
-def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float]) -> PriceSeries:
-    """Build the series of a market history.
+def series_of(
+    market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float], offset_s: int = 0
+) -> PriceSeries:
+    """Build the series of a market history, up to the time from which nothing is known.
 
     Args:
         gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
+        offset_s: seconds between the full hours of UTC and those of the series.
     """
     if market_history.starts_s is None or market_history.ends_s is None:
         return PriceSeries(first_hour=0, lows=(), polled=(), source=market_history.source)
-    first, last = market_history.starts_s // HOUR_S, (market_history.ends_s + POLL_LASTS_S - 1) // HOUR_S
-    polled = _polled_hours(market_history, first, last)
+    after_s = market_history.ends_s + POLL_LASTS_S
+    if market_history.until_s is not None:
+        after_s = max(market_history.starts_s + 1, min(after_s, market_history.until_s))
+    first, last = (market_history.starts_s - offset_s) // HOUR_S, (after_s - 1 - offset_s) // HOUR_S
+    polled = _polled_hours(market_history, first, last, offset_s)
     last = max((at for at, is_known in enumerate(polled) if is_known), default=0)
     lows: list[int | None] = [None] * (last + 1)
     for interval in market_history.intervals:
         price = max(1, round(gpu_price(interval.listing, interval)))  # never 0: other code divides by prices
-        for hour in range(max(first, interval.from_s // HOUR_S), last_hour(interval) + 1):
+        for hour in range(max(first, (interval.from_s - offset_s) // HOUR_S), last_hour(interval, offset_s) + 1):
             at = hour - first
             known = lows[at] if at <= last and polled[at] else -1
             if known is None or price < known:
                 lows[at] = price
-    return PriceSeries(first_hour=first, lows=lows, polled=polled[: last + 1], source=market_history.source)
+    return PriceSeries(
+        first_hour=first, lows=lows, polled=polled[: last + 1], source=market_history.source, offset_s=offset_s
+    )
 
 
-def last_hour(interval: OfferInterval) -> int:
+def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
     """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
     lasts_s = interval.seen_s + POLL_LASTS_S
-    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1) // HOUR_S
+    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1 - offset_s) // HOUR_S
 
 
-def _polled_hours(market_history: MarketHistory, first: int, last: int) -> list[bool]:
+def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s: int) -> list[bool]:
     polled = [False] * (last - first + 1)
     for poll in market_history.polls:
         if poll.proves_absence:
-            for hour in range(poll.at_s // HOUR_S, (poll.at_s + POLL_LASTS_S - 1) // HOUR_S + 1):
+            from_s = poll.at_s - offset_s
+            for hour in range(from_s // HOUR_S, min((from_s + POLL_LASTS_S - 1) // HOUR_S, last) + 1):
                 polled[hour - first] = True
     return polled
 
@@ -153,21 +164,46 @@ class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
         return self.under_s / self.known_s if self.known_s else None
 
 
-def hours_by_period(first_hour: int, after_hour: int, every: PeriodLength, zone: tzinfo) -> Iterator[list[int]]:
-    """The hours (since 1970, UTC) of each period; days and weeks start at local midnight, weeks on Monday."""
-    for _, hours in groupby(range(first_hour, after_hour), key=_period_key(every, zone)):
-        yield list(hours)
+class PeriodSpan(NamedTuple):
+    """A period, in seconds since 1970."""
+
+    start_s: int
+    end_s: int
+
+    @property
+    def hours(self) -> int:
+        """Its length, rounded to hours."""
+        return round((self.end_s - self.start_s) / HOUR_S)
+
+    def known_hours(self, polled: Container[int]) -> int:
+        """The part of its hours (since 1970, UTC) that a poll covers, rounded to hours."""
+        known_s = sum(
+            min(self.end_s, (hour + 1) * HOUR_S) - max(self.start_s, hour * HOUR_S)
+            for hour in range(self.start_s // HOUR_S, -(-self.end_s // HOUR_S))
+            if hour in polled
+        )
+        return min(self.hours, max(1, round(known_s / HOUR_S))) if known_s else 0
 
 
-def _period_key(every: PeriodLength, zone: tzinfo) -> Callable[[int], object]:
+def period_spans(first_hour: int, after_hour: int, every: PeriodLength, zone: tzinfo) -> Iterator[PeriodSpan]:
+    """The periods of these hours (since 1970, UTC): days and weeks start at local midnight, weeks on Monday.
+
+    In a zone with half hours, midnight lies within an hour of UTC.
+    """
+    start_s, after_s = first_hour * HOUR_S, after_hour * HOUR_S
+    while start_s < after_s:
+        end_s = min(_next_start_s(start_s, every, zone), after_s)
+        yield PeriodSpan(start_s, end_s)
+        start_s = end_s
+
+
+def _next_start_s(at_s: int, every: PeriodLength, zone: tzinfo) -> int:
     if every is PeriodLength.HOUR:
-        return lambda hour: hour
-
-    def day(hour: int) -> date:
-        local = datetime.fromtimestamp(hour * HOUR_S, zone).date()
-        return local if every is PeriodLength.DAY else local - timedelta(days=local.weekday())
-
-    return day
+        return at_s + HOUR_S
+    today = datetime.fromtimestamp(at_s, zone).date()
+    days = 1 if every is PeriodLength.DAY else 7 - today.weekday()
+    midnight = datetime.combine(today + timedelta(days=days), time(), zone)
+    return max(int(midnight.timestamp()), at_s + 1)
 
 
 def unobserved_gaps(series: PriceSeries) -> list[UnobservedGap]:
@@ -226,7 +262,7 @@ def cut_series(series: PriceSeries, from_hour: int, after_hour: int | None = Non
 
 def known_until(series: PriceSeries, now: datetime) -> PriceSeries:
     """The part up to now: the result of a poll counts for hours after it, but never beyond now."""
-    return cut_series(series, series.first_hour, int(now.timestamp()) // HOUR_S + 1)
+    return cut_series(series, series.first_hour, (int(now.timestamp()) - series.offset_s) // HOUR_S + 1)
 
 
 def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
@@ -245,8 +281,3 @@ def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
             lows[at] = low if known is None or (low is not None and low < known) else known
             polled[at] = polled[at] or is_polled
     return msgspec.structs.replace(series, first_hour=first, lows=lows, polled=polled)
-
-
-def period_start(hours: Sequence[int]) -> datetime:
-    """The start of a period."""
-    return datetime.fromtimestamp(hours[0] * HOUR_S, UTC)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
+from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.resampling import Floats
 
 Bools = NDArray[np.bool_]
@@ -36,9 +36,9 @@ class HourlyLogs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hourly_logs(series: PriceSeries, zone: tzinfo) -> HourlyLogs:
-    """Place a series on the local clock. With half-hour zones, an hour belongs to the local hour it starts in."""
+    """Place a series on the local clock: an hour belongs to the local hour it starts in."""
     logs = np.log(np.array([np.nan if low is None else float(low) for low in series.lows], dtype=np.float64))
-    local = [datetime.fromtimestamp((series.first_hour + at) * HOUR_S, UTC).astimezone(zone) for at in range(len(logs))]
+    local = [series.starts_at(at).astimezone(zone) for at in range(len(logs))]
     labels = np.array([one.weekday() * DAY + one.hour for one in local], dtype=np.int64)
     days = np.array([one.toordinal() for one in local], dtype=np.int64) - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
     return HourlyLogs(logs=logs, labels=labels, days=days)
@@ -215,11 +215,12 @@ def hour_of_week_prices(hours: HourlyLogs, seed: int) -> list[HourOfWeekPrice]:
 
 
 def _by_week(hours: HourlyLogs) -> Floats:
-    """Local week × hour of the week, in logarithms; if the clock passes an hour twice, the later one."""
+    """Local week × hour of the week, in logarithms; if the clock passes an hour twice, the later known one."""
     number = (hours.days + 3) // 7  # 1970 began on a Thursday
     found = np.full((int(number[-1] - number[0]) + 1 if len(number) else 1, WEEK), np.nan)
     if len(number):
-        found[number - number[0], hours.labels] = hours.logs
+        known = ~np.isnan(hours.logs)
+        found[number[known] - number[0], hours.labels[known]] = hours.logs[known]
     return found
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
 from gpuwatch.domain.analysis.price_series import (
     HOUR_S,
     PeriodLength,
+    PeriodSpan,
     PriceSeries,
     cut_series,
-    hours_by_period,
     hours_under,
+    known_until,
     lowest_before,
     percentile_rank,
+    period_spans,
+    series_of,
     unobserved_gaps,
 )
 from gpuwatch.domain.market.offer import Identity
@@ -44,16 +49,45 @@ def hour_of(text: str) -> int:
 def test_days_are_local_and_may_have_23_hours() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     spans = list(
-        hours_by_period(hour_of("2026-03-28T00:00+01:00"), hour_of("2026-03-31T00:00+02:00"), PeriodLength.DAY, berlin)
+        period_spans(hour_of("2026-03-28T00:00+01:00"), hour_of("2026-03-31T00:00+02:00"), PeriodLength.DAY, berlin)
     )
-    assert [len(hours) for hours in spans] == [24, 23, 24]
+    assert [span.hours for span in spans] == [24, 23, 24]
+
+
+@pytest.mark.parametrize(
+    "name", ["Asia/Kolkata", "Australia/Adelaide", "Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Cairo", "UTC"]
+)
+def test_days_begin_at_midnight_in_every_zone(name: str) -> None:
+    """Also where midnight lies within an hour of UTC, or is skipped when the clock changes."""
+    zone = ZoneInfo(name)
+    first, after = hour_of("2026-01-01T00:00Z"), hour_of("2027-01-01T00:00Z")
+    for every in (PeriodLength.DAY, PeriodLength.WEEK):
+        spans = list(period_spans(first, after, every, zone))
+        assert (spans[0].start_s, spans[-1].end_s) == (first * HOUR_S, after * HOUR_S)
+        assert all(one.end_s == other.start_s for one, other in pairwise(spans))
+        for span in spans[1:]:
+            start = datetime.fromtimestamp(span.start_s, zone)
+            before = datetime.fromtimestamp(span.start_s - 1, zone)
+            assert before.date() == start.date() - timedelta(days=1)
+            assert start.strftime("%H:%M") == "00:00" or start.utcoffset() != before.utcoffset()
+            assert every is PeriodLength.DAY or start.weekday() == 0
+
+
+def test_a_period_that_starts_within_an_hour_knows_its_part_of_it() -> None:
+    midnight = int(datetime(2026, 3, 2, tzinfo=ZoneInfo("Asia/Kolkata")).timestamp())
+    hour = midnight // HOUR_S
+    span = PeriodSpan(midnight, midnight + 24 * HOUR_S)
+    assert span.hours == 24
+    assert span.known_hours(set(range(hour, hour + 25))) == 24
+    assert span.known_hours(set(range(hour, hour + 12))) in {11, 12}
+    assert (span.known_hours({hour}), span.known_hours(set())) == (1, 0)
 
 
 def test_weeks_begin_on_monday() -> None:
     first, after = hour_of("2026-03-06T00:00Z"), hour_of("2026-03-17T00:00Z")
-    spans = list(hours_by_period(first, after, PeriodLength.WEEK, UTC))
-    assert [len(hours) // 24 for hours in spans] == [3, 7, 1]
-    assert [len(hours) for hours in hours_by_period(first, after, PeriodLength.HOUR, UTC)] == [1] * (after - first)
+    spans = list(period_spans(first, after, PeriodLength.WEEK, UTC))
+    assert [span.hours // 24 for span in spans] == [3, 7, 1]
+    assert [span.hours for span in period_spans(first, after, PeriodLength.HOUR, UTC)] == [1] * (after - first)
 
 
 def test_a_gap_lies_between_looks() -> None:
@@ -221,3 +255,35 @@ def test_an_answer_in_part_vouches_for_nothing() -> None:
         listings=whole.listings, intervals=whole.intervals, polls=[*whole.polls, *broken, hunt], source="a test"
     )
     assert time_under(market_history, 100_000, listed, START_S + 9 * HOUR_S).known_s == 3 * HOUR_S
+
+
+@pytest.mark.parametrize("name", ["Asia/Kolkata", "Asia/Kathmandu", "Australia/Adelaide"])
+def test_a_day_of_a_file_ends_at_local_midnight(name: str) -> None:
+    """The price falls at midnight, which lies within an hour of UTC."""
+    zone = ZoneInfo(name)
+    midnight_s = int(datetime(2026, 3, 3, tzinfo=zone).timestamp())
+    minutes = (midnight_s - START_S) // MINUTE_S
+    history = a_history([(minutes - 60, {0: 300_000}), (minutes, {0: 100_000}), (minutes + 60, {0: 100_000})])
+    track = price_periods_of(history, listed, listed, PeriodLength.DAY, zone, midnight_s + 2 * HOUR_S)
+    assert [(one.min_microusd, one.q3_microusd) for one in track.points] == [(300_000, 300_000), (100_000, 100_000)]
+    assert track.points[1].starts_at.timestamp() == midnight_s
+
+
+def test_hours_of_a_series_begin_with_the_local_ones() -> None:
+    history = a_history([(0, {0: 300_000}), (30, {0: 100_000})])
+    series = series_of(history, listed, 1800)
+    assert (series.starts_at(0), series.lows[0]) == (START - timedelta(minutes=30), 300_000)
+    assert (series.starts_at(1), series.lows[1]) == (START + timedelta(minutes=30), 100_000)
+    assert known_until(series, START + timedelta(minutes=40)).lows == [300_000, 100_000]
+
+
+@pytest.mark.parametrize("minutes", [1, 59, 60, 61, 150, 500])
+@pytest.mark.parametrize("offset_s", [0, 900, 1800])
+def test_a_series_holds_no_hour_that_begins_after_the_end(minutes: int, offset_s: int) -> None:
+    """A poll counts for three hours, but nothing is known from the end on."""
+    history = a_history([(0, {0: 300_000})])
+    until_s = START_S + minutes * MINUTE_S
+    series = series_of(replace(history, until_s=until_s), listed, offset_s)
+    assert len(series.lows) == len(series.polled)
+    assert series.starts_at(len(series.lows) - 1).timestamp() < until_s
+    assert series.known == min(len(series_of(history, listed, offset_s).lows), len(series.lows))
