@@ -19,6 +19,7 @@ from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.unknown_statuses import UnknownStatuses
 from gpuwatch.remote.ssh_probe import SshProbe
 from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
@@ -145,6 +146,7 @@ class Following:
             owner=account,
             rents=self._may_rent,
             obligations=partial(obligations_at, launcher.name, base.obligations, base.store),
+            on_listed=UnknownStatuses(launcher.name, base.uow_factory, new_id).check,
         )
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, InstanceLookup, Launcher
+from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher
 from gpuwatch.ports.remote import SshAddress
 
 log = logging.getLogger(__name__)
@@ -81,5 +81,6 @@ class ContractEnds:
 def instance_of(launcher: Launcher, instance_id: str) -> Instance | None:
     """Return one instance, by lookup if possible, which shows more than the list. Raises ProviderError."""
     if isinstance(launcher, InstanceLookup):
-        return launcher.get(instance_id)
+        found = launcher.get(instance_id)
+        return None if found is None or found.state is InstanceState.ENDED else found
     return next((instance for instance in launcher.list_instances() if instance.instance_id == instance_id), None)

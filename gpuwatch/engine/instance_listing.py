@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.ports import Instance
+from gpuwatch.ports import Instance, InstanceState
 
 
 class InstanceListing:
     """One complete listing, by id and by label."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
+        instances = [instance for instance in instances if instance.state is not InstanceState.ENDED]
         self.by_id = {instance.instance_id: instance for instance in instances}
         self._by_label: dict[str, Instance] = {}
         for instance in sorted(instances, key=lambda instance: instance.instance_id):

@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from gpuwatch.errors import KeyRejected, PayloadChanged
-from gpuwatch.ports import Instance, InstanceLookup, Launcher
+from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher
 
 log = logging.getLogger(__name__)
 
@@ -18,10 +18,12 @@ class LookupAnswer(msgspec.Struct, frozen=True):
     Attributes:
         is_known: there was an answer; if False, only the list counts.
         instance: None: the instance is gone, if `is_known`.
+        ended: it is gone, and the provider states how it ended.
     """
 
     is_known: bool
     instance: Instance | None = None
+    ended: Instance | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -39,7 +41,10 @@ def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
     if not isinstance(launcher, InstanceLookup):
         return LookupAnswer(False)
     try:
-        return LookupAnswer(True, launcher.get(instance_id))
+        found = launcher.get(instance_id)
     except (PayloadChanged, KeyRejected) as error:
         log.warning("instance %s: cannot be looked up by its id; using the list only: %s", instance_id, error)
         return LookupAnswer(False)
+    if found is not None and found.state is InstanceState.ENDED:
+        return LookupAnswer(True, ended=found)
+    return LookupAnswer(True, found)

@@ -7,7 +7,7 @@ becomes an event per launch for `state_machine`; this module carries out the eff
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -69,6 +69,7 @@ class LaunchReconciler:
         may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
         owner: identifies the launches of the launcher's account; no others are judged or ended here.
         obligations: returns this installation's open obligations at this provider. Raises StoreError.
+        on_listed: called with every complete list.
         watch_ended: how long after its end a launch is reopened if its instance is listed again.
     """
 
@@ -90,6 +91,7 @@ class LaunchReconciler:
         watch_ended: timedelta = WATCH_ENDED,
         rents: Callable[[], bool] = lambda: False,
         obligations: Callable[[], Sequence[Obligation]] = tuple,
+        on_listed: Callable[[Iterable[Instance], datetime], None] = lambda instances, now: None,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -97,6 +99,7 @@ class LaunchReconciler:
         self._rents = rents
         self._in_flight = in_flight
         self._freed = freed
+        self._on_listed = on_listed
         self._guard: LaunchGuard = guard or NoGuard()
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._clock = LaunchClock(monotonic)
@@ -190,6 +193,7 @@ class LaunchReconciler:
             self._other_accounts.update([launch for launch in others if not self._owner.is_reached(launch)], now)
         self._listed_last = listing.by_id
         self._list_monitor.list_succeeded(now)
+        self._on_listed(listing.by_id.values(), now)
         failpoint("reconcile.listed")
         for launch in mine:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))

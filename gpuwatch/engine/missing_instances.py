@@ -86,6 +86,9 @@ class MissingInstances:
     def look_up_unlisted(self, launch: Launch, now: datetime) -> Instance | None:
         """Look up an unlisted instance by its id, because a list may omit an active instance.
 
+        Returns:
+            The instance; one that has ended only if the launch waits for its start: it never comes.
+
         Raises:
             ProviderError: the provider did not answer.
         """
@@ -96,7 +99,8 @@ class MissingInstances:
         found = answer.instance
         if answer.is_gone:
             self._not_found.add(launch.launch_id)
-        elif found is not None and not self._is_too_new(launch, now):
+            return answer.ended if launch.running_at is None and launch.state is not LaunchState.STOPPING else None
+        if found is not None and not self._is_too_new(launch, now):
             log.warning("launch %s: instance %s exists, but the list omits it", launch.launch_id, launch.instance_id)
             self._contradictions.note(launch, "The list omits it, but a lookup by id finds it.", QUICK_SPAN_S, now)
         return found

@@ -6,6 +6,7 @@ from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import wanted_places
 from gpuwatch.domain.watches.watch import LaunchSpec, RegistrySpec, VolumeSpec, Watch
 from gpuwatch.ports import Order, Registry, Volume
 
@@ -30,6 +31,7 @@ def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | No
         template=spec.template,
         registry=_registry(spec.registry),
         volume=_volume(spec.volume),
+        places=wanted_places(watch, offer),
         self_destruct_at=launch.deadline if spec.self_destruct else None,
         deadline=launch.deadline,
         needs_ssh=public_key is not None,

@@ -62,6 +62,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     self_destruct_at: datetime | None = (
         None  # the instance ends itself then with its own key, if the provider supports it
     )
+    places: tuple[str, ...] = ()  # only in one of these; empty: where the offer is, or anywhere if it names no place
     deadline: datetime | None = None  # gpuwatch ends it then; a limit at the provider is set later than this
     needs_ssh: bool = False  # a job logs in with the key that `onstart` installs: it requires an SSH server
 
@@ -144,7 +145,10 @@ class InstanceLookup(Protocol):
     """A launcher that can look up one instance: evidence in addition to the list, which may omit a running instance."""
 
     def get(self, instance_id: str) -> Instance | None:
-        """The instance; None: the provider reports that it is gone. Raises ProviderError."""
+        """The instance; None, or one that is `ended`: the provider reports that it is gone. Raises ProviderError.
+
+        An ended instance states how it ended: a launch that waits for its start ends at once.
+        """
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import InstanceLookup, Launcher, Order, Query
+from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.relay import Relay
 from gpuwatch.testing.suite import Suite, case
@@ -79,7 +79,8 @@ class LookupSuite(Suite):
         assert (found.instance_id, found.label) == (instance_ids[1], "gpuwatch-1")
         [listed] = launcher.list_instances()
         assert (found.gpu, found.gpu_count, found.spot) == (listed.gpu, listed.gpu_count, listed.spot)
-        assert lookup.get(instance_ids[0]) is None
+        ended = lookup.get(instance_ids[0])
+        assert ended is None or ended.state is InstanceState.ENDED
         for status, body in INCONCLUSIVE_ANSWERS:
             relay.restore()
             relay.fail("", status, body)

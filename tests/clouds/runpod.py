@@ -234,7 +234,7 @@ class RunPod(ProviderServer):
     @staticmethod
     def _place(row: GpuType, cloud: str, count: int, wanted: list[str] | None) -> tuple[str | None] | None:
         """Return a place with room, if any. The list is enforced, although the specification calls it preferred."""
-        if not row.sold(cloud) or count > row.most:
+        if not row.sold(cloud) or count > row.most or (cloud == "COMMUNITY" and wanted):
             return None
         for place, free in row.free_at(cloud).items():
             if free >= count and (not wanted or place in wanted):

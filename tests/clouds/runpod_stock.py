@@ -10,6 +10,7 @@ PLACES: Final = {  # id → name, region
     "CA-MTL-1": ("CA Montreal 1", "NORTH_AMERICA"),
     "EU-RO-1": ("EU Romania 1", "EUROPE"),
     "EUR-IS-1": ("EUR Iceland 1", "EUROPE"),
+    "EU-CZ-1": ("EU Czechia 1", "EUROPE"),
     "SEA-SG-1": ("SEA Singapore 1", "ASIA"),
 }
 
@@ -25,6 +26,7 @@ class GpuType:
     community_price: float | None
     free: dict[str, int] = field(default_factory=dict)
     community_free: int = 0
+    community_places: tuple[str, ...] = ()  # where the catalogue lists its hosts; an order that names one is refused
     manufacturer: str = "NVIDIA"
     community: bool = True
     most: int = 8  # GPUs in one pod
@@ -43,11 +45,16 @@ class GpuType:
         return self.secure if cloud == "SECURE" else self.community
 
     def free_at(self, cloud: str) -> dict[str | None, int]:
-        """Return free GPUs by data centre; the community cloud names none."""
+        """Return free GPUs by data centre; those of the community cloud count for None, whatever is listed.
+
+        source: issue 326 of the vendor's runpodctl, 2026-08
+        """
         if not self.sold(cloud):
             return {}
         found: dict[str | None, int] = {}
-        return found | ({None: self.community_free} if cloud == "COMMUNITY" else self.free)
+        if cloud == "COMMUNITY":
+            return found | {None: self.community_free} | dict.fromkeys(self.community_places, self.community_free)
+        return found | self.free
 
 
 def seeded() -> dict[str, GpuType]:

@@ -8,6 +8,7 @@ stock are invented.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -68,7 +69,9 @@ class Verda(ProviderServer):
     def __init__(self, *, token_s: float = 3600.0, boots_s: float = 0.0, amount: float = 100.0, **options: Any) -> None:
         super().__init__(**options)
         self.token_s, self.boots_s, self.amount = token_s, boots_s, amount
+        self.kinds = _TYPES
         self.sold_out: set[tuple[str, str]] = set()
+        self.ends_in: dict[str, str] = {}  # place → the status that every machine ordered there ends in
         self.scripts: dict[str, dict[str, str]] = {}
         self.volumes: dict[str, dict[str, Any]] = {}
         self.machines: dict[str, dict[str, Any]] = {}
@@ -80,6 +83,11 @@ class Verda(ProviderServer):
         """`TYPE/PLACE…` is no longer available, although the stock still shows it."""
         kind, place = offer_id.split("/")[:2]
         self.sold_out.add((kind, place))
+
+    def sell_alike(self, kind: str, places: Sequence[str]) -> None:
+        """Sell only this type, on demand, in these places."""
+        rows = [one for one in self.kinds if one[0] == kind]
+        self.kinds = tuple((*one[:-1], dict.fromkeys(places, "demand")) for one in rows)
 
     def revoke_tokens(self) -> None:
         """Expire all tokens early."""
@@ -110,12 +118,12 @@ class Verda(ProviderServer):
     def types(self, request: EmulatorRequest) -> list[dict[str, Any]]:
         if request.params.get("currency", "usd") not in ("usd", "eur"):
             raise _refused(400, "invalid_request", "currency must be usd or eur")
-        return [_type_row(one, request.params.get("currency", "usd")) for one in _TYPES]
+        return [_type_row(one, request.params.get("currency", "usd")) for one in self.kinds]
 
     def stock(self, request: EmulatorRequest) -> list[dict[str, Any]]:
         """Return the stock of one rental type by place, including empty places."""
         wanted = "spot" if request.params.get("isSpot") == "true" else "demand"
-        free = {place: [one[0] for one in _TYPES if one[8].get(place) in (wanted, "both")] for place in _PLACES}
+        free = {place: [one[0] for one in self.kinds if one[8].get(place) in (wanted, "both")] for place in _PLACES}
         only = request.params.get("location_code")
         return [{"location_code": p, "availabilities": names} for p, names in free.items() if only in (None, p)]
 
@@ -223,7 +231,7 @@ class Verda(ProviderServer):
 
     def _checked(self, wanted: dict[str, Any]) -> tuple[Any, ...]:
         """Return the type of a well-formed order."""
-        kind = next((one for one in _TYPES if one[0] == wanted.get("instance_type")), None)
+        kind = next((one for one in self.kinds if one[0] == wanted.get("instance_type")), None)
         disk = wanted.get("os_volume") or {}
         script = wanted.get("startup_script_id")
         wrong = {
@@ -249,6 +257,8 @@ class Verda(ProviderServer):
         status = one["status"]
         if status == "running" and part < 1.0:
             status = "ordered" if part < 0.5 else "provisioning"
+        elif status == "running":
+            status = self.ends_in.get(one["location"], status)
         ready = status == "running"
         return one | {"status": status, "ip": one["ip"] if ready else None}
 

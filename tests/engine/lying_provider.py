@@ -102,6 +102,7 @@ class AskableProvider(LyingProvider):
         super().__init__()
         self.omitted: set[str] = set()  # ids that no list shows
         self.stale: list[Instance] = []  # additional instances in every list
+        self.ended: dict[str, Instance] = {}  # shown by a lookup alone, with the words of their end
         self.asked: list[str] = []
         self.on_get: list[Exception] = []
 
@@ -115,4 +116,9 @@ class AskableProvider(LyingProvider):
         self.asked.append(instance_id)
         if self.on_get:
             raise self.on_get.pop(0)
-        return self.alive.get(instance_id)
+        return self.alive.get(instance_id) or self.ended.get(instance_id)
+
+    def ends(self, instance_id: str, status: str, **changes: object) -> None:
+        """End an instance by itself; the provider states how."""
+        gone = self.alive.pop(instance_id)
+        self.ended[instance_id] = changed(gone, state=InstanceState.ENDED, status=status, **changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, InstanceState
@@ -134,3 +134,45 @@ def test_an_end_that_the_list_claims_and_its_id_denies_is_sent_again(
     world.look(5)
     assert world.state(pair[0]) is S.ENDED
     assert set(provider.alive) == {"9001"}
+
+
+@pytest.mark.parametrize(("is_placed", "end"), [(True, EndReason.BROKEN), (False, EndReason.NO_CAPACITY)])
+def test_a_start_that_the_provider_states_to_be_over_fails_at_once(
+    world: World, provider: AskableProvider, is_placed: bool, end: EndReason
+) -> None:
+    """Whether any list ever showed it or not: the slot is free for the next offer within seconds."""
+    launch = world.rent()
+    provider.ends("9000", "terminated: Server.InternalError", is_placed=is_placed)
+    world.look(5, every_s=3)
+    found = world.repository.get(launch.launch_id)
+    assert found is not None
+    assert (found.state, found.counts) == (S.FAILED, False)
+    assert found.end_reason == end.text("terminated: Server.InternalError")
+    assert provider.destroys == ["9000"]  # repeating an end does no harm
+
+
+def test_the_end_of_what_ran_is_still_proven_by_several_answers(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    provider.ends("9000", "terminated")
+    world.look(3, every_s=10)
+    assert world.state(pair[0]) is S.RUNNING
+    world.look(10, every_s=10)
+    assert [world.state(launch) for launch in pair] == [S.ENDED, S.RUNNING]
+    assert provider.destroys == []
+
+
+def test_what_the_provider_deletes_before_it_starts_has_failed(world: World, provider: AskableProvider) -> None:
+    launch = world.rent()
+    provider.turns(InstanceState.ENDING, "deleting")
+    world.look(5, every_s=3)
+    assert world.state(launch) is S.FAILED
+
+
+def test_what_the_provider_deletes_while_it_runs_is_left_to_it(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    provider.turns(InstanceState.ENDING, "deleting")
+    world.look(5, every_s=3)
+    assert [world.state(launch) for launch in pair] == [S.RUNNING, S.RUNNING]
+    assert provider.destroys == []

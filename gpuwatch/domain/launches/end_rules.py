@@ -15,6 +15,7 @@ from gpuwatch.domain.market.pricing import MICRO
 
 EndCause = tuple[EndReason, str]  # with the provider's own text
 _EXIT_CODE = re.compile(r"\bexited \(([0-9]{1,9})\)", re.IGNORECASE)  # docker's format; most providers send none
+_NEVER_STARTS = frozenset({InstanceState.OFFLINE, InstanceState.ENDING, InstanceState.ENDED})
 _PRICE_SLACK = 0.005  # a listed price may have more digits, or include a disk rounded up to the minimum size
 
 
@@ -54,7 +55,9 @@ def exit_code(words: str) -> int | None:
 
 def _failed_start(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
     """What keeps the instance from starting. It is in time if it runs in the first listing after `ready_within`."""
-    if instance.state is InstanceState.OFFLINE:
+    if instance.state is InstanceState.ENDED and not instance.is_placed:
+        return EndReason.NO_CAPACITY, instance.status
+    if instance.state in _NEVER_STARTS:
         return EndReason.BROKEN, instance.status
     if instance.state is InstanceState.STOPPED:  # the contract exists but cannot start; its disk is billed
         return EndReason.BID_LOST if launch.spot else EndReason.BROKEN, instance.status

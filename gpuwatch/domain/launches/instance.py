@@ -20,6 +20,8 @@ class InstanceState(StrEnum):
     OFFLINE = "offline"  # its host is unreachable and may come back
     FAILED = "failed"  # does not start by itself
     EXITED = "exited"  # its container ended by itself; its disk is billed
+    ENDING = "ending"  # the provider is deleting it; it never runs again
+    ENDED = "ended"  # the provider states that it has ended; in no list, only in the answer about one instance
     UNKNOWN = "unknown"  # an unknown status, or no heartbeat
 
 
@@ -49,4 +51,5 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ends_at: datetime | None = None  # when the host ends the contract
     maintenance_at: datetime | None = None
+    unknown_status: str | None = None  # a word in its status that gpuwatch does not know; None: all are known
     is_placed: bool = True  # False: the provider or orchestrator found no machine for it, and nothing was billed

@@ -26,12 +26,20 @@ class OfferKind(StrEnum):
     HISTORY = "history"  # a price of the past
 
 
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """A place in which the machine of an offer may be, as the provider names it; `country` as in `Offer`."""
+
+    region: str
+    country: str | None = None
+
+
 class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Rare properties of an offer. One value serves many offers; `PLAIN_TERMS` is the empty one."""
 
     seller: str | None = None  # the owner of the hardware, if the provider resells it: "lambda", "oracle"
     instance_type: str | None = None  # the seller's name of the configuration: "p5.48xlarge"
     zone: str | None = None  # within the region, if the provider has zones: "us-east-1a"
+    places: tuple[Place, ...] = ()  # where it may be, if an order need not name a place; then `region` is None
     quota: str | None = None  # the quota of the account that it counts against: "us-east-1 P on demand"
     fungible: bool = False  # stock and not one machine: several launches may use the same offer
     gpu_fraction: float = 1.0  # below 1: a slice (MIG, vGPU), which no watch accepts as a GPU

@@ -228,8 +228,19 @@ def _verified(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) ->
     return Failure("verified", f"verified: the host is {is_}")
 
 
+def wanted_places(watch: Watch, offer: Offer) -> tuple[str, ...]:
+    """Return the places of an offer without one of its own that `regions` accepts: an order must name them."""
+    if not watch.regions:
+        return ()
+    return tuple(place.region for place in offer.terms.places if _is_wanted(watch, place.region, place.country))
+
+
+def _is_wanted(watch: Watch, region: str | None, country: str | None) -> bool:
+    return any(wanted_place(text).holds(region, country) for text in watch.regions)
+
+
 def _regions(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    if not watch.regions or any(wanted_place(text).holds(offer.region, offer.country) for text in watch.regions):
+    if not watch.regions or _is_wanted(watch, offer.region, offer.country) or wanted_places(watch, offer):
         return None
     where = offer.region or offer.country or "unknown"
     return Failure("regions", f"regions: {where} is not {', '.join(watch.regions)}")

@@ -1,6 +1,6 @@
 """Parses `DescribeInstances`. Pure. One unreadable instance makes the list unreadable.
 
-An instance that is ending counts as gone: it cannot come back and is not billed. Exception: a spot machine that AWS
+An instance that is ending has ended: it cannot come back and is not billed. Exception: a spot machine that AWS
 reclaims is shown as failed while it shuts down, so that the reason is reported.
 source: AWS's EC2 API reference (instance states, state reasons), 2026-11.
 """
@@ -17,22 +17,28 @@ from gpuwatch.providers.aws.create import INSTANCE_ID, TAG_BID, TAG_DISK, TAG_LA
 from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import machine_id
 from gpuwatch.providers.toolkit.error_mapping import display_sentence
+from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
 
-_STATES: Final = {
+# source: InstanceStateName of botocore's EC2 model, 2026-11
+STATUS_WORDS: Final = StatusWords({
     "pending": InstanceState.STARTING,
     "running": InstanceState.RUNNING,
-    "stopping": InstanceState.STOPPED,
-    "stopped": InstanceState.STOPPED,
-    "shutting-down": InstanceState.FAILED,  # only if AWS interrupted it
-}
-_ENDING_STATES: Final = ("shutting-down", "terminated")
+    **dict.fromkeys(("stopping", "stopped"), InstanceState.STOPPED),
+    **dict.fromkeys(("shutting-down", "terminated"), InstanceState.ENDED),
+})  # fmt: skip
+_NO_CAPACITY: Final = "Server.InsufficientInstanceCapacity"
 _INTERRUPTION_CODES: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 _MAX_TEXT_LENGTH: Final = 160
 
 
 def parse_instances(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
-    """Return every instance that is or may be billed, in the order of the answer.
+    """Return every instance that is or may be billed, in the order of the answer. Raises PayloadChanged."""
+    return [one for one in parse_all(reservations, region, ssh_user) if one.state is not InstanceState.ENDED]
+
+
+def parse_all(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
+    """Return every instance of the answer, ended or not.
 
     Raises:
         PayloadChanged: an instance is unreadable.
@@ -42,28 +48,32 @@ def parse_instances(reservations: Sequence[object], region: str, ssh_user: str |
         rows = at(reservation, "Instances")
         if not isinstance(rows, list) or len(objects(rows)) != len(rows):
             raise PayloadChanged(f"aws: {region}: a reservation has no instances")
-        found += [_instance(row, region, ssh_user) for row in objects(rows) if not _has_ended(row, region)]
+        found += [_instance(row, region, ssh_user) for row in objects(rows)]
     return found
 
 
-def _has_ended(row: Mapping[str, Any], region: str) -> bool:
+def _read_status(row: Mapping[str, Any], region: str) -> ReadStatus:
+    """Return its state. Raises PayloadChanged: the row has no id or no state."""
     state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
     if not isinstance(state, str) or not state or not INSTANCE_ID.fullmatch(str(instance_id)):
         raise PayloadChanged(f"aws: {region}: an instance has no id or no state")
-    is_interrupted = state == "shutting-down" and at(row, "StateReason", "Code") in _INTERRUPTION_CODES
-    return state in _ENDING_STATES and not is_interrupted
+    if state == "shutting-down" and at(row, "StateReason", "Code") in _INTERRUPTION_CODES:
+        return ReadStatus(InstanceState.FAILED)
+    return STATUS_WORDS.read(state)
 
 
 def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Instance:
+    (state, unknown_status), name = _read_status(row, region), word(row.get("InstanceType"), 40)
     tags = {tag.get("Key"): tag.get("Value") for tag in objects(row.get("Tags"))}
-    state, name = row["State"]["Name"], word(row.get("InstanceType"), 40)
     machine = table().get(name or "")
     host = word(row.get("PublicIpAddress"), 60)
     return Instance(
         instance_id=f"{region}/{row['InstanceId']}",
         label=word(tags.get(TAG_LABEL)) or word(tags.get("Name")),
-        state=_STATES.get(state, InstanceState.UNKNOWN),
+        state=state,
         status=_status(row),
+        unknown_status=word(unknown_status, 40),
+        is_placed=at(row, "StateReason", "Code") != _NO_CAPACITY,
         machine_id=_machine_id(row, name),
         gpu=None if machine is None else machine.gpu.name,
         gpu_wire=None if machine is None else machine.gpu_wire,

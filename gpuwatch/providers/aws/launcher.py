@@ -11,13 +11,13 @@ import msgspec
 
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
-from gpuwatch.ports import Created, Instance, Order, ProviderSettings
+from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.create import PROVIDER, parse_created, parse_instance_id, run_request
 from gpuwatch.providers.aws.error_mapping import NO_INSTANCE, NoSuchInstance
-from gpuwatch.providers.aws.instances import parse_instances
+from gpuwatch.providers.aws.instances import parse_all
 from gpuwatch.providers.aws.offers import parse_offer_id
 from gpuwatch.providers.aws.prerequisites import AwsPrerequisites, require_public_address
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
@@ -112,7 +112,7 @@ class AwsLauncher(BasicLauncher):
         return list(found.values())
 
     def get(self, instance_id: str) -> Instance | None:
-        """Return one instance; None: it is ending or has ended, or EC2's error code states that it does not exist.
+        """Return one instance, ended or not; None: EC2's error code states that it does not exist.
 
         Raises:
             ProviderError: no usable answer, or one about another instance.
@@ -159,14 +159,14 @@ class AwsLauncher(BasicLauncher):
 
     def _list_region(self, region: str) -> list[Instance]:
         rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
-        found = self._parse(rows, region)
+        found = [one for one in self._parse(rows, region) if one.state is not InstanceState.ENDED]
         if region in self._account.regions:
             self._ssh_groups.on_listed(region, has_instances=any(one.label for one in found))
         return found
 
     def _parse(self, rows: list[object], region: str) -> list[Instance]:
         user = self._options.get("ssh_user")
-        found = parse_instances(rows, region, str(user) if user else None)
+        found = parse_all(rows, region, str(user) if user else None)
         if not any(_needs_price(instance) for instance in found):
             return found
         return self._with_prices(found, rows, region)

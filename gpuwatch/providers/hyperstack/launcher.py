@@ -23,6 +23,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     require_ssh_key,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
 
 _NAME_LENGTH: Final = 50
@@ -30,11 +31,15 @@ _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,20})")
 _ID: Final = re.compile(r"\d{1,18}")
 _MACHINES: Final = "/core/virtual-machines"
 _STARTING: Final = ("BUILD", "CREATING", "STARTING", "REBOOTING", "HARD_REBOOT", "RESTORING")
-_STATES: Final = dict.fromkeys(_STARTING, InstanceState.STARTING) | {
-    "SHUTOFF": InstanceState.STOPPED,  # billed like a running machine
-    "HIBERNATED": InstanceState.STOPPED,
+# source: "VM API states and statuses" of the vendor's reference, and SkyPilot's provisioner; read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(_STARTING, InstanceState.STARTING),
+    "ACTIVE": InstanceState.RUNNING,
+    **dict.fromkeys(("STOPPING", "SHUTOFF"), InstanceState.STOPPED),  # billed like a running machine
+    **dict.fromkeys(("HIBERNATING", "HIBERNATED"), InstanceState.STOPPED),
     "ERROR": InstanceState.FAILED,
-}
+    "DELETING": InstanceState.ENDING,
+})  # fmt: skip
 _SSH_RULE: Final = {
     "direction": "ingress", "protocol": "tcp", "ethertype": "IPv4", "remote_ip_prefix": "0.0.0.0/0",
     "port_range_min": 22, "port_range_max": 22,
@@ -164,14 +169,15 @@ def _instance(row: Mapping[str, Any]) -> Instance:
     ip, flavor = word(row.get("floating_ip"), 64), word(at(row, "flavor", "name"), 40)
     region, wire = word(at(row, "environment", "region"), 20), word(at(row, "flavor", "gpu"), 60)
     gpu, memory_gib = (None, None) if wire is None else gpu_of(wire)
-    state = _STATES.get(status, InstanceState.UNKNOWN)
-    if status == "ACTIVE":
-        state = InstanceState.RUNNING if ip else InstanceState.STARTING
+    state, unknown_status = STATUS_WORDS.read(status)
+    if state is InstanceState.RUNNING and not ip:
+        state = InstanceState.STARTING
     return Instance(
         instance_id=instance_id,
         label=word(row.get("name")),
         state=state,
         status=status,
+        unknown_status=unknown_status,
         machine_id=f"{flavor}/{region}" if flavor and region else None,
         gpu=None if gpu is None else gpu.name,
         gpu_wire=wire,

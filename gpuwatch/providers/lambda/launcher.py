@@ -38,6 +38,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
@@ -53,9 +54,14 @@ _TAG: Final = "gpuwatch"  # its value is the label
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([a-z0-9-]{1,23})")
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _IMAGE_ID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
-_STATES: Final = {"booting": InstanceState.STARTING, "unhealthy": InstanceState.OFFLINE}
-_ENDING: Final = "terminating"
-_ENDED: Final = frozenset({"terminated", "preempted"})
+# source: the vendor's OpenAPI specification (InstanceStatus), read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    "booting": InstanceState.STARTING,
+    "active": InstanceState.RUNNING,
+    "unhealthy": InstanceState.OFFLINE,
+    "terminating": InstanceState.ENDING,
+    **dict.fromkeys(("terminated", "preempted"), InstanceState.ENDED),
+})  # fmt: skip
 # Codes about the account, whatever their status.
 _ACCOUNT: Final = {
     "global/invalid-api-key": RefusalKind.KEY,
@@ -104,7 +110,7 @@ class LambdaLauncher(ApiLauncher):
         """Return every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         found = parse_instances(self._account.get("/instances", kind="instances"))
-        self._ending = frozenset(instance.instance_id for instance in found if instance.status == _ENDING)
+        self._ending = frozenset(instance.instance_id for instance in found if instance.state is InstanceState.ENDING)
         return found
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
@@ -120,9 +126,9 @@ class LambdaLauncher(ApiLauncher):
         """Return the row, which is within an object."""
         return at(value, "data")
 
-    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
-        """Return the instance; None: it is terminated, or was preempted."""
-        return None if row.get("status") in _ENDED else _instance(row)
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance:
+        """Return the instance, ended or not."""
+        return _instance(row)
 
     def end(self, instance_id: str) -> None:
         """Terminate it. Sends nothing while the list shows it as terminating.
@@ -215,21 +221,22 @@ def parse_instances(value: object) -> list[Instance]:
         PayloadChanged: it contains no list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, at(value, "data"), PROVIDER)
-    return [_instance(row) for row in rows if word(row.get("status")) not in _ENDED]
+    return [_instance(row) for row in rows if not STATUS_WORDS.is_ended(row.get("status"))]
 
 
 def _instance(row: Mapping[str, Any]) -> Instance:
     instance_id, status = id_and_status(row, PROVIDER)
     kind, ip = _kind(row), word(row.get("ip"), 64)
-    state = _STATES.get(status, InstanceState.UNKNOWN)
-    if status == "active":
-        state = InstanceState.RUNNING if ip else InstanceState.STARTING
+    state, unknown_status = STATUS_WORDS.read(status)
+    if state is InstanceState.RUNNING and not ip:
+        state = InstanceState.STARTING
     place = f"{kind.name}/{word(at(row, 'region', 'name'), 23)}" if kind else None
     return Instance(
         instance_id=instance_id,
         label=_label(row),
         state=state,
         status=status,
+        unknown_status=unknown_status,
         machine_id=place,
         spot=False,
         listed_usd_hour=None if kind is None else kind.usd_hour,

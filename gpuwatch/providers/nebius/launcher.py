@@ -29,19 +29,21 @@ from gpuwatch.providers.nebius.prerequisites import NebiusPrerequisites
 from gpuwatch.providers.nebius.prices import NebiusPrices
 from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, created_instance, not_sent
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import whole, word
 
 _ID: Final = re.compile(r"[a-z][a-z0-9-]{1,63}")
+_ENDED: Final = InstanceState.ENDED
 _PRESET: Final = re.compile(r"(\d{1,3})gpu-")
-_STATES: Final = {
-    "CREATING": InstanceState.STARTING,
-    "STARTING": InstanceState.STARTING,
-    "RUNNING": InstanceState.RUNNING,
-    "UPDATING": InstanceState.RUNNING,
-    "STOPPING": InstanceState.STOPPED,
-    "STOPPED": InstanceState.STOPPED,
+# source: InstanceStatus.InstanceState of the vendor's API (compute/v1/instance.proto), read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(("CREATING", "STARTING"), InstanceState.STARTING),
+    **dict.fromkeys(("RUNNING", "UPDATING"), InstanceState.RUNNING),
+    **dict.fromkeys(("STOPPING", "STOPPED"), InstanceState.STOPPED),
     "ERROR": InstanceState.FAILED,
-}
+    "DELETING": InstanceState.ENDED,  # it cannot come back
+    "UNSPECIFIED": InstanceState.UNKNOWN,
+})  # fmt: skip
 
 
 class NebiusLauncher(BasicLauncher):
@@ -99,11 +101,12 @@ class NebiusLauncher(BasicLauncher):
         for region, projects in self._account.projects().items():
             for project, _ in projects:
                 rows = self._client.pages(LIST_INSTANCES, kind="instances", parent_id=project)
-                found += [self._with_price(one, region, row) for row in rows if (one := instance_of(row, region))]
+                parsed = ((instance_of(row, region), row) for row in rows)
+                found += [self._with_price(one, region, row) for one, row in parsed if one.state is not _ENDED]
         return found
 
     def get(self, instance_id: str) -> Instance | None:
-        """Return one instance; None: being deleted, or Nebius states that there is none. Raises ProviderError."""
+        """Return one instance, ended or not; None: Nebius states that there is none. Raises ProviderError."""
         if not _ID.fullmatch(instance_id):
             raise PayloadChanged(f"{PROVIDER}: invalid instance id")
         self._client.require_key()
@@ -115,7 +118,7 @@ class NebiusLauncher(BasicLauncher):
             raise PayloadChanged(f"{PROVIDER}: asked for instance {instance_id}, but got another one")
         region = self._region_of(row.metadata.parent_id)
         one = instance_of(row, region)
-        return None if one is None else self._with_price(one, region, row)
+        return one if one.state is _ENDED else self._with_price(one, region, row)
 
     def destroy(self, instance_id: str) -> None:
         """Delete an instance and its disk; does nothing if it is already gone.
@@ -161,14 +164,12 @@ class NebiusLauncher(BasicLauncher):
         )
 
 
-def instance_of(row: Any, region: str) -> Instance | None:
-    """Parse one instance; None: it is being deleted. Pure. Raises PayloadChanged: it has no id."""
-    instance_id, status = row.metadata.id, str(getattr(row.status.state, "name", "UNSPECIFIED"))
+def instance_of(row: Any, region: str) -> Instance:
+    """Parse one instance; one that is being deleted has ended. Pure. Raises PayloadChanged: it has no id."""
+    instance_id, status = row.metadata.id, str(getattr(row.status.state, "name", row.status.state))
     if not _ID.fullmatch(instance_id):
         raise PayloadChanged(f"{PROVIDER}: an instance id has an unexpected format")
-    if status == "DELETING":
-        return None
-    state = _STATES.get(status, InstanceState.UNKNOWN)
+    state, unknown_status = STATUS_WORDS.read(status)
     if state is InstanceState.STOPPED and row.status.reconciling and status == "STOPPED":
         state = InstanceState.STARTING  # the first state of every instance
     address = _public_address(row)
@@ -182,6 +183,7 @@ def instance_of(row: Any, region: str) -> Instance | None:
         label=word(row.metadata.name),
         state=state,
         status=status,
+        unknown_status=unknown_status,
         machine_id=f"{platform}/{preset}/{region}" if platform and preset and region else None,
         gpu=None if gpu is None else gpu.name,
         gpu_wire=platform,

@@ -33,6 +33,7 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, id_and_status, refuse
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.validation import at, objects, usd_hour, whole, word
 
 PROVIDER: Final = INFO.name
@@ -42,13 +43,21 @@ _PAGES_MAX: Final = 50
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SSH: Final = re.compile(r"(?:ssh )?([A-Za-z0-9_-]{1,32})@([A-Za-z0-9.:-]{1,100})(?: -p (\d{1,5}))?")
 _NO_STOCK: Final = ("no capacity", "out of stock", "not available", "unavailable", "insufficient capacity")
-_STATES: Final = {
-    "PROVISIONING": InstanceState.STARTING,
-    "PENDING": InstanceState.STARTING,
+# source: the vendor's OpenAPI specification (status and installationStatus of a pod), read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(("PROVISIONING", "PENDING"), InstanceState.STARTING),
+    "ACTIVE": InstanceState.RUNNING,
     "STOPPED": InstanceState.STOPPED,
     "ERROR": InstanceState.FAILED,
-}
-_ENDED: Final = "TERMINATED"
+    "DELETING": InstanceState.ENDING,
+    "TERMINATED": InstanceState.ENDED,
+    "UNKNOWN": InstanceState.UNKNOWN,
+})  # fmt: skip
+INSTALLATION_WORDS: Final = StatusWords({
+    **dict.fromkeys(("PENDING", "ACTIVE"), InstanceState.STARTING),
+    "FINISHED": InstanceState.RUNNING,
+    **dict.fromkeys(("ERROR", "TERMINATED"), InstanceState.FAILED),
+}, "installationStatus")  # fmt: skip
 Listing = Callable[[], Mapping[str, tuple[Mapping[str, Any], Offer]]]  # offer id → its row and the parsed offer
 
 
@@ -93,7 +102,7 @@ class PrimeLauncher(ApiLauncher):
     def list_instances(self) -> Sequence[Instance]:
         """Return every pod of the account that has not ended, from all pages. Raises ProviderError."""
         self._account.require_key()
-        return [instance_of(row) for row in self._pages(_PODS) if word(row.get("status")) != _ENDED]
+        return [instance_of(row) for row in self._pages(_PODS) if not STATUS_WORDS.is_ended(row.get("status"))]
 
     def get(self, instance_id: str) -> Instance | None:
         """Return one pod; None: terminated, by its own row or by the history of pods. Raises ProviderError."""
@@ -104,9 +113,9 @@ class PrimeLauncher(ApiLauncher):
                 return None
             raise
 
-    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
-        """Return the instance; None: it is terminated."""
-        return None if row.get("status") == _ENDED else instance_of(row)
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance:
+        """Return the instance, ended or not."""
+        return instance_of(row)
 
     def end(self, instance_id: str) -> None:
         """Delete it. Raises OrderError: not done, or outcome unknown."""
@@ -137,7 +146,7 @@ class PrimeLauncher(ApiLauncher):
     def _has_ended(self, instance_id: str) -> bool:
         """Whether the history of pods shows its end: a time, or the status; a row may lack either."""
         row = next((row for row in self._pages(f"{_PODS}/history") if row.get("id") == instance_id), {})
-        return bool(row.get("terminatedAt")) or word(row.get("status")) == _ENDED
+        return bool(row.get("terminatedAt")) or STATUS_WORDS.is_ended(row.get("status"))
 
     def _pages(self, path: str) -> Iterator[Mapping[str, Any]]:
         """Yield all rows of a list, fetching pages on demand. Raises ProviderError."""
@@ -252,10 +261,11 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
     """Parse one pod of the list. Raises PayloadChanged: it has no id or status."""
     instance_id, status = id_and_status(row, PROVIDER)
     installation = word(row.get("installationStatus"), 30)
-    state = _STATES.get(status, InstanceState.UNKNOWN)
-    if status == "ACTIVE":
-        state = InstanceState.RUNNING if installation in (None, "FINISHED") else InstanceState.STARTING
-    if installation == "ERROR":
+    state, unknown_status = STATUS_WORDS.read(status)
+    installed = INSTALLATION_WORDS.read(installation) if installation else ReadStatus(InstanceState.RUNNING)
+    if state is InstanceState.RUNNING and installed.state is not InstanceState.RUNNING:
+        state = InstanceState.STARTING
+    if installed.state is InstanceState.FAILED and state is not InstanceState.ENDED:
         state = InstanceState.FAILED
     wire = word(row.get("gpuName"), 80)
     gpu = None if wire is None else catalog().resolve(wire, None, word(row.get("socket"), 20))
@@ -265,6 +275,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
         label=word(row.get("name")),
         state=state,
         status=status if installation is None else f"{status}: {installation}",
+        unknown_status=unknown_status or installed.unknown,
         gpu=gpu.name if gpu is not None and gpu.certain else None,
         gpu_wire=wire,
         gpu_count=whole(row.get("gpuCount"), 1, 1000),

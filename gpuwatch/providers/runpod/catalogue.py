@@ -15,11 +15,19 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.offer import Offer, OfferTerms, Place
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, country_of, is_place, machine_id, offer_id
+from gpuwatch.providers.runpod.offer_ids import (
+    COMMUNITY,
+    SECURE,
+    PodPlacement,
+    country_of,
+    is_place,
+    machine_id,
+    offer_id,
+)
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
 
@@ -31,6 +39,10 @@ STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _RUNPOD_MONTH_H  # of a volume disk; th
 DISK_USD_GB_MONTH: Final = DISK_USD_GB_HOUR * HOURS_A_MONTH
 MAX_GPUS: Final = 16  # in one pod; larger numbers are implausible
 _STOCK: Final = {"LOW": True, "MEDIUM": True, "HIGH": True, "NONE": False}
+_COMMUNITY_NOTE: Final = (
+    "community cloud: a pod may be anywhere. RunPod lists stock in {}, but refuses most orders that name a place, as"
+    " orders of a watch with `regions` do"
+)
 SENTINEL: Final = "unknown"  # an entry of their database that is not a GPU type
 _TYPE_FIELDS: Final = frozenset({
     "id", "name", "pool", "manufacturer", "memory", "secure", "community", "price", "maxCount", "availability",
@@ -105,13 +117,20 @@ def _skip_reason(one: Mapping[str, Any], cloud: str) -> str | None:
 
 
 def _offers(one: Mapping[str, Any], request: CatalogueRequest, result: ParseResult) -> Iterator[Offer]:
-    """Yield the offers of a usable row: one per place."""
+    """Yield the offers of a usable row: one per data centre of the secure cloud, one for the community cloud.
+
+    A community order that names a data centre is refused, also if the catalogue lists stock there.
+    source: issue 326 of the vendor's runpodctl, 2026-08
+    """
     price, max_count = usd_hour(_value_for_cloud(one.get("price"), request.cloud)), _max_count(one, request.cloud)
     if not _STOCK[one["availability"]] or price is None or (max_count is not None and request.count > max_count):
         return
-    for place in _places(one, result):
+    places = _places(one, result)
+    somewhere = tuple(place for place in places if place is not None) if request.cloud == COMMUNITY else ()
+    for place in (None,) if request.cloud == COMMUNITY else places:
         placement = PodPlacement(one["id"], request.cloud, request.count, place)
-        offer = offer_of(placement, price, whole(one.get("memory"), 1, 4096), request, _min_cuda(one))
+        memory_gb = whole(one.get("memory"), 1, 4096)
+        offer = offer_of(placement, price, memory_gb, request, _min_cuda(one), places=somewhere)
         if offer is None:
             result.skip("its id is not one that can be kept")
             return
@@ -124,6 +143,7 @@ def offer_of(
     memory_gb: int | None,
     request: CatalogueRequest,
     cuda: float | None = None,
+    places: tuple[str, ...] = (),
 ) -> Offer | None:
     """Build one offer; None: its id does not fit the store.
 
@@ -131,6 +151,7 @@ def offer_of(
         gpu_usd_hour: per GPU, without disk.
         memory_gb: per GPU.
         cuda: minimum version of all hosts.
+        places: data centres in which a pod without a place may be.
     """
     identity, machine = offer_id(placement), machine_id(placement)
     if identity is None or machine is None:
@@ -157,7 +178,7 @@ def offer_of(
         download_usd_gb=0.0,
         upload_usd_gb=0.0,
         cuda_max=cuda,
-        terms=_terms(placement.gpu_id),
+        terms=_terms(placement.gpu_id, places),
     )
 
 
@@ -187,9 +208,14 @@ def _min_cuda(one: Mapping[str, Any]) -> float | None:
 
 
 @lru_cache(maxsize=512)
-def _terms(gpu_id: str) -> OfferTerms:
+def _terms(gpu_id: str, places: tuple[str, ...]) -> OfferTerms:
     """Share one value among all offers of a type. A MIG slice is a part of a GPU."""
-    return OfferTerms(fungible=True, gpu_fraction=gpu_fraction(gpu_id))
+    return OfferTerms(
+        fungible=True,
+        gpu_fraction=gpu_fraction(gpu_id),
+        places=tuple(Place(place, country_of(place)) for place in places),
+        note=_COMMUNITY_NOTE.format(", ".join(places)) if places else None,
+    )
 
 
 def _name(one: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from gpuwatch.ports import Created, Order, Volume
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.runpod.catalogue import PROVIDER
-from gpuwatch.providers.runpod.offer_ids import PodPlacement, parse_offer_id
+from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, parse_offer_id
 from gpuwatch.providers.runpod.self_destruct import self_destruct_lines
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, not_sent, refuse
 from gpuwatch.providers.toolkit.validation import at
@@ -80,7 +80,7 @@ def create_body(
     optional = {
         "image": order.image or None,
         "templateId": order.template or None,
-        "dataCenterIds": [placement.place] if placement.place is not None else None,
+        "dataCenterIds": data_centres(order, placement) or None,
         "ports": _ports(order) or None,
         "cmd": _command(order, now),
         "registry": registry_id,
@@ -89,6 +89,17 @@ def create_body(
         "startJupyter": True if "jupyter" in order.runtype else None,
     }
     return body | {key: value for key, value in optional.items() if value is not None}
+
+
+def data_centres(order: Order, placement: PodPlacement) -> list[str]:
+    """Return the data centres that the order names; empty: RunPod chooses.
+
+    The secure cloud has stock per data centre. The community cloud refuses nearly every order that names one, also one
+    for which it lists stock, so only `regions` of the watch does.
+    """
+    if placement.cloud == SECURE:
+        return [placement.place] if placement.place is not None else []
+    return list(order.places)
 
 
 def parse_created(reply: HttpReply) -> Created:
@@ -155,7 +166,7 @@ def _mounts(volume: Volume, placement: PodPlacement) -> dict[str, Any]:
         raise not_sent(PROVIDER, "a volume's mount must be an absolute path without spaces")
     if volume.volume_id is not None and volume.size_gb is None:
         if placement.place is None:
-            raise not_sent(PROVIDER, "a network volume requires an offer with a data centre")
+            raise not_sent(PROVIDER, "a network volume requires an offer with a data centre, in the secure cloud")
         if not POD_ID.fullmatch(volume.volume_id):
             raise not_sent(PROVIDER, "invalid network volume id")
         return {"network": [{"volumeId": volume.volume_id, "path": volume.mount}]}

@@ -15,11 +15,15 @@ from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.create import POD_ID, create_body, parse_created
 from gpuwatch.providers.runpod.error_mapping import NoSuchPod, PodGone
 from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, parse_balance
+from gpuwatch.providers.runpod.offer_ids import COMMUNITY
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
 from gpuwatch.providers.runpod.prerequisites import check_prerequisites, has_no_other_login
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decode_json
 
+_PINNED: Final = (
+    "the order named {}, because `regions` is set: RunPod's community cloud refuses most orders that name a data centre"
+)
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 
 
@@ -47,7 +51,12 @@ class RunpodLauncher(BasicLauncher):
         self._account.require_key_to_order()
         if self._key is not None and self._key.met is False and has_no_other_login(order):
             raise not_sent(PROVIDER, f"{self._key.text}: {self._key.mend}")
-        return parse_created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
+        try:
+            return parse_created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
+        except OfferGone as error:
+            if body["cloud"] == COMMUNITY and (named := body.get("dataCenterIds")):
+                raise OfferGone(f"{error}; {_PINNED.format(', '.join(named))}") from error
+            raise
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Check what the account has and lacks for these orders. Only reads; raises nothing."""
@@ -69,7 +78,7 @@ class RunpodLauncher(BasicLauncher):
         return self._restarts.update(parse_pods(decode_json(reply.body, PROVIDER)), self._account.tools.monotonic())
 
     def get(self, instance_id: str) -> Instance | None:
-        """Return one pod; None: the API itself states that there is none. Raises ProviderError."""
+        """Return one pod, ended or not; None: the API itself states that there is none. Raises ProviderError."""
         if not POD_ID.fullmatch(instance_id):
             raise PayloadChanged(f"{PROVIDER}: invalid pod id")
         self._account.require_key()
@@ -78,7 +87,7 @@ class RunpodLauncher(BasicLauncher):
         except NoSuchPod:
             return None
         found = parse_pod(decode_json(reply.body, PROVIDER))
-        if found is not None and found.instance_id != instance_id:
+        if found.instance_id != instance_id:
             raise PayloadChanged(f"{PROVIDER}: asked for pod {instance_id}, but got {found.instance_id}")
         return found
 

@@ -20,18 +20,19 @@ from gpuwatch.providers.runpod.catalogue import DISK_USD_GB_HOUR, PROVIDER, STOP
 from gpuwatch.providers.runpod.create import POD_ID
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, is_place, machine_id
 from gpuwatch.providers.toolkit.basic_launcher import instance_rows
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.redaction import redact
 
-_STATES: Final = {
-    "PROVISIONING": InstanceState.STARTING,
-    "STARTING": InstanceState.STARTING,
+# source: PodStatus of the REST v2 specification 2.0.0, and of GraphQL (CREATED, RESTARTING, PAUSED, DEAD); read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(("PROVISIONING", "STARTING", "CREATED", "RESTARTING"), InstanceState.STARTING),
     "RUNNING": InstanceState.RUNNING,
-    "EXITED": InstanceState.STOPPED,
-    "ERROR": InstanceState.FAILED,
-}
+    **dict.fromkeys(("EXITED", "PAUSED"), InstanceState.STOPPED),
+    **dict.fromkeys(("ERROR", "DEAD"), InstanceState.FAILED),
+    "TERMINATED": InstanceState.ENDED,
+})  # fmt: skip
 _LOOPING: Final = "RUNNING: its container starts again and again"
-_TERMINATED: Final = "TERMINATED"
 _PORTS_LAG_S: Final = 120.0  # ports appear 30 to 60 s late; if they never appear, the host has no public address
 YOUNG_S: Final = 90.0  # a container with a shorter uptime at every poll …
 LOOP_S: Final = 180.0  # … for this long, and whose uptime fell this often, is in a restart loop; without a fall, after
@@ -58,13 +59,12 @@ def parse_pods(value: Any) -> list[PodRow]:
         PayloadChanged: the list has an unexpected format, or is incomplete.
     """
     rows = instance_rows(value, at(value, "pods"), PROVIDER)
-    return [_pod(row) for row in rows if row.get("status") != _TERMINATED]
+    return [_pod(row) for row in rows if not STATUS_WORDS.is_ended(row.get("status"))]
 
 
-def parse_pod(value: Any) -> Instance | None:
-    """Parse the answer about one pod; None: it is gone. Raises PayloadChanged."""
-    pod = _pod(value)
-    return None if at(value, "status") == _TERMINATED else pod.instance
+def parse_pod(value: Any) -> Instance:
+    """Parse the answer about one pod, ended or not. Raises PayloadChanged."""
+    return _pod(value).instance
 
 
 class _YoungContainer(msgspec.Struct):
@@ -125,7 +125,7 @@ def _pod(row: Any) -> PodRow:
 
 
 def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float | None) -> Instance:
-    gpu_id, state = word(at(row, "gpu", "id"), 80), _STATES.get(status, InstanceState.UNKNOWN)
+    gpu_id, (state, unknown_status) = word(at(row, "gpu", "id"), 80), STATUS_WORDS.read(status)
     status_text = word(redact(status), 60) or "unknown"
     if state is InstanceState.RUNNING and not _is_running(row, uptime_s):
         state, status_text = InstanceState.STARTING, f"{status_text}: its container is not up yet"
@@ -135,6 +135,7 @@ def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float 
         label=word(row.get("name")),
         state=state,
         status=status_text,
+        unknown_status=None if unknown_status is None else status_text,
         machine_id=_machine_id(gpu_id, row),
         gpu=None if gpu_id is None else catalog().resolve(gpu_id).name,
         gpu_wire=gpu_id,

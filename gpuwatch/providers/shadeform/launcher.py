@@ -33,6 +33,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     refuse,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, parse_utc, usd_hour, whole, word
@@ -50,15 +51,16 @@ _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
 _LAST_PORT: Final = 65_535
 _NAME_LENGTH: Final = 64
 _FIRST_YEAR: Final = 2020  # an earlier time means "not yet"
-_STATES: Final = {
+# source: the vendor's API reference (instances), read 2026-11
+STATUS_WORDS: Final = StatusWords({
     "creating": InstanceState.STARTING,
     "pending_provider": InstanceState.STARTING,  # may hang, or fail
     "pending": InstanceState.STARTING,
     "active": InstanceState.RUNNING,
     "error": InstanceState.FAILED,
-}
-_ENDING: Final = "deleting"
-_DELETED: Final = "deleted"
+    "deleting": InstanceState.ENDING,  # no longer billed
+    "deleted": InstanceState.ENDED,
+})  # fmt: skip
 _NOT_FOUND: Final = ("not found", "does not exist")
 _NO_STOCK: Final = ("out_of_stock", "out of stock", "not available in the region")
 _NO_CREDIT: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
@@ -98,14 +100,12 @@ class ShadeformLauncher(ApiLauncher):
         """Return every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.require_key()
         match = parse_instances(self._account.get("/instances", kind="instances"))
-        self._ending = frozenset(
-            instance.instance_id for instance in match if instance.status.partition(":")[0] == _ENDING
-        )
+        self._ending = frozenset(instance.instance_id for instance in match if instance.state is InstanceState.ENDING)
         return match
 
-    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
-        """Return the instance; None: it is deleted. A 404 is not documented, and proves nothing."""
-        return None if row.get("status") == _DELETED else _instance(row)
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance:
+        """Return the instance, ended or not. A 404 is not documented, and proves nothing."""
+        return _instance(row)
 
     def end(self, instance_id: str) -> None:
         """Delete it. Sends nothing while the list shows it as deleting.
@@ -230,17 +230,19 @@ def parse_instances(value: object) -> list[Instance]:
         PayloadChanged: it contains no list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, at(value, "instances"), PROVIDER)
-    return [_instance(row) for row in rows if word(row.get("status")) != _DELETED]
+    return [_instance(row) for row in rows if not STATUS_WORDS.is_ended(row.get("status"))]
 
 
 def _instance(row: Mapping[str, Any]) -> Instance:
     instance_id, status = id_and_status(row, PROVIDER)
+    state, unknown_status = STATUS_WORDS.read(status)
     cents, details = number(row.get("hourly_price")), word(row.get("status_details"), 90)
     return Instance(
         instance_id=instance_id,
         label=_label(row),
-        state=_STATES.get(status, InstanceState.UNKNOWN),
+        state=state,
         status=f"{status}: {details}" if details else status,
+        unknown_status=unknown_status,
         machine_id=_place(row),
         spot=False,
         listed_usd_hour=None if cents is None else usd_hour(cents / 100),

@@ -15,7 +15,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.create import PUBLIC_KEY, check_destroyed, create_body, parse_created
 from gpuwatch.providers.tensordock.error_mapping import NAME, MachineNotFound, NoSuchMachine, NotFound, accepted_value
 from gpuwatch.providers.tensordock.machines import (
-    DELETED_STATUSES,
+    STATUS_WORDS,
     MachineRow,
     instance_of,
     is_complete,
@@ -82,7 +82,7 @@ class TensorDockLauncher(BasicLauncher):
         self._client.require_key()
         reply = self._client.request("GET", _PATH, kind="list")
         rows = {row.machine_id: row for row in rows_of(accepted_value(reply, self._client.tools.now()))}
-        found = [self._instance(row) for row in rows.values() if row.normalized_status not in DELETED_STATUSES]
+        found = [self._instance(row) for row in rows.values() if not STATUS_WORDS.is_ended(row.normalized_status)]
         with self._lock:
             self._answers = {key: answer for key, answer in self._answers.items() if key in rows}
         return found
@@ -93,7 +93,7 @@ class TensorDockLauncher(BasicLauncher):
         return [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
 
     def get(self, instance_id: str) -> Instance | None:
-        """Return one machine; None: deleted, or TensorDock itself states that there is none. Raises ProviderError."""
+        """Return one machine, ended or not; None: TensorDock itself states that there is none. Raises ProviderError."""
         if not PLACE.fullmatch(instance_id):
             raise PayloadChanged(f"{NAME}: invalid machine id")
         self._client.require_key()
@@ -106,7 +106,7 @@ class TensorDockLauncher(BasicLauncher):
             raise PayloadChanged(
                 f"{NAME}: asked for machine {instance_id}, but got another one, or one without a status"
             )
-        return None if row.normalized_status in DELETED_STATUSES else self._instance_of(row, machine)
+        return self._instance_of(row, machine)
 
     def destroy(self, instance_id: str) -> None:
         """End a machine and delete its disk, unless it is gone. Raises OrderError: not done, or outcome unknown."""

@@ -14,21 +14,21 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import PLACE, gpu_of
 from gpuwatch.providers.toolkit.basic_launcher import instance_rows
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.validation import at, number, objects, require_complete_list, whole, word
 
-DELETED_STATUSES: Final = frozenset({"deleted", "terminated"})
 _S: Final = InstanceState
-_STATES: Final = {
-    "queued": _S.STARTING,
-    "creating": _S.STARTING,
-    "deploying": _S.STARTING,
-    "provisioning": _S.STARTING,
-    "starting": _S.STARTING,
+# source: the vendor's documents, and what public clients handle (the Terraform provider's client.go); read 2026-11.
+# Written in several forms: compared in lower case without blanks, hyphens and underscores.
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(("queued", "creating", "deploying", "provisioning", "starting"), _S.STARTING),
     "running": _S.RUNNING,
-    "stopped": _S.STOPPED,
-    "stoppeddisassociated": _S.STOPPED,
-    "error": _S.FAILED,
-}  # stopping, deleting, and new words: unknown
+    **dict.fromkeys(("stopping", "stopped", "stoppeddisassociated", "outbid"), _S.STOPPED),
+    **dict.fromkeys(("error", "failed"), _S.FAILED),
+    "deleting": _S.ENDING,
+    **dict.fromkeys(("deleted", "terminated"), _S.ENDED),
+    "unknown": _S.UNKNOWN,
+})  # fmt: skip
 _BLANKS: Final = re.compile(r"[_\s-]")
 _ADDRESSES: Final = ("ipAddress", "ip_address")
 _SSH: Final = 22
@@ -92,7 +92,7 @@ def instance_of(row: MachineRow, machine: Mapping[str, Any], *, is_young: bool) 
     wire, count = _gpus(at(machine, "resources", "gpus"))
     status = row.status or word(machine.get("status"), 40) or "unknown"
     name, memory_gb = gpu_of(wire, None) if wire else (None, None)
-    state = _STATES.get(_normalize(status), InstanceState.UNKNOWN)
+    state, unknown_status = STATUS_WORDS.read(_normalize(status))
     host = _address(machine)
     if state is InstanceState.RUNNING and host is None:
         state = InstanceState.STARTING  # "running" appears before its address does
@@ -106,6 +106,7 @@ def instance_of(row: MachineRow, machine: Mapping[str, Any], *, is_young: bool) 
         label=label,
         state=state,
         status=status,
+        unknown_status=None if unknown_status is None else status,
         gpu=name.name if name else None,
         gpu_wire=wire,
         gpu_count=count,

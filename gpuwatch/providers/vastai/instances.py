@@ -17,24 +17,25 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.toolkit.error_mapping import display_sentence
-from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix
+from gpuwatch.providers.toolkit.instance_status import StatusWords
+from gpuwatch.providers.toolkit.validation import UNREADABLE, time_from_unix, word
 
 _MIB: Final = 1024.0
 _MAX_SIZE: Final = 1e9  # MiB, GB: a larger size is in another unit
 _LAST_PORT: Final = 65_535
 
-# source: the vendor's documents of `show instance`, 2026-08
-_STATES: Final = {
-    "created": InstanceState.STARTING,
-    "loading": InstanceState.STARTING,
-    "scheduling": InstanceState.STARTING,
-    "rebooting": InstanceState.STARTING,
+# source: the vendor's documents of `show instance` and the table of its own client (vastai/SKILL.md), 2026-08;
+# "destroyed" is in the tests of that client. null: provisioning
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(("created", "loading", "scheduling", "rebooting"), InstanceState.STARTING),
     "running": InstanceState.RUNNING,
     "frozen": InstanceState.RUNNING,  # its GPU is billed
     "stopped": InstanceState.STOPPED,
     "exited": InstanceState.EXITED,
     "offline": InstanceState.OFFLINE,  # its GPU is not billed
-}
+    "unknown": InstanceState.UNKNOWN,  # no heartbeat lately
+    "destroyed": InstanceState.ENDED,
+})  # fmt: skip
 # docker's last words, while the state stays "loading" for ever. source: public logs of 2026-08
 _FAILURE_MESSAGES: Final = (
     "error pulling image",
@@ -132,7 +133,7 @@ def instance_state(statuses: Mapping[str, str | None]) -> InstanceState:
         statuses: `actual_status` (None: provisioning), `intended_status`, `cur_state`, `status_msg`.
     """
     actual = statuses.get("actual_status")
-    state = InstanceState.STARTING if actual is None else _STATES.get(actual, InstanceState.UNKNOWN)
+    state = InstanceState.STARTING if actual is None else STATUS_WORDS.read(actual).state
     is_stop_intended = statuses.get("intended_status") == "stopped"
     if state is InstanceState.EXITED and is_stop_intended:
         return InstanceState.STOPPED  # by the renter, or outbid, which look the same
@@ -174,6 +175,7 @@ def _instance(row: _Row) -> Instance:
         label=None if row.label is None else clean(row.label),
         state=instance_state(statuses),
         status=_status(row),
+        unknown_status=_unknown_status(row),
         machine_id=None if row.machine_id is None else clean(str(row.machine_id)),
         gpu=None if row.gpu_name is None else catalog().resolve(clean(row.gpu_name), memory_gib).name,
         gpu_wire=clean(row.gpu_name) or None if row.gpu_name else None,
@@ -193,6 +195,10 @@ def _instance(row: _Row) -> Instance:
         started_at=time_from_unix(row.start_date),
         ends_at=time_from_unix(row.end_date),
     )
+
+
+def _unknown_status(row: _Row) -> str | None:
+    return None if row.actual_status is None else word(STATUS_WORDS.read(row.actual_status).unknown, 60)
 
 
 def _ssh(row: _Row) -> tuple[str | None, int | None]:

@@ -17,7 +17,7 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
-from gpuwatch.ports import Created, Instance, Order, PriceIncrease, ProviderCharge
+from gpuwatch.ports import Created, Instance, InstanceState, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page, charges_params
@@ -245,4 +245,4 @@ def _require_complete(instances: dict[str, Instance], total: int, labels: dict[s
     """Return all instances, if there are as many as the list itself states."""
     if len(instances) < total or (labels and sum(labels.values()) > len(instances)):
         raise ProviderError(f"vastai: {len(instances)} instances listed of {total}: the list is incomplete")
-    return list(instances.values())
+    return [one for one in instances.values() if one.state is not InstanceState.ENDED]

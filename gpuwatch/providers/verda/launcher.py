@@ -25,6 +25,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     require_ssh_key,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.instance_status import StatusWords
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, usd_hour, whole, word
@@ -38,14 +39,17 @@ _IMAGE: Final = "ubuntu-24.04-cuda-12.8-open-docker"  # source: the vendor's cli
 _LEGACY_IMAGE: Final = "2088da25-bb0d-41cc-a191-dccae45d96fd"  # Ubuntu 22.04, CUDA 12.0. source: dstack's backend
 _LEGACY_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # newer images do not support them. source: the same
 _HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
-_STATES: Final = {
-    "ordered": InstanceState.STARTING,
-    "provisioning": InstanceState.STARTING,
+_NO_CAPACITY: Final = "no_capacity"
+# source: the vendor's Go SDK (instances_types.go) and Python SDK (constants.py), read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    **dict.fromkeys(("new", "ordered", "validating", "pending", "provisioning", "restoring"), InstanceState.STARTING),
     "running": InstanceState.RUNNING,
-    "offline": InstanceState.STOPPED,
-    "error": InstanceState.FAILED,
-}
-_ENDED: Final = frozenset({"discontinued", "deleted"})
+    **dict.fromkeys(("offline", "starting_hibernation", "hibernating"), InstanceState.STOPPED),
+    **dict.fromkeys(("error", _NO_CAPACITY, "notfound"), InstanceState.FAILED),
+    "deleting": InstanceState.ENDING,
+    **dict.fromkeys(("discontinued", "deleted"), InstanceState.ENDED),
+    "unknown": InstanceState.UNKNOWN,
+})  # fmt: skip
 
 
 class VerdaLauncher(ApiLauncher):
@@ -96,10 +100,10 @@ class VerdaLauncher(ApiLauncher):
         self._account.require_key()
         return [row.get("id") for row in objects(self._account.get("/sshkeys", kind="instances"))]
 
-    def parse_instance(self, row: Mapping[str, Any]) -> Instance | None:
-        """Parse an instance; remembers its disk and its label."""
+    def parse_instance(self, row: Mapping[str, Any]) -> Instance:
+        """Parse an instance, ended or not; remembers its disk and its label."""
         self._record(row)
-        return None if row.get("status") in _ENDED else _instance(row)
+        return _instance(row)
 
     def end(self, instance_id: str) -> None:
         """Delete an instance, its system disk and its start script. Raises OrderError."""
@@ -131,7 +135,8 @@ class VerdaLauncher(ApiLauncher):
     def _is_deleted(self, instance_id: str) -> bool:
         """Find the disk of an instance. A failure does not prevent the instance from being ended."""
         try:
-            return self.get(instance_id) is None
+            found = self.get(instance_id)
+            return found is None or found.state is InstanceState.ENDED
         except ProviderError:
             return False
 
@@ -218,19 +223,22 @@ def instances_of(value: object) -> list[Instance]:
         PayloadChanged: it is not a list, or a row has no id or status: it might be gpuwatch's.
     """
     rows = instance_rows(value, value, PROVIDER)
-    return [_instance(row) for row in rows if word(row.get("status")) not in _ENDED]
+    return [_instance(row) for row in rows if not STATUS_WORDS.is_ended(row.get("status"))]
 
 
 def _instance(row: Mapping[str, Any]) -> Instance:
     instance_id, status = id_and_status(row, PROVIDER)
+    state, unknown_status = STATUS_WORDS.read(status)
     wire, memory, count = _hardware(row)
     ip, spot = word(row.get("ip"), 64), row.get("is_spot")
     kind, place = word(row.get("instance_type"), 40), word(row.get("location") or row.get("location_code"), 16)
     return Instance(
         instance_id=instance_id,
         label=word(row.get("description")),
-        state=_STATES.get(status, InstanceState.UNKNOWN),
+        state=state,
         status=status,
+        unknown_status=unknown_status,
+        is_placed=status != _NO_CAPACITY,
         machine_id=f"{kind}/{place}" if kind and place else None,
         gpu=None if wire is None else _name(wire, memory),
         gpu_wire=wire,

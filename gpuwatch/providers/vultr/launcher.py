@@ -22,6 +22,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     require_ssh_key,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, word
@@ -35,7 +36,20 @@ _UBUNTU_22_04: Final = 1743  # includes docker and the card's driver on a plan w
 _RENT_PERMISSION: Final = "provisioning"  # source: the tests of the vendor's Go client
 _HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
 _NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - shown by a pending instance
-_STATES: Final = {"pending": InstanceState.STARTING, "suspended": InstanceState.OFFLINE}
+# source: the vendor's API v2 reference (instance); "failed" by dstack's backend, "closed" by API v1; read 2026-11
+STATUS_WORDS: Final = StatusWords({
+    "pending": InstanceState.STARTING,
+    "active": InstanceState.RUNNING,
+    "suspended": InstanceState.OFFLINE,
+    "resizing": InstanceState.UNKNOWN,  # it runs before and after
+    "failed": InstanceState.FAILED,
+    "closed": InstanceState.ENDING,
+})  # fmt: skip
+POWER_WORDS: Final = StatusWords({"running": InstanceState.RUNNING, "stopped": InstanceState.STOPPED}, "power_status")
+SERVER_WORDS: Final = StatusWords({
+    **dict.fromkeys(("none", "locked", "installingbooting", "isomounting"), InstanceState.STARTING),
+    "ok": InstanceState.RUNNING,
+}, "server_status")  # fmt: skip
 PlanLookup = Callable[[str], VultrPlan | None]
 
 
@@ -142,6 +156,7 @@ def instances_of(rows: list[Any], plan_of: PlanLookup) -> list[Instance]:
 def _instance(row: Mapping[str, Any], plan_of: PlanLookup) -> Instance:
     """Parse one row. Raises PayloadChanged: it has no id or status: it might be gpuwatch's."""
     instance_id, status = id_and_status(row, PROVIDER)
+    state, unknown_status = _status(row, status)
     kind, place, ip = word(row.get("plan"), 44), word(row.get("region"), 8), word(row.get("main_ip"), 64)
     plan = None if kind is None else plan_of(kind)
     price = None if plan is None or place is None else plan.price_at(place)
@@ -149,8 +164,9 @@ def _instance(row: Mapping[str, Any], plan_of: PlanLookup) -> Instance:
     return Instance(
         instance_id=instance_id,
         label=word(row.get("label")),
-        state=_state(row, status),
+        state=state,
         status=status,
+        unknown_status=unknown_status,
         machine_id=f"{kind}/{place}" if kind and place else None,
         spot=False,
         listed_usd_hour=price,
@@ -163,12 +179,14 @@ def _instance(row: Mapping[str, Any], plan_of: PlanLookup) -> Instance:
     )
 
 
-def _state(row: Mapping[str, Any], status: str) -> InstanceState:
+def _status(row: Mapping[str, Any], status: str) -> ReadStatus:
     """Return the state: `status` is the contract's, `power_status` the machine's, `server_status` the system's."""
-    if status != "active":
-        return _STATES.get(status, InstanceState.UNKNOWN)
-    if row.get("server_status") in ("none", "locked", "installingbooting"):
-        return InstanceState.STARTING
-    return {"running": InstanceState.RUNNING, "stopped": InstanceState.STOPPED}.get(
-        str(row.get("power_status")), InstanceState.UNKNOWN
-    )
+    contract = STATUS_WORDS.read(status)
+    if contract.state is not InstanceState.RUNNING:
+        return contract
+    server, power = (word(row.get(field), 40) for field in ("server_status", "power_status"))
+    system = SERVER_WORDS.read(server) if server else ReadStatus(InstanceState.RUNNING)
+    if system.state is InstanceState.STARTING:
+        return system
+    machine = POWER_WORDS.read(power) if power else ReadStatus(InstanceState.UNKNOWN)
+    return ReadStatus(machine.state, machine.unknown or system.unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 MINUTE = timedelta(minutes=1)
 STOCK = OfferTerms(fungible=True)
-WATCH = a_watch(action=Action.LAUNCH, launch=LaunchSpec(), max_price_usd_gpu_hour=5)
+WATCH = a_watch(action=Action.LAUNCH, launch=LaunchSpec(), max_price_usd_gpu_hour=Decimal(5))
 
 
 def at(place: str, usd_hour: float = 2.0, **changes: Any) -> Match:

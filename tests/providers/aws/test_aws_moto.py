@@ -129,7 +129,10 @@ def test_one_machine_is_asked_for_by_its_id(launcher: Launcher) -> None:
     assert found is not None
     assert found.instance_id == made.instance_id
     launcher.destroy(made.instance_id)
-    assert launcher.get(made.instance_id) is None
+    ended = launcher.get(made.instance_id)
+    assert ended is not None
+    assert ended.state is InstanceState.ENDED
+    assert launcher.list_instances() == []
     assert launcher.get("us-east-1/i-0123456789abcdef0") is None
 
 

@@ -110,7 +110,9 @@ def test_a_pod_runs_when_it_is_active_and_installed(place: PrimeIntellectServer,
         ("ACTIVE", "PENDING", InstanceState.STARTING),
         ("ACTIVE", "FINISHED", InstanceState.RUNNING),
         ("ACTIVE", "ERROR", InstanceState.FAILED),
-        ("DELETING", None, InstanceState.UNKNOWN),
+        ("ACTIVE", "TERMINATED", InstanceState.FAILED),
+        ("DELETING", None, InstanceState.ENDING),
+        ("UNKNOWN", None, InstanceState.UNKNOWN),
     ):
         pod.update(status=status, installationStatus=installed)
         [found] = launcher(adapter).list_instances()

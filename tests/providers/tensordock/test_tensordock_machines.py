@@ -66,7 +66,7 @@ def test_what_stops_in_its_first_minutes_has_failed(adapter: Adapter, place: Ten
     ("status", "state"),
     [
         ("queued", S.STARTING), ("Provisioning", S.STARTING), ("RUNNING", S.RUNNING), ("error", S.FAILED),
-        ("stopping", S.UNKNOWN), ("deleting", S.UNKNOWN), ("hibernating", S.UNKNOWN),
+        ("stopping", S.FAILED), ("deleting", S.ENDING), ("hibernating", S.UNKNOWN),
     ],
 )  # fmt: skip
 def test_every_word_of_a_state_is_understood(
