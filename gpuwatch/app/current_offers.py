@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch import providers
 from gpuwatch.app.offers import markets_now, providers_that_sell
+from gpuwatch.app.price_age import FRESH, max_price_age
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferKind
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.market_snapshot import SnapshotOffer
 
-FRESH = timedelta(hours=3)  # older prices are marked as old
-_POLLS_KEPT = 3  # an answer counts for this many poll intervals of its provider, as for watches
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -110,7 +109,7 @@ def _in_store(
         names = {offer.identity.provider for offer in requested}
         polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
     newest = max(polled.values(), default=_BEGINNING)
-    fresh = {name: at for name, at in polled.items() if newest - at <= _counts_for(settings, name)}
+    fresh = {name: at for name, at in polled.items() if newest - at <= max_price_age(settings, name)}
     offers = [
         _offer(snapshot_offer, snapshot_offer, kind_of_source(name), None, fresh[name])
         for snapshot_offer in requested
@@ -149,16 +148,6 @@ def _is_requested(
         and shown_kind in offer_filter.kinds
         and (not provider_names or provider_of_source(source) in provider_names)
     )
-
-
-def _counts_for(settings: Settings, source: str) -> timedelta:
-    """The maximum age of a poll relative to the newest one. Price lists are polled a few times a day."""
-    name, every_s = provider_of_source(source), 0.0
-    if name in settings.providers:
-        every_s = settings.providers[name].poll_every_s
-    elif name in providers.names():
-        every_s = providers.info(name).poll_every_s
-    return max(FRESH, timedelta(seconds=_POLLS_KEPT * every_s))
 
 
 def _offer(

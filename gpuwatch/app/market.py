@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
+from gpuwatch.app.price_age import max_price_age
 from gpuwatch.domain.analysis.gpu_status import METHOD, gpu_histories_of, gpu_status_of
+from gpuwatch.domain.market.figure_text import duration_text
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
@@ -32,6 +34,19 @@ class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime  # the start, or the first poll if it is later
     polled_at: datetime | None  # the newest poll
     source: str
+
+
+def age_text_of(settings: Settings, row: GpuStatus, now: datetime, newest: datetime | None = None) -> str:
+    """The age of a price that is not that of now, such as "5.2 h old"; empty: it is.
+
+    Args:
+        newest: the end of a file, which counts as now.
+    """
+    polled_at = datetime.fromtimestamp(row.polled_s, UTC)
+    if not row.is_imported and (newest or now) - polled_at <= max_price_age(settings, row.source):
+        return ""
+    age_text = duration_text(max(0.0, (now - polled_at).total_seconds()))
+    return f"{age_text} old" + (", imported" if row.is_imported else "")
 
 
 class MarketRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +128,7 @@ def _gpu_json(row: GpuStatus) -> dict[str, Any]:
     return {
         "gpu": row.gpu,
         "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
+        "imported": row.is_imported,
         "price_usd_gpu_hour": usd_number(row.now),
         "change_24h": row.changes[24],
         "change_7d": row.changes[7 * 24],

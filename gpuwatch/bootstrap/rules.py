@@ -15,7 +15,6 @@ from gpuwatch.engine.evaluator import EvaluationRules
 from gpuwatch.engine.row_budget import paced_age
 from gpuwatch.engine.search import RENTAL_TYPES
 from gpuwatch.ports import SilentChannel
-from gpuwatch.storage.poll_queries import longest_gap
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.price_rank import PriceRank
@@ -110,6 +109,8 @@ def stored_max_age(settings: Settings, name: str, store: Database) -> timedelta:
 
     Raises StoreError.
     """
+    from gpuwatch.storage.poll_queries import longest_gap
+
     queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in settings.watches if providers_polled_for(watch, [name]))
     pace = paced_age(settings.providers[name].rows_per_day, queries)
     plain = max_ages(settings, [name])[name]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import cell_width, left, right, table, terminal_width
+from gpuwatch.domain.market.figure_text import duration_text, percent_text
 from gpuwatch.domain.market.money import price_text
 
 if TYPE_CHECKING:
@@ -70,13 +72,14 @@ def market(
 ) -> int:
     """Summarise each GPU on one line: USD per GPU-hour, commission included.
 
-    "now" is the cheapest offer of the newest poll, followed by its change over 24 hours, 7 and 30 days.
-    "rank" is the share of known hours since --since that were cheaper than now (0 %: never cheaper). "life" means that
-    half of the offers at or under "under" stayed there at least that long. "–" means unknown.
+    "now" is the cheapest offer of the newest poll, followed by its change over 24 hours, 7 and 30 days; an old poll, or
+    an import, is marked with its age. "rank" is the share of known hours since --since that were cheaper than now
+    (0 %: never cheaper). "life" means that half of the offers at or under "under" stayed there at least that long.
+    "–" means unknown.
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
-    from gpuwatch.app.market import MarketRequest, market_json, market_overview
+    from gpuwatch.app.market import MarketRequest, age_text_of, market_json, market_overview
     from gpuwatch.bootstrap import real_now
 
     request = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
@@ -84,19 +87,21 @@ def market(
     if as_json:
         json_out(market_json(page, request))
     else:
-        _print_overview(page, request.until, settings.timezone)
+        newest = None if request.data is None else page.polled_at
+        ages = [age_text_of(settings, row, request.until, newest) for row in page.rows]
+        _print_overview(page, ages, request.until, settings.timezone)
     if not page.rows:
         past.note_older_prices(settings, None, request.since)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 
-def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
+def _print_overview(page: MarketOverview, ages: Sequence[str], now: datetime, timezone: str) -> None:
     """A table with the time of its poll."""
     if page.polled_at is None:
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
     click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
-    rows = [_cells(row, page.polled_at, now) for row in page.rows]
+    rows = [(*_cells(row), age) for row, age in zip(page.rows, ages, strict=True)]
     column_count = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
     table(_COLUMNS[:column_count], [row[:column_count] for row in rows])
     age = now - page.polled_at
@@ -111,24 +116,20 @@ def heading(as_of: str, source: str, width: int | None) -> str:
     return (" " if fits else "\n").join((prices, origin))
 
 
-def _cells(row: GpuStatus, newest: datetime, now: datetime) -> tuple[str, ...]:
-    looked_at = datetime.fromtimestamp(row.polled_s, UTC)
+def _cells(row: GpuStatus) -> tuple[str, ...]:
     return (
         row.gpu,
         _price(row.now),
         *(_change(change) for change in row.changes.values()),
-        _UNKNOWN if row.percentile is None else f"{row.percentile:.0%}".replace("%", " %"),
+        percent_text(row.percentile, 0),
         str(row.offers),
         _price(row.under),
         _life(row),
-        f"{duration_text((now - looked_at).total_seconds())} old" if newest - looked_at > _STALE else "",
     )
 
 
 def _change(change: float | None) -> str:
-    if change is None:
-        return _UNKNOWN
-    return f"{change:+.1%}".replace("%", " %") if round(change, 3) else "0.0 %"
+    return percent_text(change, sign="+")
 
 
 def _life(row: GpuStatus) -> str:
@@ -136,13 +137,6 @@ def _life(row: GpuStatus) -> str:
         return _UNKNOWN
     median_s = row.lifetime.median_s
     return f"> {duration_text(row.lifetime.longest_s)}" if median_s is None else duration_text(median_s)
-
-
-def duration_text(seconds: float) -> str:
-    """A length of time in one unit."""
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86_400:.1f} d"
 
 
 def _price(microusd: int | None) -> str:

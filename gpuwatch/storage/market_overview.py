@@ -17,7 +17,7 @@ from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.executor import Executor
 from gpuwatch.storage.hourly_aggregates import matching_segments, unfinished_hours
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
-from gpuwatch.storage.price_sources import provider_of_source
+from gpuwatch.storage.price_sources import is_imported_source, provider_of_source
 from gpuwatch.storage.recording import seconds
 
 _LOWS = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
@@ -55,16 +55,24 @@ def read_gpu_price_history(
     for number, segment in segments.items():
         if len(polls[_scope(segment)]):
             by_gpu.setdefault(segment[1], {})[number] = segment
-    return [
-        GpuHistory(
+    found = []
+    for gpu, own_segments in sorted(by_gpu.items()):
+        scopes = _scopes(own_segments)
+        polled = [number for number, (source, *_) in enumerate(scopes) if not is_imported_source(source)]
+        current = polled or list(range(len(scopes)))  # an import is not a poll: it counts only if nobody polled
+        current.sort(key=lambda number: -int(polls[scopes[number]][-1]))
+        history = GpuHistory(
             gpu=gpu,
             series=_series(executor, own_segments, span, polls, (running, rates)),
             intervals=_offer_intervals(executor, own_segments, span, polls, rates),
-            covered=[poll_windows(polls[scope], span.end_s) for scope in _scopes(own_segments)],
-            polled_s=max(int(polls[_scope(segment)][-1]) for segment in own_segments.values()),
+            covered=[poll_windows(polls[scope], span.end_s) for scope in scopes],
+            polled_s=int(polls[scopes[current[0]]][-1]),
+            source=scopes[current[0]][0],
+            current=current,
+            is_imported=not polled,
         )
-        for gpu, own_segments in sorted(by_gpu.items())
-    ]
+        found.append(history)
+    return found
 
 
 def _scope(segment: Segment) -> tuple[str, str, int]:

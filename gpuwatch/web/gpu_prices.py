@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.advise import AdviceRequest, AdviceResult, give_advice
 from gpuwatch.app.calendar import DAYS, CalendarRequest, effect_text, hours_text, percent_of, price_calendar
-from gpuwatch.app.market import MarketRequest, market_overview
+from gpuwatch.app.market import MarketRequest, age_text_of, market_overview
 from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history
 from gpuwatch.domain.analysis.calendar import default_parts
 from gpuwatch.domain.analysis.market_history import MarketFilter
@@ -65,10 +65,17 @@ def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _status(view: View, gpu: str, period: Mapping[str, Any]) -> Any:
-    """Return the current price, changes, rank and lifetimes of each model with that name."""
-    request = MarketRequest(gpus=(gpu,), under_usd=None, **period)
-    return market_overview(view.settings, request).rows
+def _status(view: View, gpu: str, period: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the price, changes, rank and lifetimes of each model with that name, and the age of an old price."""
+    rows = market_overview(view.settings, MarketRequest(gpus=(gpu,), under_usd=None, **period)).rows
+    return [
+        {
+            "status": row,
+            "polled_at": datetime.fromtimestamp(row.polled_s, UTC),
+            "age": age_text_of(view.settings, row, view.now),
+        }
+        for row in rows
+    ]
 
 
 def _calendar(view: View, gpu: str, period: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -164,3 +164,29 @@ def test_lives_are_about_the_price_that_is_asked(shell: Shell) -> None:
 )
 def test_a_length_of_time_has_one_unit(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+def imported_price(shell: Shell, at: datetime, usd: float) -> None:
+    """Somebody else's price of an H100, imported."""
+    file = shell.folder / "other.csv"
+    columns = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
+    file.write_text(f"{columns}\n{at:%Y-%m-%dT%H:%M:%SZ},vastai,other,,H100 SXM,1,80,false,{usd}\n")
+    ran = shell("import", str(file))
+    assert ran.code == Exit.DONE, ran.err
+
+
+def test_now_is_the_polled_price_and_never_an_import(shell: Shell, now: datetime) -> None:
+    record(shell, now, (1, {"H100 SXM": {"a": 3.0}}), (0, {"H100 SXM": {"a": 3.0}}))
+    imported_price(shell, now - timedelta(minutes=30), 1.0)
+    (row,) = shell("market", "--json").json["gpus"]
+    assert (row["price_usd_gpu_hour"], row["offers"], row["imported"]) == (3.6, 1, False)
+    assert datetime.fromisoformat(row["looked_at"]) == now.replace(microsecond=0)
+    assert "old" not in shell("market").out
+
+
+def test_an_import_alone_is_shown_with_its_age(shell: Shell, now: datetime) -> None:
+    record(shell, now)
+    imported_price(shell, now - timedelta(minutes=30), 1.0)
+    (row,) = shell("market", "--json").json["gpus"]
+    assert (row["price_usd_gpu_hour"], row["imported"]) == (1.2, True)
+    assert shell("market").out.splitlines()[-1].endswith("40 min old, imported")

@@ -30,9 +30,9 @@ MIN_HOURS = 24  # with offers; with fewer, there is no percentile
 NEVER = -1
 _ROUNDED_APART = 1  # micro-dollars: the store rounds the price of an hour once more (docs/decisions/0185)
 METHOD = (
-    "now: the newest look; changes: against the lowest price of the hour so long before it; percentile: mid-rank among "
-    "the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers that were seen to come to or "
-    "under the price, from the middle between two looks to the middle between two looks"
+    "now: the newest look of one's own, never an import; changes: against the lowest price of the hour so long before "
+    "it; percentile: mid-rank among the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers"
+    " that were seen to come to or under the price, from the middle between two looks to the middle between two looks"
 )
 Ints = NDArray[np.int64]
 
@@ -57,7 +57,10 @@ class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
     series: PriceSeries  # starts 30 days before the period of the percentile
     intervals: OfferIntervalColumns
     covered: Sequence[Windows]  # the time that the polls of each provider and rental type cover
-    polled_s: int  # the newest poll
+    polled_s: int  # the newest poll that counts for now
+    source: str  # the name in the history of what was polled then
+    current: Sequence[int] | None = None  # indices of `covered` that count for now; None: all
+    is_imported: bool = False  # only imported prices are known
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,8 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu: str
     polled_s: int
+    source: str  # the name in the history of what was polled then
+    is_imported: bool  # nobody polled it here: these are the prices of an import
     now: int | None
     changes: Mapping[int, float | None]  # hours back → relative change; 0.1: now 10 % more expensive
     percentile: float | None  # 0: cheaper than ever
@@ -88,6 +93,8 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
     """
     intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
     stands = (intervals.delisted_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
+    if past.current is not None:
+        stands &= np.isin(intervals.scope, past.current)
     now = int(intervals.price[stands].min()) if stands.any() else None
     before = {hours: lowest_before(past.series, now_at, hours) for hours in CHANGE_HOURS}
     history = cut_series(past.series, since_s // HOUR_S)
@@ -95,6 +102,8 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
     return GpuStatus(
         gpu=past.gpu,
         polled_s=past.polled_s,
+        source=past.source,
+        is_imported=past.is_imported,
         now=now,
         changes={hours: None if low is None or now is None else now / low - 1 for hours, low in before.items()},
         percentile=None if now is None else _rank(history, now),
@@ -188,6 +197,7 @@ def _history_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf, unt
         intervals=OfferIntervalColumns(*columns),
         covered=[poll_windows(np.array(times), until_s) for times in poll_times.values()],
         polled_s=newest_s,
+        source=max(poll_times, key=lambda scope: poll_times[scope][-1], default=("", False))[0],
     )
 
 
