@@ -16,6 +16,7 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.launches.watch_block import WatchBlock
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.auto_prices import AutoPriceLimit
@@ -213,8 +214,43 @@ def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
     return sorted(matches, key=lambda match: match.figure)
 
 
-def check_json(limits: CurrentLimits, checked: MarketCheck) -> dict[str, Any]:
-    """JSON of a check; `limits`: the watches with their current limits."""
+def blocked_watches(settings: Settings, limits: CurrentLimits, checked: MarketCheck) -> Mapping[str, WatchBlock | None]:
+    """Why each watch with matches does not act, by name; None: it does, or it only sends alerts.
+
+    A store that cannot be read says nothing.
+    """
+    return {watch.name: _blocked(settings, watch, checked) for watch in limits.watches}
+
+
+def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlock | None:
+    matches = checked.matches[watch.name]
+    if not matches or (watch.action is Action.ALERT and not (watch.active or watch.hold_for_s or watch.restock)):
+        return None
+    from gpuwatch.app.blocked import blocked
+    from gpuwatch.engine.explain import decision_of
+
+    try:
+        memory = _watch_memories(settings).get(watch.name)
+        decision = decision_of(watch, checked.providers, memory, checked.at, settings.timezone)
+        return blocked(settings, watch, decision, checked.at)
+    except StoreError:
+        return None
+
+
+def blocked_json(block: WatchBlock | None) -> dict[str, str | None]:
+    """JSON keys of a watch: why it does not act."""
+    if block is None:
+        return {"blocked_by": None, "blocked_reason": None}
+    return {"blocked_by": block.reason.value, "blocked_reason": block.sentence}
+
+
+def check_json(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> dict[str, Any]:
+    """JSON of a check.
+
+    Args:
+        limits: the watches with their current limits.
+        blocks: why watches do not act.
+    """
     return {
         "checked_at": rfc3339(checked.at),
         "matched": any(checked.matches.values()),
@@ -224,6 +260,7 @@ def check_json(limits: CurrentLimits, checked: MarketCheck) -> dict[str, Any]:
                 **_limit_json(watch),
                 "matched": bool(checked.matches[watch.name]),
                 "offers": [match_json(match) for match in checked.matches[watch.name]],
+                **blocked_json(blocks.get(watch.name)),
                 **_command_json(watch, checked.matches[watch.name]),
                 **_auto_json(watch, limits.limits_by_watch.get(watch.name)),
             }

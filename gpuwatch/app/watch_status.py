@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.app.check import current_limits
+from gpuwatch.app.blocked import blocked
+from gpuwatch.app.check import blocked_json, current_limits
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.offers import match_json
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.bootstrap.rules import commissions_of, max_ages
+from gpuwatch.bootstrap.rules import commissions_of, stored_max_age
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.decide import Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
 from gpuwatch.engine.browse import OfferFilter
 from gpuwatch.engine.offer_alerts import decision_text
+from gpuwatch.engine.row_budget import next_reset
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_poll
 from gpuwatch.storage.silences import SqlSilences
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.launches.watch_block import WatchBlock
     from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.watches.decide import Decision
     from gpuwatch.domain.watches.watch import Watch
@@ -48,7 +54,8 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         matches: the offers in the store that it accepts, as far as can be determined; cheapest first.
         nearest: the cheapest offer that only its price excludes, or the best match.
         unchecked: clauses about facts that are not in the store.
-        why: why it fires, or why not; one sentence.
+        why: why it fires, or why not, and why it does not rent what it finds.
+        blocked: why it does not act although offers match; None: it does, or it only sends alerts.
     """
 
     watch: Watch
@@ -56,6 +63,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     nearest: Match | None
     unchecked: tuple[str, ...]
     why: str
+    blocked: WatchBlock | None
     fired_at: datetime | None
     under_since: datetime | None
     paused: str | None
@@ -109,7 +117,8 @@ class _StatusInputs:
         self._pauses: PauseTable = SqlPauseRepository(store).load()
         self._silences = {silence.watch: silence.until for silence in SqlSilences(store).in_force(now)}
         self._polls = {name: last_poll(store, name) for name in settings.providers}
-        self._ages = max_ages(settings, list(settings.providers))
+        self._ages = {name: stored_max_age(settings, name, store) for name in settings.providers}
+        self._history = SqlHistoryRecorder(store)
         self._commissions = commissions_of(settings)
 
     def status(self, watch: Watch, offers: Sequence[Offer]) -> WatchStatus:
@@ -118,12 +127,14 @@ class _StatusInputs:
         memory = self._memories.get(watch.name, WatchMemory())
         rated = _rate_offers(watch, offers, self._commissions, self._now)
         decision = self._decision(watch, rated.matches, offers, memory, polled)
+        block = blocked(self._settings, watch, decision, self._now)
         return WatchStatus(
             watch=watch,
             matches=rated.matches,
             nearest=rated.nearest,
             unchecked=rated.unchecked,
-            why=decision_text(watch, decision),
+            why=self._why(watch, decision, block, polled),
+            blocked=block,
             fired_at=memory.fired_at,
             under_since=memory.under_since,
             paused=self._paused(watch.name),
@@ -142,6 +153,24 @@ class _StatusInputs:
         near = bool(matches) or is_near(watch, offers, self._commissions, self._now)
         seen = Observation(matches=matches, known=is_known, near=near, observed_at=self._now)
         return decide(watch, seen, memory, self._now, self._settings.timezone)
+
+    def _why(self, watch: Watch, decision: Decision, block: WatchBlock | None, polled: Sequence[str]) -> str:
+        texts = [decision_text(watch, decision)]
+        if block is not None and decision.true_now:
+            texts.append(f"Not rented: {block.text}.")
+        if decision.reason is DecisionReason.NO_DATA:
+            texts += filter(None, map(self._own_pause, polled))
+        return " ".join(texts)
+
+    def _own_pause(self, name: str) -> str | None:
+        """Why gpuwatch itself does not poll a provider any more today."""
+        rows_per_day = self._settings.providers[name].rows_per_day
+        if not rows_per_day or self._history.rows_used(name, self._now) < rows_per_day:
+            return None
+        until = format_moment(next_reset(self._now), ZoneInfo(self._settings.timezone))
+        return (
+            f"gpuwatch has used the {rows_per_day} rows of the day at {name} (rows_per_day) and polls again at {until}."
+        )
 
     def _paused(self, name: str) -> str | None:
         for pause in self._pauses.in_force(self._now):
@@ -188,6 +217,7 @@ def watch_status_json(status: WatchStatus) -> dict[str, Any]:
     """JSON of one watch: the keys of `gpuwatch check --json`, and its status."""
     watch = status.watch
     is_job = watch.max_job_cost_usd is not None
+    best_usd = None if status.nearest is None else status.nearest.price_microusd_gpu_hour / MICRO
     return {
         "name": watch.name,
         "max_price": None if is_job or status.watch.unlimited else status.limit_usd_gpu_hour,
@@ -198,7 +228,10 @@ def watch_status_json(status: WatchStatus) -> dict[str, Any]:
         "gpu": list(watch.gpu),
         "state": status.state,
         "why": status.why,
-        "best_price_usd_gpu_hour": None if status.nearest is None else status.nearest.price_microusd_gpu_hour / MICRO,
+        **blocked_json(status.blocked),
+        "best_price_usd_gpu_hour": best_usd,
+        "best_usd_gpu_hour": best_usd,
+        "limit_usd_gpu_hour": None if is_job or watch.unlimited else status.limit_usd_gpu_hour,
         "distance": None if status.distance is None else round(status.distance, 6),
         "unchecked": list(status.unchecked),
         "paused": status.paused,
@@ -206,5 +239,6 @@ def watch_status_json(status: WatchStatus) -> dict[str, Any]:
         "fired_at": rfc3339(status.fired_at),
         "under_since": rfc3339(status.under_since),
         "seen_at": rfc3339(status.seen_at),
+        "last_poll_at": rfc3339(status.seen_at),
         "next_poll_at": rfc3339(status.next_poll_at),
     }

@@ -15,6 +15,7 @@ from gpuwatch.app.launches import all_launches
 from gpuwatch.app.pauses import pause_lines, pauses
 from gpuwatch.app.price_history import PriceHistoryRequest, PriceHistoryResult, price_history
 from gpuwatch.app.provider_status import provider_statuses
+from gpuwatch.app.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, listing, rows_of, simple_reply
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.launches.approval import ApprovalState
@@ -67,9 +68,13 @@ def status(context: ChatContext, argument: str) -> ChatReply:
 
 
 def watches(context: ChatContext, argument: str) -> ChatReply:
-    """List every watch with its limit and action."""
+    """List every watch with its limit and action, and why it does not act on what it finds."""
     settings = context.settings
-    items = [(watch.name, f": {_wanted_text(watch)}; {watch.action.value}") for watch in settings.watches]
+    statuses = {status.watch.name: status for status in watch_statuses(settings)}
+    items = [
+        (watch.name, f": {_wanted_text(watch)}; {watch.action.value}{_found_text(statuses[watch.name])}")
+        for watch in settings.watches
+    ]
     if not items:
         return simple_reply("No watch is defined in the settings.")
     buttons = [
@@ -81,6 +86,13 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
 
 def _count(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
+
+
+def _found_text(status: WatchStatus) -> str:
+    if not status.matches:
+        return "; no data" if status.state == "no data" else ""
+    price = price_text(status.matches[0].price_microusd_gpu_hour / MICRO)
+    return f"; matches now at ${price}" + (f". {status.blocked.sentence}" if status.blocked else "")
 
 
 def _wanted_text(watch: Watch) -> str:

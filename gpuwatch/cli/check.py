@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.check import CurrentLimits, MarketCheck
+    from gpuwatch.domain.launches.watch_block import WatchBlock
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.check import ProviderCheck
     from gpuwatch.settings import Settings
@@ -93,7 +94,7 @@ def check(
 
     Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.check import explain_lines
+    from gpuwatch.app.check import blocked_watches, explain_lines
     from gpuwatch.app.watch_selection import select_watches
 
     if names and rule.gpu:
@@ -103,7 +104,7 @@ def check(
     checked = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
     unwritten = Exit.DONE
     try:
-        _print_result(limits, checked, as_json)
+        _print_result(limits, checked, blocked_watches(settings, limits, checked), as_json)
         for line in explain_lines(settings, limits.watches, checked, provider) if explain else ():
             note(line)
         sys.stdout.flush()
@@ -169,13 +170,15 @@ def _poll(
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _print_result(limits: CurrentLimits, checked: MarketCheck, as_json: bool) -> None:
+def _print_result(
+    limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None], as_json: bool
+) -> None:
     from gpuwatch.app.check import check_json
 
     if as_json:
-        json_out(check_json(limits, checked))
+        json_out(check_json(limits, checked, blocks))
     else:
-        _print_tables(limits.watches, checked)
+        _print_tables(limits.watches, checked, blocks)
     for part in checked.providers:
         if not as_json or part.report.skipped or part.report.error:
             note(_report_line(part))
@@ -192,8 +195,9 @@ def _limit_text(watch: Watch) -> str:
     return f"{watch.max_job_cost_usd:f} $ for the job"
 
 
-def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
+def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> None:
     from gpuwatch.app.check import command_to_run
+    from gpuwatch.domain.watches.watch import Action
 
     for watch in watches:
         matches = checked.matches[watch.name]
@@ -207,6 +211,8 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
             click.echo(f"{headline}\n  {_empty_reason(checked)}")
         if len(matches) > 10:
             click.echo(f"  … and {len(matches) - 10} more (--json shows all)")
+        if (block := blocks.get(watch.name)) is not None:
+            click.echo(f"  {'no alert' if watch.action is Action.ALERT else 'not rented'}: {displayable(block.text)}")
         if words := command_to_run(watch, matches):
             click.echo(f"  would run: {displayable(shlex.join(words))}")
 

@@ -37,6 +37,7 @@ from gpuwatch.engine.launch_commands import command_summary
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.newest_observations import NewestObservations
 from gpuwatch.engine.offer_alerts import offer_alert
+from gpuwatch.engine.readiness_notes import ReadinessNotes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Evaluator:
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
         self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
+        self._notes = ReadinessNotes()
         self._lock = threading.Lock()
 
     def may_rent_more(self, watch: Watch) -> bool:
@@ -315,7 +317,10 @@ class Evaluator:
         left, why = select_candidates(decision.matches, rules.unable_for(watch), not_ready, rules.dry_run, watch.name)
         if not left:
             self._slots.hold(watch.name)
+            provider = decision.best.offer.provider
+            self._notes.not_ready(uow, watch.name, provider, why, now, rules.age_of(provider))
             return [], f"Not rented: {why}.", NOT_READY
+        self._notes.ready(uow, watch.name, now)
         reserved: list[ReservedLaunch] = []
         refusal: LaunchRefusal | None = None
         while left:

@@ -12,7 +12,7 @@ from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.choice import compare, in_order, tie_of
-from gpuwatch.domain.watches.decide import Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.decide import Decision, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.explain import NearMiss, nearest
 from gpuwatch.domain.watches.rare_clauses import reputation_basis
 from gpuwatch.domain.watches.reputation import record_of, reputation
@@ -30,11 +30,17 @@ def decision_line(
     watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
 ) -> str:
     """Return the decision reason that the daemon would find in this poll, as alerts and the log show it."""
+    return f"{watch.name}: {decision_text(watch, decision_of(watch, checked, memory, now, zone))}"
+
+
+def decision_of(
+    watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
+) -> Decision:
+    """Return the decision that the daemon would make on this poll."""
     found = in_order(watch, (match for part in checked for match in part.matches.get(watch.name, ())))
     known = all(part.report.ok for part in checked)
     look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
-    decision = decide(watch, look, memory or WatchMemory(), now, zone)
-    return f"{watch.name}: {decision_text(watch, decision)}"
+    return decide(watch, look, memory or WatchMemory(), now, zone)
 
 
 def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator[str]:

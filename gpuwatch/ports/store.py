@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from gpuwatch.ports.alerts import OutboxAlert
+from gpuwatch.ports.holds import Hold
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class UnitOfWork(Protocol):
 
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
         """Store the health of a provider's lane."""
+
+    def save_hold(self, hold: Hold) -> None:
+        """Store a hold in place of the last one of its class."""
 
     def record_new_value(self, provider: str, kind: str, new_value: str, now: datetime) -> bool:
         """Record a value (a GPU spelling, a field); True: it was never seen before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import msgspec
@@ -11,10 +11,12 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, 
 
 from gpuwatch.domain.launches.approval import QUIET_AFTER_DENIAL, Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.launches.watch_block import BlockReason, WatchBlock
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_admission import reserve
@@ -61,6 +63,25 @@ def create_approval(
     if isinstance(rentable, LaunchRefusal):
         return rentable
     return _request(connection, intent, rentable, deadline, now)
+
+
+def approval_block(
+    connection: Connection, watch: str, offers: Sequence[Match], now: datetime, zone: tzinfo
+) -> WatchBlock | None:
+    """Return why a watch that asks waits: for the owner's answer, or after it; None: it would ask now."""
+    waiting = select(approval).where(
+        approval.c.watch == watch, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now)
+    )
+    row = connection.execute(waiting.order_by(approval.c.deadline_ms)).first()
+    if row is not None:
+        one = _approval_of_row(row)
+        text = f"it awaits your approval until {format_moment(one.deadline, zone)}: gpuwatch approve {one.approval_id}"
+        return WatchBlock(BlockReason.APPROVAL, text)
+    denied = _denied_identities(connection, watch, now)
+    if offers and all(match.offer.identity in denied for match in offers):
+        hours = round(QUIET_AFTER_DENIAL.total_seconds() / 3600)
+        return WatchBlock(BlockReason.DENIED, f"you denied every one of these offers in the last {hours} hours")
+    return None
 
 
 def is_request_due(connection: Connection, watch: str, fired_at: datetime, now: datetime) -> bool:

@@ -112,13 +112,9 @@ def reserve(
     lock_reservations(connection)
     watch = intent.watch
     stored = connection.execute(_STANDING_QUERIES[_relaunches(watch)], {"of_watch": watch.name}).one()
-    watch_id = stored.watch_id or _identify(connection, watch, now)
-    if isinstance(watch_id, LaunchRefusal):
-        return watch_id
-    if watch.name.startswith(WATCH_PREFIX):
-        state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
-        if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created
-            return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
+    if (unidentified := _identity_refusal(connection, watch, stored.watch_id)) is not None:
+        return unidentified
+    watch_id = stored.watch_id or identify(connection, watch.name, now)
     installation = stored.install_id or load_installation(connection, now).install_id
     standing = _standing(connection, stored, watch, now)
     standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)
@@ -140,6 +136,8 @@ def reserve(
 def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
     """Return why `reserve` would refuse this intent now, or None. Writes and locks nothing."""
     stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
+    if (unidentified := _identity_refusal(connection, intent.watch, stored.watch_id)) is not None:
+        return unidentified
     admitted = admit_launch(intent, _standing(connection, stored, intent.watch, now), budget, now)
     return admitted if isinstance(admitted, LaunchRefusal) else None
 
@@ -159,16 +157,21 @@ def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datet
     )
 
 
-def _identify(connection: Connection, watch: Watch, now: datetime) -> str | LaunchRefusal:
-    """Return the id of a watch that the newest settings did not identify, or a refusal if it may be a renamed one."""
-    previous_name = None if watch.renamed_from == "" else renamed_candidate(connection, watch.name)
-    if previous_name is None:
-        return identify(connection, watch.name, now)
-    return LaunchRefusal(
-        RefusalReason.RENAMED,
-        f"watch {watch.name!r} is new, and watch {previous_name!r} is gone while one of its launches is active: "
-        f'if it was renamed, set renamed_from = "{previous_name}", else renamed_from = ""',
-    )
+def _identity_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
+    """Return why a watch must not rent under its name, or None: it may be a renamed one, or its job may not rent."""
+    if watch_id is None and watch.renamed_from != "":
+        previous_name = renamed_candidate(connection, watch.name)
+        if previous_name is not None:
+            return LaunchRefusal(
+                RefusalReason.RENAMED,
+                f"watch {watch.name!r} is new, and watch {previous_name!r} is gone while one of its launches is "
+                f'active: if it was renamed, set renamed_from = "{previous_name}", else renamed_from = ""',
+            )
+    if watch_id is not None and watch.name.startswith(WATCH_PREFIX):
+        state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
+        if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created
+            return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
+    return None
 
 
 def admit_retarget(  # noqa: PLR0913 everything that it depends on

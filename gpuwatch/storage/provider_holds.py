@@ -44,7 +44,7 @@ class SqlHolds:
         """See `HoldStore`."""
         try:
             with self._database.write() as connection:
-                _save(driver_executor(connection), hold)
+                save_hold(driver_executor(connection), hold)
         except StoreError as error:
             log.warning("cannot store the hold for the next start: %s", error, extra={"provider": hold.provider})
 
@@ -87,7 +87,7 @@ class LightHolds:
             try:
                 require_head(database)
                 with database.write() as connection:
-                    _save(driver_executor(connection), hold)
+                    save_hold(driver_executor(connection), hold)
             finally:
                 database.close()
         elif path.is_file():
@@ -95,7 +95,7 @@ class LightHolds:
                 executor = Executor(connection.cursor())
                 if revision_of(executor) == newest_schema():
                     connection.execute("BEGIN IMMEDIATE")
-                    _save(executor, hold)
+                    save_hold(executor, hold)
                     connection.execute("COMMIT")
 
 
@@ -114,7 +114,8 @@ def load_holds(executor: Executor, provider: str) -> Sequence[Hold]:
     ]
 
 
-def _save(executor: Executor, hold: Hold) -> None:
+def save_hold(executor: Executor, hold: Hold) -> None:
+    """Store a hold in place of the last one of its class."""
     resets_ms = None if hold.quota_resets_at is None else _ms(hold.quota_resets_at)
     executor.run(_SAVE, (hold.provider, hold.kind, _ms(hold.set_at), _ms(hold.until), hold.reason, resets_ms))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -365,3 +366,23 @@ def test_a_gpu_that_nothing_is_called_is_refused_by_offers(shell: Shell) -> None
     ran = shell("offers", "--gpu", "H1000")
     assert ran.code == 2
     assert ran.err.startswith("--gpu: no GPU is called 'H1000'; did you mean H100")
+
+
+def test_a_matching_watch_that_does_not_rent_says_why(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.00)
+    shell.settings(
+        'database_url = "sqlite:///gpuwatch.db"\n[providers.vastai]\napi_key = "demo-key"\n'
+        '[[watch]]\nname = "rents"\ngpu = ["H100"]\nmax_price = 9.0\naction = "launch"\n'
+        '[watch.launch]\nmax_runtime = "1h"\n'
+        '[[watch]]\nname = "alerts"\ngpu = ["H100"]\nmax_price = 9.0\n'
+    )
+    for run in ("without a store", "with one"):
+        rents, alerts = json.loads(shell("check", "--json").out)["watches"]
+        assert (rents["blocked_by"], rents["blocked_reason"]) == ("dry_run", "Dry_run = true: it rents nothing."), run
+        assert (alerts["matched"], alerts["blocked_by"], alerts["blocked_reason"]) == (True, None, None)
+    assert shell("pause", "--why", "holiday").code == 0
+    rents, _ = json.loads(shell("check", "--json").out)["watches"]
+    assert rents["blocked_by"] == "paused"
+    assert "Renting is paused" in rents["blocked_reason"]
+    ran = shell("check")
+    assert "not rented: renting is paused until you resume it (holiday)" in ran.out

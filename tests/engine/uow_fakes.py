@@ -17,6 +17,7 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Alert, Answer, Completeness, OutboxAlert, ProviderHealth, Query
+from gpuwatch.ports.holds import Hold
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -71,6 +72,7 @@ class MemoryUnitOfWork:
         self.intents: list[Intent] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
         self.kept_health: dict[tuple[str, str], ProviderHealth] = {}
+        self.holds: dict[tuple[str, str], Hold] = {}
         self.words: set[tuple[str, str, str]] = set()
         self.asks: list[Approval] = []
         self.transactions = 0
@@ -147,6 +149,9 @@ class MemoryPage:
 
     def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
         self._unit_of_work.kept_health[provider, lane] = health
+
+    def save_hold(self, hold: Hold) -> None:
+        self._unit_of_work.holds[hold.provider, hold.kind] = hold
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         key = (provider, kind, word)
