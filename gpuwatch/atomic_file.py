@@ -23,7 +23,8 @@ def atomic_file(
         FileExistsError: the target exists and may not be replaced.
         OSError: the file cannot be written; no partial file is left behind.
     """
-    part = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.part")
+    beginning = os.fsdecode(os.fsencode(target.name)[:100])  # a file system limits bytes, not letters
+    part = target.with_name(f".{beginning}.{os.urandom(6).hex()}.part")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     try:
         yield part

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.job_files import check_inputs
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
-from gpuwatch.engine.local_paths import local_path
 from gpuwatch.errors import JobConflict, ResourceNotFound, SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.installation import new_identity
@@ -88,19 +86,6 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
     return submit_definitions(settings, definitions, now)
 
 
-def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
-    """(job, path) for each local input that cannot be read; without it, the instance would be rented in vain."""
-    for job in jobs:
-        for input in job.definition.inputs:
-            if is_local(input.source):
-                try:
-                    path = local_path(job, input.source)
-                except OSError:  # no home folder
-                    path = Path(input.source)
-                if not os.access(path, os.R_OK):
-                    yield job.name, path
-
-
 def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:
     """(job, hours) for each job whose estimate, at its lowest, exceeds the time between submission and deadline."""
     for job in jobs:
@@ -129,6 +114,7 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
         raise UsageError(f"the deadline of job {late.name!r} has passed")
     for job in submitted:
         _check_providers(settings, job.definition)
+        check_inputs(job.definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         _check_dependencies(repository, submitted)
@@ -313,6 +299,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
         definition = read_job_file(file)
         _check_nodes(settings, definition)
         _check_providers(settings, definition)
+        check_inputs(definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)

@@ -66,12 +66,17 @@ job.add_command(handover)
 @settings_option
 def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
     """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them."""
-    from gpuwatch.app.jobs import missing_inputs, submit_jobs, unreachable_deadlines
+    from gpuwatch.app.job_files import doubtful_results, left_out_inputs, missing_inputs
+    from gpuwatch.app.jobs import submit_jobs, unreachable_deadlines
     from gpuwatch.domain.jobs.job_json import job_json
 
     jobs = submit_jobs(settings, files, sweeps)
     for name, path in missing_inputs(jobs):
         note(f"{name}: input {path} does not exist or cannot be read; it must be there before the job rents")
+    for name, path_there in left_out_inputs(jobs):
+        note(f"{name}: input {path_there} has no content to send (a pipe, socket or device)")
+    for name, pattern, near in doubtful_results(jobs):
+        note(f"{name}: results {pattern}: its command does not name that, but {near}; if nothing matches, it fails")
     for name, hours in unreachable_deadlines(jobs):
         note(f"{name}: {hours:g} hours of work do not fit before its deadline, which ends its run unfinished")
     if as_json:

@@ -7,16 +7,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, watch_of
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.transition_executor import request_end
 from gpuwatch.ports import LaunchRepository, OutboxAlert
@@ -48,6 +53,7 @@ class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     reach_s: float = 900.0  # after this a machine that never accepted a login is released
     gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job continues elsewhere
     results_s: float = 3600.0  # how long unfetched results keep an instance
+    results_round_s: float = 300.0  # for results per round: the command is over, and no lease waits
     store_s: float = 3600.0  # for one copy to or from a store; the next one continues with the next file
     late_results_s: float = 120.0  # after this the delay is reported
     observed_every_s: float = 60.0  # how often an unchanged state is recorded
@@ -125,6 +131,31 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
             request_end(self.launches, launch, end, self.clock(), words)
         except LaunchConflict:
             log.warning("a launch keeps changing; recording its end in the next round")
+
+    def keep_until(self, job: Job, launch: Launch | None, until: datetime) -> datetime:
+        """Return when an instance ends whose results are not here yet: `until` if the limits of its owner allow that.
+
+        It was rented until its command had to be done; its results may take longer.
+        """
+        ends_at = latest_end(launch) if launch is not None else None
+        if launch is None or ends_at is None or ends_at >= until:
+            return until
+        now, left = self.clock(), usd_left(job)
+        if left is not None and launch.price_microusd_hour:
+            hours = float(left) / (launch.price_microusd_hour / MICRO)
+            until = min(until, now + timedelta(hours=max(hours, 0.0)))
+        if until <= ends_at or launch.state is not LaunchState.RUNNING:
+            return ends_at
+        by_s, watch_budget = (until - ends_at).total_seconds(), watch_of(job, price_cap(job), now).budget
+        try:
+            found = self.launches.extend(launch, by_s, self.budget, watch_budget, now)
+        except LaunchConflict:  # the next round tries again
+            return ends_at
+        return ends_at if isinstance(found, LaunchRefusal) else until
+
+    def local(self, moment: datetime) -> str:
+        """Return a moment in the configured zone, for display."""
+        return format_moment(moment, ZoneInfo(self.zone))
 
     def shell(self, run: JobRun) -> RemoteShell:
         """Return a shell on the run's machine. Raises RemoteUnreachable, RemoteRefused."""

@@ -112,18 +112,17 @@ class JobRunner:
             return
         if job.state is JobState.PREEMPTED:
             self._requeue(job, run, launch)
-        elif job.state is JobState.FETCHING and (run.step != "ended" or run.exit_code != 0):
+        elif job.state is JobState.FETCHING:
             self._ending.advance(job, run, launch)
         elif (lost := self._lost(launch)) is not None:
-            self._interrupt(job, run, launch, *lost)
+            if not self._had_succeeded(job, run, launch):
+                self._interrupt(job, run, launch, *lost)
         elif job.state is JobState.PREPARING:
             assert launch is not None
             self._preparing.advance(job, run, launch)
-        elif job.state is JobState.RUNNING:
+        else:
             assert launch is not None
             self._observed(self._running.observe(job, run, launch), launch)
-        else:
-            self._ending.advance(job, run, launch)
 
     def _rented(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
         """Begin the run once its instance runs, unless the queue has done so."""
@@ -147,6 +146,8 @@ class JobRunner:
             if status.exit_code != 0 and self._blames_checkpoint(job, run):
                 self._interrupt(job, run, launch, EndReason.CRASHED, "its checkpoint may be torn", seen_end=True)
                 return
+            if status.exit_code != 0:  # the owner may retry it
+                self._last_checkpoint(job, run)
             self._parts.record(job, JobState.FETCHING, None, run, exit_code=status.exit_code)
             return
         self._last_checkpoint(job, run)
@@ -158,11 +159,25 @@ class JobRunner:
             run = msgspec.structs.replace(run, step="ended", exit_code=None, end_reason=_text(status))
             self._parts.record(job, JobState.FETCHING, _text(status), run)
 
+    def _had_succeeded(self, job: Job, run: JobRun, launch: Launch | None) -> bool:
+        """Whether the command of an instance that is ending has ended with 0 unnoticed: then it never runs again."""
+        if job.state is not JobState.RUNNING or launch is None or launch.is_over:
+            return False
+        try:
+            status = self._running.final_status(run)
+        except (RemoteUnreachable, RemoteRefused):
+            return False
+        if status.phase is not RunPhase.ENDED or status.reason != "exit" or status.exit_code != 0:
+            return False
+        self._observed(RunObservation(job=job, run=run, status=status), launch)
+        return True
+
     def _last_checkpoint(self, job: Job, run: JobRun) -> None:
         if job.definition.checkpoint is None:
             return
         try:
-            self._running.fetch_checkpoint(self._parts.shell(run), job, run, running=False)
+            within_s = self._parts.bounds.results_round_s
+            self._running.fetch_newest(self._parts.shell(run), job, run, running=False, within_s=within_s)
         except (RemoteUnreachable, RemoteRefused, OSError) as error:
             log.warning("job %s: cannot fetch its last checkpoint: %s", job.name, error)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job import JobDefinition
 from gpuwatch.home_folder import expand_home
 
 
-def local_path(job: Job, path: str) -> Path:
+def local_path(definition: JobDefinition, path: str) -> Path:
     """A path of a job's file: below the file's own folder, unless it is absolute or begins with `~`.
 
     Raises:
         OSError: this user has no home folder.
     """
-    return Path(job.definition.folder) / expand_home(path)
+    return Path(definition.folder) / expand_home(path)

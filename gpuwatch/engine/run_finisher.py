@@ -7,16 +7,16 @@ from contextlib import suppress
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
-from gpuwatch.domain.jobs.run_status import MachineFile
+from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
 from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import EndReason, Launch
-from gpuwatch.domain.watches.durations import format_moment
-from gpuwatch.engine.job_alerts import NOT_FETCHED, NOT_STORED, job_alert
+from gpuwatch.engine.job_alerts import LEFT_OUT, NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_sharing import InstanceSharing
@@ -26,8 +26,25 @@ from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
 _LOST = "results were not fetched"
+_SHOWN = 10
 _DESTROYED = "Results were fetched and verified. The instance was destroyed, and its end is confirmed."
 _GIVEN = "Results were fetched and verified. Another job continues on the instance."
+
+
+class _Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round brought.
+
+    Attributes:
+        files: all that are verified.
+        missing: why not everything is here; None: it is.
+        is_final: waiting alone does not change that.
+        left_out: what has no content of its own.
+    """
+
+    files: Sequence[MachineFile] = ()
+    missing: str | None = None
+    is_final: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class RunFinisher:
@@ -41,11 +58,17 @@ class RunFinisher:
 
     def advance(self, job: Job, run: JobRun, launch: Launch | None) -> Job:
         """Run one round for a job in `fetching`. Raises the errors of the ports; the next round tries again."""
+        is_alive = launch is not None and not launch.is_over
         if run.step == "ended":
-            run = self._succeeded(job, run) if run.exit_code == 0 else self._failed(job, run)
+            if run.exit_code != 0:
+                run = self._failed(job, run)
+            elif is_alive:
+                run = self._succeeded(job, run, launch)
+            else:  # what it computed is lost, and is not computed again unless the owner says so
+                reason = (launch.end_reason if launch is not None else None) or "its instance is gone"
+                run = self._give_up(job, run, f"its instance ended before: {reason}", ())
         if run.step == "ended":
             return job
-        is_alive = launch is not None and not launch.is_over
         if launch is not None and is_alive and run.step == "fetched" and run.held_until is None:
             run = self._sharing.give_to_next(job, run, launch)
         if launch is not None and is_alive and run.held_until is None:
@@ -59,62 +82,104 @@ class RunFinisher:
 
     # --- exit code 0 --------------------------------------------------------------------------------------------------
 
-    def _succeeded(self, job: Job, run: JobRun) -> JobRun:
+    def _succeeded(self, job: Job, run: JobRun, launch: Launch | None) -> JobRun:
         try:
             self._running.drain_log(run)
-            fetched, why = self._fetch(job, run)
+            run, is_stored = self._last_checkpoint(job, run)
+            found = self._fetch(job, run) if is_stored else _Fetched(missing="its last checkpoint is incomplete")
         except (RemoteUnreachable, RemoteRefused, OSError) as error:
-            fetched, why = (), str(error)
-        if why is None:
-            rows = tuple({"path": one.path, "bytes": one.size, "sha256": one.sha256} for one in fetched)
-            return self._parts.save(run, step="fetched", results=rows)
-        return self._not_fetched(job, run, why)
+            found = _Fetched(missing=str(error))
+        if found.missing is not None:
+            return self._not_fetched(job, run, launch, found)
+        if found.left_out:
+            self._parts.report(
+                job_alert(
+                    job,
+                    self._parts.clock(),
+                    LEFT_OUT,
+                    severity=Severity.WARNING,
+                    facts=[("Not fetched", one.text) for one in found.left_out[:_SHOWN]],
+                    why=f"{len(found.left_out)} of what the patterns of its results match is left out.",
+                    did="All files that they match were fetched and verified; the instance is being destroyed.",
+                )
+            )
+        return self._parts.save(run, step="fetched", results=_rows(found.files))
 
-    def _fetch(self, job: Job, run: JobRun) -> tuple[Sequence[MachineFile], str | None]:
-        """Return the verified files, and why they are incomplete; None: they are complete."""
-        wanted = job.definition.results
+    def _last_checkpoint(self, job: Job, run: JobRun) -> tuple[JobRun, bool]:
+        """Fetch it if it is all that the command leaves; return the run, and whether nothing of it is missing."""
+        if job.definition.checkpoint is None or job.definition.results:
+            return run, True
+        within_s = self._parts.bounds.results_round_s
+        return self._running.fetch_newest(self._parts.shell(run), job, run, running=False, within_s=within_s)
+
+    def _fetch(self, job: Job, run: JobRun) -> _Fetched:
+        """Fetch what matches, verify and publish it; also what does not match is no reason to leave the rest there."""
+        wanted, bounds = job.definition.results, self._parts.bounds
         if not wanted:
-            return (), None
+            return _Fetched()
         shell = self._parts.shell(run)
-        listed, incomplete = self._parts.listed(shell, run, result_patterns(wanted))
-        for one in wanted:
-            if not _of_pattern(one, listed):
-                return (), incomplete or f"no file matches {one.source}"
-        waiting = self._parts.files.results_folder(job.job_id, run.run_number)
-        bound = self._parts.bounds.fetch_s
-        verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, waiting, bound)
+        listing = self._parts.listed(shell, run, result_patterns(wanted))
+        listed = listing.files
+        folder = self._parts.files.results_folder(job.job_id, run.run_number)
+        verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, folder, bounds.results_round_s)
+        missing = []
         if len(verified) < len(listed):
-            return (), f"{len(verified)} of {len(listed)} files are complete so far"
-        places = [
-            (file.path, place_of(job, spec, file))
-            for spec in wanted
-            if not is_store(spec.target)
-            for file in _of_pattern(spec, listed)
-        ]
-        self._parts.files.publish(job.job_id, run.run_number, places)
-        return verified, incomplete
+            names = [file.path for file in listed if file not in verified][:_SHOWN]
+            missing.append(f"{len(verified)} of {len(listed)} files are complete so far, not {', '.join(names)}")
+        else:
+            self._parts.files.publish(job.job_id, run.run_number, places_of(job, listed))
+        matched = [file.path for file in listed] + [one.path for one in listing.left_out]
+        unmatched = [one.source for one in wanted if not any(fits(one, path) for path in matched)]
+        lost = [*(f"no file matches {source}" for source in unmatched if not listing.incomplete), listing.incomplete]
+        reasons = [*missing, *filter(None, lost)]
+        return _Fetched(
+            files=verified,
+            missing="; ".join(reasons) if reasons else None,
+            is_final=not missing,
+            left_out=listing.left_out,
+        )
 
-    def _not_fetched(self, job: Job, run: JobRun, why: str) -> JobRun:
-        """Alert after a while; after the time limit give up the instance and, with it, the results."""
-        bounds, ended = self._parts.bounds, run.ended_at or self._parts.clock()
-        waited = self._parts.clock() - ended
-        if waited >= timedelta(seconds=bounds.late_results_s):
-            until = ended + timedelta(seconds=bounds.results_s)
+    def _not_fetched(self, job: Job, run: JobRun, launch: Launch | None, found: _Fetched) -> JobRun:
+        """Keep the instance for the time limit, and report that at once if waiting does not help."""
+        bounds, ended, why = self._parts.bounds, run.ended_at or self._parts.clock(), found.missing or ""
+        waited, until = self._parts.clock() - ended, ended + timedelta(seconds=bounds.results_s)
+        if waited >= timedelta(seconds=bounds.results_s):
+            return self._give_up(job, run, why, found.files)
+        ends_at = self._parts.keep_until(job, launch, until)
+        if found.is_final or waited >= timedelta(seconds=bounds.late_results_s):
             self._parts.report(
                 job_alert(
                     job,
                     self._parts.clock(),
                     NOT_FETCHED,
                     severity=Severity.CRITICAL,
-                    facts=[("Error", why), ("Instance is kept until", format_moment(until))],
+                    facts=[("Error", why), ("Instance is kept until", self._parts.local(ends_at))],
                     why="The command succeeded. Results not fetched by then are lost with the instance.",
                     did="gpuwatch keeps trying; the instance is billed in the meantime.",
                     can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
                 )
             )
-        if waited < timedelta(seconds=bounds.results_s):
-            return run
-        return self._parts.save(run, step="given up", end_reason=f"{_LOST}: {why}")
+        return run
+
+    def _give_up(self, job: Job, run: JobRun, why: str, fetched: Sequence[MachineFile]) -> JobRun:
+        """Report what is lost before the instance goes."""
+        folder = self._parts.files.results_folder(job.job_id, run.run_number)
+        with suppress(OSError):
+            self._parts.files.publish(job.job_id, run.run_number, places_of(job, fetched))
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                "failed, its results were not fetched",
+                severity=Severity.CRITICAL,
+                facts=[("Error", why), ("Fetched", f"{len(fetched)} files, in {folder}")]
+                if fetched
+                else [("Error", why)],
+                why="The command succeeded. gpuwatch does not run it again by itself.",
+                can_do=(f"gpuwatch job retry {job.name}, to compute it again",),
+            )
+        )
+        return self._parts.save(run, step="given up", end_reason=f"{_LOST}: {why}", results=_rows(fetched))
 
     # --- another exit code --------------------------------------------------------------------------------------------
 
@@ -124,7 +189,11 @@ class RunFinisher:
         keep_s = job.definition.keep_on_failure_s
         how = f"exit code {run.exit_code}" if run.exit_code is not None else run.end_reason or "it was ended"
         until = (run.ended_at or self._parts.clock()) + timedelta(seconds=keep_s)
-        kept = f"The instance is kept until {format_moment(until)}, then destroyed." if keep_s else ""
+        kept = "The instance is being destroyed."
+        if keep_s:
+            kept = f"The instance is kept until {self._parts.local(until)}, then destroyed."
+        if job.definition.results:
+            kept += " Results are fetched only after exit code 0."
         self._parts.report(
             job_alert(
                 job,
@@ -132,7 +201,7 @@ class RunFinisher:
                 f"its command failed, {how}",
                 severity=Severity.WARNING,
                 log=self._parts.files.log_tail(job.job_id, run.run_number, 20),
-                did=kept or "The instance is being destroyed.",
+                did=kept,
                 can_do=(f"gpuwatch job logs {job.name}", f"gpuwatch job retry {job.name}"),
             )
         )
@@ -170,9 +239,29 @@ class RunFinisher:
         return self._parts.record(job, JobState.FAILED, run.end_reason, run, exit_code=run.exit_code)
 
 
-def place_of(job: Job, spec: JobFiles, one: MachineFile) -> Path:
-    """Return the local path of a result: in the target, by its name after the fixed part of the pattern."""
-    return local_path(job, spec.target).joinpath(*one.path.split("/")[_fixed(spec) :])
+def places_of(job: Job, listed: Sequence[MachineFile]) -> list[tuple[str, Path]]:
+    """Return where results belong on this machine: in the target, by their names after the fixed part of the pattern.
+
+    Where two of them would be one file, each keeps its whole path.
+    """
+    local = [spec for spec in job.definition.results if not is_store(spec.target)]
+    places = [(file.path, spec, _place(job, spec, file)) for spec in local for file in listed if fits(spec, file.path)]
+    sources: dict[Path, set[str]] = {}
+    for path, _, place in places:
+        sources.setdefault(place, set()).add(path)
+    return [(path, place if len(sources[place]) == 1 else _target(job, spec) / path) for path, spec, place in places]
+
+
+def _target(job: Job, spec: JobFiles) -> Path:
+    return local_path(job.definition, spec.target)
+
+
+def _place(job: Job, spec: JobFiles, one: MachineFile) -> Path:
+    return _target(job, spec).joinpath(*one.path.split("/")[_fixed(spec) :])
+
+
+def _rows(files: Sequence[MachineFile]) -> tuple[dict[str, Any], ...]:
+    return tuple({"path": one.path, "bytes": one.size, "sha256": one.sha256} for one in files)
 
 
 def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
@@ -181,7 +270,7 @@ def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
     for spec in job.definition.results:
         if is_store(spec.target):
             fixed = spec.source.removeprefix("./").split("/")[: _fixed(spec)]
-            paths = [str(result["path"]) for result in run.results if _fits(spec, str(result["path"]))]
+            paths = [str(result["path"]) for result in run.results if fits(spec, str(result["path"]))]
             found.append(("/".join(fixed), spec.target, ["/".join(path.split("/")[len(fixed) :]) for path in paths]))
     return found
 
@@ -192,10 +281,8 @@ def _fixed(spec: JobFiles) -> int:
     return next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
 
 
-def _of_pattern(spec: JobFiles, listed: Sequence[MachineFile]) -> list[MachineFile]:
-    return [file for file in listed if _fits(spec, file.path)]
-
-
-def _fits(spec: JobFiles, path: str) -> bool:
+def fits(spec: JobFiles, path: str) -> bool:
+    """Whether a path is one that the pattern means, as it is or below it."""
     pattern = spec.source.removeprefix("./").rstrip("/")
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}/*")
+    is_literal = path == pattern or path.startswith(f"{pattern}/")  # a name may hold characters of a pattern
+    return is_literal or fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}/*")

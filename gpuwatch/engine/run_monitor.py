@@ -114,7 +114,7 @@ class RunMonitor:
         if not is_enough and not pilot_is_over(job.definition.pilot, run, sample.progress, sample.at):
             return run, None
         if job.definition.checkpoint is not None and run.checkpoint is None:
-            run = self.fetch_checkpoint(shell, job, run, running=True)
+            run = self.fetch_checkpoint(shell, job, run)
         findings = measured(self._parts, job, run, items, sample, status)
         failed = failed_text(findings)
         if not failed:
@@ -148,6 +148,10 @@ class RunMonitor:
         except OSError as error:  # its lease must be renewed, and its end noticed, all the same
             log.warning("job %s: cannot store its log: %s", run.job_id, error)
         return status
+
+    def final_status(self, run: JobRun) -> RunnerStatus:
+        """Return the status without renewing anything. Raises RemoteUnreachable, RemoteRefused."""
+        return self._status(self._parts.shell(run), run)
 
     def drain_log(self, run: JobRun) -> None:
         """Fetch the log of an ended run, as far as it is stored here. Raises RemoteUnreachable, RemoteRefused."""
@@ -186,11 +190,11 @@ class RunMonitor:
     def _fetch_due_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, status: RunnerStatus) -> JobRun:
         """Fetch it now, or in a later round if so many others do that their leases would have to wait."""
         if status.phase is RunPhase.STOPPING:  # there may be no later round
-            return self.fetch_checkpoint(shell, job, run, running=True)
+            return self.fetch_checkpoint(shell, job, run)
         if not self._long_rounds.acquire(blocking=False):
             return run
         try:
-            return self.fetch_checkpoint(shell, job, run, running=True)
+            return self.fetch_checkpoint(shell, job, run)
         finally:
             self._long_rounds.release()
 
@@ -202,8 +206,20 @@ class RunMonitor:
             run = self._renew(shell, run, self._status(shell, run))
         return run, machine_checkpoints(pattern, self._parts.listed(shell, run, names, is_leased=running).files)
 
-    def fetch_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, *, running: bool) -> JobRun:
-        """Fetch the newest complete checkpoint, within this round's time. Raises RemoteUnreachable, RemoteRefused."""
+    def fetch_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun) -> JobRun:
+        """Fetch the newest complete checkpoint of a running command. Raises RemoteUnreachable, RemoteRefused."""
+        return self.fetch_newest(shell, job, run, running=True, within_s=self._parts.bounds.fetch_s)[0]
+
+    def fetch_newest(
+        self, shell: RemoteShell, job: Job, run: JobRun, *, running: bool, within_s: float
+    ) -> tuple[JobRun, bool]:
+        """Fetch the newest complete checkpoint; also return whether it is here.
+
+        Raises RemoteUnreachable, RemoteRefused.
+
+        Args:
+            running: whether the command may still write.
+        """
         spec, files = job.definition.checkpoint, self._parts.files
         assert spec is not None
         pattern = checkpoint_pattern(spec.path)
@@ -211,18 +227,18 @@ class RunMonitor:
         newest = newest_complete(listed, running=running)
         stored = files.checkpoints(job.job_id)
         if newest is None or any(_is_same(one, newest.files) for one in stored):
-            return run
+            return run, True
         sequence = max((one.sequence for one in stored), default=0) + 1
         target = files.checkpoint_folder(job.job_id, sequence)
-        whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, self._parts.bounds.fetch_s)
+        whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, within_s)
         if len(whole) < len(newest.files):
-            return run  # the next round fetches the rest
+            return run, False  # the next round fetches the rest
         again = [newest]
         if running:
             run, again = self._checkpoints(shell, run, pattern, [newest.name], running=True)
         if not any(_hashes(one.files) == _hashes(newest.files) for one in again):
             files.delete_checkpoint(job.job_id, sequence)  # it changed while it was fetched
-            return run
+            return run, False
         made = StoredCheckpoint(
             sequence=sequence,
             run_number=run.run_number,
@@ -235,7 +251,7 @@ class RunMonitor:
             files.delete_checkpoint(job.job_id, one.sequence)
         run = msgspec.structs.replace(run, checkpoint=newest.name)
         self._parts.event(run, "checkpoint", name=newest.name, bytes=sum(file.size for file in newest.files))
-        return run
+        return run, True
 
     # --- progress -----------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.local_paths import local_path
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.ports.remote import ObjectMissing, RemoteRefused, RemoteShell, RemoteUnreachable
+from gpuwatch.ports.remote import CannotSend, ObjectMissing, RemoteRefused, RemoteShell, RemoteUnreachable
 
 
 class InputMissing(GpuwatchError):
@@ -115,7 +115,13 @@ class RunPreparer:
 
     def _send(self, shell: RemoteShell, job: Job, one: JobFiles) -> None:
         try:
-            local = local_path(job, one.source)
+            self._send_local(shell, job, one)
+        except CannotSend as error:
+            raise InputMissing(f"input {one.source} cannot be sent: {error}") from error
+
+    def _send_local(self, shell: RemoteShell, job: Job, one: JobFiles) -> None:
+        try:
+            local = local_path(job.definition, one.source)
         except OSError as error:
             raise InputMissing(f"input {one.source}: {error.strerror}") from error
         if not os.access(local, os.R_OK):

@@ -23,6 +23,10 @@ class RemoteRefused(GpuwatchError):
     """The machine answers, but rejects the login, or its host key differs from the pinned one."""
 
 
+class CannotSend(GpuwatchError):
+    """A local file cannot be sent as it is, however often it is tried; the text names it."""
+
+
 class StoreUnreachable(GpuwatchError):
     """An object store did not complete the request; retry later. The text may be shown to users."""
 
@@ -64,7 +68,10 @@ class RemoteShell(Protocol):
         """Write a command's output to a file, and return the number of bytes received, even after a timeout."""
 
     def send(self, local: Path, remote: str, *, timeout_s: float) -> None:
-        """Copy a file, or the contents of a folder, into the folder `remote`; a repeated call resumes."""
+        """Copy a file, or the contents of a folder, into the folder `remote`; a repeated call resumes.
+
+        What links lead to outside of the folder is copied as well. Raises CannotSend in addition.
+        """
 
 
 class RemoteShells(Protocol):

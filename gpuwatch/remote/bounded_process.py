@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -17,6 +17,13 @@ _INHERITED_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")  # no age
 _MAX_STDERR_BYTES = 4096
 _CHUNK_BYTES = 65_536
 _EXIT_WAIT_S = 2.0  # after it was killed, or its output was closed at the end of its time
+
+
+class ByteSink(Protocol):
+    """A file to write to."""
+
+    def write(self, chunk: bytes, /) -> object:
+        """Write the next part."""
 
 
 class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +37,11 @@ class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_bounded(  # noqa: PLR0913 each bounds it
     argv: Sequence[str],
-    output: BinaryIO,
+    output: ByteSink,
     *,
     timeout_s: float,
     max_bytes: int,
-    stdin: bytes = b"",
+    stdin: bytes | BinaryIO = b"",
     env: Mapping[str, str] | None = None,
     folder: str | None = None,
     monotonic: Callable[[], float] = time.monotonic,
@@ -42,14 +49,16 @@ def run_bounded(  # noqa: PLR0913 each bounds it
     """Run a process, and write its output to a file as it arrives.
 
     Args:
+        stdin: its input; a file is read by the process itself.
         env: variables in addition to the few that every client gets.
         folder: working directory; None: gpuwatch's own.
 
     Raises:
         OSError: it cannot be started, or `output` cannot be written.
     """
-    process = _start_process(argv, env or {}, folder)
-    pipes = _Pipes(process, stdin, output, max_bytes)
+    given = subprocess.PIPE if isinstance(stdin, bytes) else stdin
+    process = _start_process(argv, env or {}, folder, given)
+    pipes = _Pipes(process, stdin if isinstance(stdin, bytes) else b"", output, max_bytes)
     ends_at = monotonic() + timeout_s
     try:
         in_time = pipes.transfer_until(ends_at, monotonic)
@@ -68,11 +77,13 @@ def run_bounded(  # noqa: PLR0913 each bounds it
     )
 
 
-def _start_process(argv: Sequence[str], env: Mapping[str, str], folder: str | None) -> subprocess.Popen[bytes]:
+def _start_process(
+    argv: Sequence[str], env: Mapping[str, str], folder: str | None, stdin: int | BinaryIO
+) -> subprocess.Popen[bytes]:
     inherited = {name: os.environ[name] for name in _INHERITED_ENV if name in os.environ}
     return subprocess.Popen(  # noqa: S603 - a list of words, built by our own code
         list(argv),
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -85,8 +96,7 @@ def _start_process(argv: Sequence[str], env: Mapping[str, str], folder: str | No
 class _Pipes:
     """Writes a process's input, and reads its output up to a limit."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, output: BinaryIO, max_bytes: int) -> None:
-        assert process.stdin is not None
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, output: ByteSink, max_bytes: int) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
@@ -98,11 +108,12 @@ class _Pipes:
 
     def transfer_until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
         """Read until both outputs are closed (True), the limit is reached (True), or the time is over (False)."""
-        os.set_blocking(self._stdin.fileno(), False)
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ, self._read_stdout)
             selector.register(self._stderr, selectors.EVENT_READ, self._read_stderr)
-            selector.register(self._stdin, selectors.EVENT_WRITE, self._write_stdin)
+            if self._stdin is not None:
+                os.set_blocking(self._stdin.fileno(), False)
+                selector.register(self._stdin, selectors.EVENT_WRITE, self._write_stdin)
             open_outputs = 2
             while open_outputs and not self.is_truncated:
                 left_s = ends_at - monotonic()
@@ -113,7 +124,7 @@ class _Pipes:
                     if key.data():
                         continue
                     selector.unregister(key.fileobj)
-                    if key.fileobj is self._stdin:
+                    if self._stdin is not None and key.fileobj is self._stdin:
                         self._stdin.close()
                     else:
                         open_outputs -= 1
@@ -122,9 +133,11 @@ class _Pipes:
     def close(self) -> None:
         for pipe in (self._stdin, self._stdout, self._stderr):
             with suppress(OSError):
-                pipe.close()
+                if pipe is not None:
+                    pipe.close()
 
     def _write_stdin(self) -> bool:
+        assert self._stdin is not None
         try:
             written = os.write(self._stdin.fileno(), self._unwritten[:_CHUNK_BYTES])
         except BlockingIOError:

@@ -91,7 +91,7 @@ class JobFolder:
         return verified
 
     def _fetch_file(self, shell: RemoteShell, source: str, file: MachineFile, path: Path, ends_at: float) -> bool:
-        part = path.with_name(f".{path.name[:100]}.{file.sha256[:16]}.part")  # a fixed name: the next try continues it
+        part = path.with_name(f".{file.sha256[:32]}.part")  # a fixed name: the next try continues it
         part.parent.mkdir(parents=True, exist_ok=True)
         while (size := part.stat().st_size if part.exists() else 0) < file.size:
             left_s = ends_at - self._monotonic()

@@ -5,7 +5,7 @@
 #   runner.sh start   RUN WORK LEASE_S DEADLINE_S IDLE_S   variables of the command on stdin, as shell assignments
 #   runner.sh observe RUN UNTIL OFFSET BYTES               renews the lease, prints the status and a part of the log
 #   runner.sh stop    RUN REASON                           also keeps a run from ever starting
-#   runner.sh list    FOLDER PATTERN…                      size, sha256, age and name of files
+#   runner.sh list    FOLDER PATTERN…                      size, sha256, age and name of files; what is no file
 #
 # RUN is a folder whose name is the number of the run. It holds:
 #   started/  made once, atomically: whatever is repeated, the command starts at most once
@@ -267,21 +267,75 @@ use() { # what the machine is busy with: one line a figure
 }
 
 # --- files ------------------------------------------------------------------------------------------------------------
+# A line a file: size, sha256, age, name. What has no content that can be fetched: !, kind, name, and for a link to a
+# folder where it leads to. A name with other characters than these is written in octal: it may hold line breaks.
 list() { # $@: patterns below the folder; folders are walked
     cd "$work" 2>/dev/null || return 0
+    LC_ALL=C root=$(pwd -P)
+    export LC_ALL root
     now=$(date +%s)
+    IFS= # a pattern may hold spaces
     for pattern in "$@"; do
         # shellcheck disable=SC2086 # a pattern of the owner, below a folder
         for name in $pattern; do
-            [ -e "$name" ] || continue
-            find "$name" -type f
+            [ -e "$name" ] || [ -L "$name" ] || continue
+            [ "$name" = "$pattern" ] && [ -d "$name" ] && name=${name%/}/ # a folder that is named is meant, link or not
+            find "./$name" -exec sh "$self" entries {} +
         done
-    done | sort -u | head -n 20001 | while IFS= read -r name; do
-        sum=$(sha256sum 2>/dev/null <"$name") || continue # it is gone meanwhile
-        size=$(wc -c 2>/dev/null <"$name") || continue
-        changed=$(stat -c %Y "$name" 2>/dev/null || echo "$now")
-        echo "$((size)) ${sum%% *} $((now - changed)) $name"
+        hidden "$pattern"
+    done 2>/dev/null | sort -u | head -n 20001 | while read -r line; do
+        name=${line#* }
+        case $line in "file "*) ;; *) say "! $line"; continue ;; esac
+        # shellcheck disable=SC2059 # octal
+        case $name in \\*) path=$(printf "$name."); path=${path%.} ;; *) path=$name ;; esac
+        sum=$(sha256sum 2>/dev/null <"$path") || { [ ! -e "$path" ] || say "! unreadable $name"; continue; }
+        size=$(wc -c 2>/dev/null <"$path") || continue # it is gone meanwhile
+        changed=$(stat -L -c %Y "$path" 2>/dev/null || echo "$now")
+        say "$((size)) ${sum%% *} $((now - changed)) $name"
     done
+}
+
+entries() { # $@: what find found
+    for one in "$@"; do
+        case $one in */) is_link= ;; *) [ -L "$one" ] && is_link=1 || is_link= ;; esac
+        if [ -z "$is_link" ] && [ -d "$one" ]; then
+            if ! [ -r "$one" ] || ! [ -x "$one" ]; then say "unreadable $(encoded "$one")"; fi
+            [ -n "$(ls -A "$one")" ] || say "empty $(encoded "${one%/}")"
+        elif ! [ -e "$one" ]; then
+            [ -z "$is_link" ] || say "broken $(encoded "$one")"
+        elif [ -d "$one" ]; then
+            leads_to=$(readlink -f "$one")
+            say "folder $(encoded "$one") $(encoded "${leads_to#"$root"/}")"
+        elif ! [ -f "$one" ]; then
+            say "special $(encoded "$one")"
+        elif [ -n "$is_link" ]; then
+            case $(readlink -f "$one") in
+            "$root"/*) say "file $(encoded "$one")" ;;
+            *) say "outside $(encoded "$one")" ;;
+            esac
+        else
+            case $one in *[!A-Za-z0-9_./-]*) say "file $(encoded "$one")" ;; *) say "file $one" ;; esac
+        fi
+    done
+}
+
+hidden() { # files that a pattern such as out/* leaves out
+    case $1 in */*) parent=${1%/*}/ last=${1##*/} ;; *) parent='' last=$1 ;; esac
+    case $last in [*?[]*) ;; *) return ;; esac
+    # shellcheck disable=SC2086 # as above
+    for name in $parent.$last; do
+        case ${name##*/} in . | ..) continue ;; esac
+        [ ! -e "$name" ] || say "hidden $(encoded "./$name")"
+    done
+}
+
+say() { printf '%s\n' "$1"; } # echo would read the octal
+
+encoded() { # $1: a name; as it is, or each byte in octal
+    case $1 in
+    *[!A-Za-z0-9_./-]*) printf %s "$1" | od -An -v -to1 | tr -d '\n' | sed 's/  */\\/g' ;;
+    *) printf %s "$1" ;;
+    esac
 }
 
 absolute() { # a folder, from the home of the user where it is relative
@@ -297,5 +351,6 @@ guard) run=$1; guard "$2" ;;
 observe) run=$(absolute "$1") work=$(absolute "$2"); observe "$3" "$4" "$5" ;;
 stop) run=$(absolute "$1"); stop "$2" ;;
 list) run= work=$1; shift; list "$@" ;;
+entries) entries "$@" ;;
 *) echo "runner.sh start|observe|stop|list" >&2; exit 2 ;;
 esac

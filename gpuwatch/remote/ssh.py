@@ -9,18 +9,19 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import secrets
 import shlex
-import tarfile
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
 from gpuwatch.redaction import redact
-from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
+from gpuwatch.remote.bounded_process import BoundedResult, ByteSink, run_bounded
+from gpuwatch.remote.framed_output import NOISE_MAX_BYTES, FramedOutput, framed
+from gpuwatch.remote.sent_tree import archive_of, sent_entries
 from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_rejection, ssh_command
 
 _LAUNCH_ID = re.compile(r"[a-z2-7]{1,32}")
@@ -101,51 +102,81 @@ class OpenSshShell:
     def __init__(self, client: Sequence[str], host: str) -> None:
         self._client = list(client)
         self._host = host
+        self._noise = b""  # that its login shell printed at the last call
 
     def run(self, command: str, *, timeout_s: float, stdin: bytes = b"", max_bytes: int = 65_536) -> RemoteAnswer:
-        """Run a line of shell. Raises RemoteUnreachable, RemoteRefused."""
-        result, stdout = _call(self._argv(command), timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
-        exit_code = self._exit_code(result, timeout_s)
-        return RemoteAnswer(
-            exit_code=exit_code, stdout=stdout, stderr=_line(result.stderr), is_truncated=result.is_truncated
-        )
+        """Run a line of POSIX sh, whatever the login shell is or prints. Raises RemoteUnreachable, RemoteRefused."""
+        return self._run(command, timeout_s, stdin, max_bytes)
 
     def read(self, command: str, output: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
         """Write a command's output to a file; return the bytes received, even if the connection was lost."""
-        result = _start(self._argv(command), output, timeout_s=timeout_s, max_bytes=max_bytes)
-        if not result.received:
-            self._exit_code(result, timeout_s)
-        return result.received
+        result, found = self._start(command, output, timeout_s, b"", max_bytes)
+        if not found.received:
+            self._exit_code(result, found, timeout_s)
+        return found.received
 
     def send(self, local: Path, remote: str, *, timeout_s: float) -> None:
-        """Copy with rsync if the machine has it, else as a tar archive."""
+        """Copy with rsync if the machine has it, and a shell that prints nothing; else as a tar archive."""
+        for _ in sent_entries(local):  # raises what no retry helps against
+            pass
         quoted = shlex.quote(remote)
-        rsync_check = self.run(f"mkdir -p {quoted} && command -v rsync", timeout_s=CONNECT_S * 2)
-        if rsync_check.exit_code == 0:
+        rsync_check = self._run(f"mkdir -p {quoted} && command -v rsync", CONNECT_S * 2, b"", 65_536)
+        if rsync_check.exit_code == 0 and not self._noise:
             shell = shlex.join(self._client)
             source = f"{local}/" if local.is_dir() else str(local)
-            # --no-o and --no-g: the machine's user owns the files; --partial: an interrupted transfer is resumed
-            argv = ["rsync", "-a", "--no-o", "--no-g", "--partial", f"--timeout={CONNECT_S * 3}", "-e", shell]
+            # --no-o and --no-g: the machine's user owns the files; --no-D: no pipes and devices;
+            # --partial: an interrupted transfer is resumed
+            links = "--copy-unsafe-links" if local.is_dir() else "--copy-links"
+            argv = ["rsync", "-a", "--no-o", "--no-g", "--no-D", links, "--partial", f"--timeout={CONNECT_S * 3}"]
             target = f"[{self._host}]" if ":" in self._host else self._host
-            result, _ = _call([*argv, "--", source, f"{target}:{remote}/"], timeout_s=timeout_s, max_bytes=65_536)
+            argv += ["-e", shell, "--", source, f"{target}:{remote}/"]
+            result, _ = _call(argv, timeout_s=timeout_s, max_bytes=65_536)
             if result.exit_code == 0:
                 return
-            if result.exit_code not in {1, 12, 127}:  # 12, 127: the machine's rsync does not work; 1: ours does not
+            # 2: the shell printed something; 12, 127: the machine's rsync does not work; 1: ours does not
+            if result.exit_code not in {1, 2, 12, 127}:
                 raise RemoteUnreachable(f"cannot send {local.name}: {_failure_reason(result, timeout_s)}")
-        answer = self.run(f"mkdir -p {quoted} && tar -xf - -C {quoted}", timeout_s=timeout_s, stdin=_archive(local))
+        with archive_of(local) as archive:
+            answer = self._run(f"mkdir -p {quoted} && tar -xf - -C {quoted}", timeout_s, archive, 65_536)
         if answer.exit_code != 0:
             raise RemoteUnreachable(f"cannot send {local.name}: {answer.stderr}")
 
-    def _argv(self, command: str) -> list[str]:
-        return [*self._client, "--", self._host, command]
+    def _run(self, command: str, timeout_s: float, stdin: bytes | BinaryIO, max_bytes: int) -> RemoteAnswer:
+        output = BytesIO()
+        result, found = self._start(command, output, timeout_s, stdin, max_bytes)
+        exit_code = self._exit_code(result, found, timeout_s)
+        return RemoteAnswer(
+            exit_code=exit_code,
+            stdout=output.getvalue(),
+            stderr=_line(result.stderr),
+            is_truncated=found.is_truncated,
+        )
 
-    def _exit_code(self, result: BoundedResult, timeout_s: float) -> int:
-        if result.exit_code is None or result.exit_code == _CONNECTION_LOST:
-            reason = _failure_reason(result, timeout_s)
-            is_refused = reason == _KEY_CHANGED or is_rejection(_text(result.stderr))
-            error_class = RemoteRefused if is_refused else RemoteUnreachable
-            raise error_class(f"{self._host}: {reason}")
-        return result.exit_code
+    def _start(
+        self, command: str, output: BinaryIO, timeout_s: float, stdin: bytes | BinaryIO, max_bytes: int
+    ) -> tuple[BoundedResult, FramedOutput]:
+        marker = f"gpuwatch-{secrets.token_hex(8)}"
+        found = FramedOutput(output, marker, max_bytes)
+        argv = [*self._client, "--", self._host, framed(command, marker)]
+        bound = max_bytes + NOISE_MAX_BYTES
+        result = _start(argv, found, timeout_s=timeout_s, max_bytes=bound, stdin=stdin)
+        found.finish()
+        self._noise = found.noise
+        return result, found
+
+    def _exit_code(self, result: BoundedResult, found: FramedOutput, timeout_s: float) -> int:
+        if found.exit_code is not None:
+            return found.exit_code
+        if found.is_truncated:
+            return 0
+        text = _text(result.stderr)
+        if found.noise and not found.begun and not is_rejection(text):
+            printed = clean(redact(_text(found.noise)), 200)
+            raise RemoteRefused(f"{self._host}: its login shell runs no command; it prints: {printed}")
+        reason = _failure_reason(result, timeout_s)
+        is_refused = reason == _KEY_CHANGED or is_rejection(text)
+        error_class = RemoteRefused if is_refused else RemoteUnreachable
+        raise error_class(f"{self._host}: {reason}")
 
 
 def parse_host_keys(text: str) -> list[str]:
@@ -178,21 +209,12 @@ def _call(argv: Sequence[str], *, timeout_s: float, max_bytes: int, stdin: bytes
 
 
 def _start(
-    argv: Sequence[str], output: BinaryIO, *, timeout_s: float, max_bytes: int, stdin: bytes = b""
+    argv: Sequence[str], output: ByteSink, *, timeout_s: float, max_bytes: int, stdin: bytes | BinaryIO = b""
 ) -> BoundedResult:
     try:
         return run_bounded(argv, output, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
     except FileNotFoundError as error:
         raise RemoteRefused(f"{argv[0]} is not installed; Debian: apt install openssh-client rsync") from error
-
-
-def _archive(local: Path) -> bytes:
-    with TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            for path in sorted(local.iterdir()) if local.is_dir() else [local]:
-                archive.add(path, arcname=path.name)
-        file.seek(0)
-        return file.read()
 
 
 def _failure_reason(result: BoundedResult, timeout_s: float) -> str:

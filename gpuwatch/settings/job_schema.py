@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.jobs.stores import EXPECTED, is_remote, is_store
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.durations import parse_duration
@@ -34,6 +35,7 @@ from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")  # {lr} is a value of a sweep
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,3})?)\s*%")
 # Keys of a watch that describe an offer. The queue sets the others.
 RESOURCE_KEYS = (
@@ -102,8 +104,12 @@ def _store(value: Any) -> str:
 
 def _work_path(value: str) -> str:
     """A path that the runner can list: it runs in the work folder and drops every file outside of it."""
-    if value.startswith(("/", "~")) or ".." in value.split("/"):
+    if value.startswith("~") or not is_safe_path(value.rstrip("/")):
         raise ValueError('expected a path below the work folder, in which the command runs, such as "out/*"')
+    if "**" in value or "$" in value or _BRACES.search(value):
+        raise ValueError(
+            'expected a path with * and ? alone, as sh reads them; "out" means the folder with all that is below it'
+        )
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gpuwatch.bootstrap.provider_access import providers_polled_for
@@ -83,6 +85,53 @@ def test_a_local_input_that_does_not_exist_is_named_at_submit(shell: Shell) -> N
     assert ran.err.count("does not exist") == 1
     assert f"train: input {shell.folder / 'absent.txt'} does not exist" in ran.err
     assert [job["name"] for job in ran.json] == ["train"]
+
+
+@pytest.mark.parametrize(("link", "leads_to"), [("gone", "../nowhere"), ("up", "../data"), ("self", "self")])
+def test_an_input_with_a_link_that_cannot_be_sent_is_refused_at_submit(shell: Shell, link: str, leads_to: str) -> None:
+    """It arrived dangling, on a machine that was rented for it."""
+    (shell.folder / "data").mkdir()
+    (shell.folder / "data" / link).symlink_to(leads_to)
+    path = shell.folder / "train.toml"
+    path.write_text(f'inputs = ["data"]\n{path.read_text()}')
+    ran = shell("job", "submit", "train.toml")
+    assert ran.code == Exit.USAGE
+    assert f"input data cannot be sent: the link {link} leads" in ran.err
+    assert "queued" not in ran.out
+    (shell.folder / "data" / link).unlink()
+    assert shell("job", "submit", "train.toml").code == Exit.DONE
+
+
+def test_what_of_an_input_has_no_content_is_named_at_submit(shell: Shell) -> None:
+    (shell.folder / "data").mkdir()
+    os.mkfifo(shell.folder / "data/pipe")
+    path = shell.folder / "train.toml"
+    path.write_text(f'inputs = ["data"]\n{path.read_text()}')
+    ran = shell("job", "submit", "train.toml")
+    assert ran.code == Exit.DONE
+    assert "train: input data/pipe has no content to send (a pipe, socket or device)" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("command", "results", "is_doubtful"),
+    [
+        ("mkdir -p out && python train.py --to out/model.bin", "otu/*", True),
+        ("python train.py > out/log.txt", "outt", True),
+        ("python train.py --output results", "result/*", True),
+        ("mkdir -p out && python train.py", "out/*", False),
+        ("mkdir -p out && python train.py", "*.bin", False),
+        ("python train.py", "out/*", False),
+        ("python train.py --data data/x --model models/y", "logs/*", False),
+    ],
+)
+def test_a_pattern_that_looks_like_a_slip_is_named_at_submit(
+    shell: Shell, command: str, results: str, is_doubtful: bool
+) -> None:
+    path = shell.folder / "train.toml"
+    path.write_text(f'results = ["{results}"]\n' + JOB.replace("python train.py --lr {lr}", command))
+    ran = shell("job", "submit", "train.toml")
+    assert ran.code == Exit.DONE
+    assert (f"train: results {results}: its command does not name that, but" in ran.err) is is_doubtful
 
 
 def test_a_deadline_that_the_work_cannot_meet_is_named_at_submit(shell: Shell) -> None:

@@ -14,6 +14,6 @@ def test_a_home_is_expanded_and_the_rest_is_beside_the_file(monkeypatch: pytest.
     monkeypatch.setenv("HOME", "/home/x")
     job = a_job()
     folder = Path(job.definition.folder)
-    assert local_path(job, "~/data") == Path("/home/x/data")
-    assert local_path(job, "data/a") == folder / "data/a"
-    assert local_path(job, "/data") == Path("/data")
+    assert local_path(job.definition, "~/data") == Path("/home/x/data")
+    assert local_path(job.definition, "data/a") == folder / "data/a"
+    assert local_path(job.definition, "/data") == Path("/data")

@@ -188,3 +188,16 @@ def test_without_a_gpu_any_with_the_memory_is_taken(tmp_path: Path) -> None:
     found = read_job_file(written(tmp_path, LEAST.replace('gpu = "H100"', "min_vram_gib = 100")))
     assert "B200 SXM" in found.resources.gpu_names
     assert "RTX 4090" not in found.resources.gpu_names
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["/out/*", "~/out", "../out", "out/../..", ".", "./", "out//a", "a\\\\b", "out/**/*.txt", "$OUT/*", "out/{a,b}"],
+)
+def test_a_pattern_that_cannot_match_is_refused_before_anything_is_rented(tmp_path: Path, pattern: str) -> None:
+    (fault,) = faults(tmp_path, f'results = ["{pattern}"]\n{LEAST}')
+    assert "expected a path" in fault
+
+
+def test_a_pattern_may_hold_the_value_of_a_sweep(tmp_path: Path) -> None:
+    assert read_job_file(written(tmp_path, f'results = ["out/{{lr}}/*"]\n{LEAST}')).results[0].source == "out/{lr}/*"

@@ -18,7 +18,7 @@ ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     J.RENTING: frozenset({J.RENTING, J.QUEUED, J.PREPARING, J.PAUSED, J.PREEMPTED}) | _ENDS,
     J.PREPARING: frozenset({J.PREPARING, J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
     J.RUNNING: frozenset({J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
-    J.FETCHING: frozenset({J.FETCHING, J.DONE, J.PREEMPTED, J.QUEUED}) | _ENDS,
+    J.FETCHING: frozenset({J.FETCHING, J.DONE}) | _ENDS,  # its command has ended: it never runs again by itself
     J.PAUSED: frozenset({J.QUEUED, J.PREPARING, J.RUNNING, J.PREEMPTED}) | _ENDS,
     J.PREEMPTED: frozenset({J.QUEUED}) | _ENDS,
     J.DONE: frozenset(),

@@ -14,8 +14,23 @@ from gpuwatch.domain.market.text import clean
 HEADER_MAX = 8192
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LISTED = re.compile(r"([0-9]{1,15}) ([0-9a-f]{64}) (-?[0-9]{1,12}) (.+)")
+_OTHER = re.compile(r"! ([a-z]{1,20}) (\S.*?)(?: (\S+))?")
+_OCTAL = re.compile(r"(\\[0-7]{3})+")
 _PATH_MAX = 400
 _FILES_MAX = 20_000  # runner.sh lists one more
+
+_LOST = {  # kinds whose content would be lost
+    "name": "files whose names cannot be used here",
+    "unreadable": "files and folders that may not be read",
+    "outside": "links to files outside of the work folder",
+    "folder": "links to folders that no pattern names",
+}
+_LEFT_OUT = {
+    "broken": "a link that leads nowhere",
+    "empty": "an empty folder",
+    "special": "no regular file",
+    "hidden": "hidden: no pattern names it",
+}
 
 
 class RunPhase(StrEnum):
@@ -95,30 +110,75 @@ def parse_status(report: bytes) -> RunnerStatus | None:
     )
 
 
+class LeftOut(NamedTuple):
+    """What matches but is not fetched. `leads_to`: of a link to a folder, relative to the work folder if below it."""
+
+    path: str
+    kind: str
+    leads_to: str = ""
+
+    @property
+    def text(self) -> str:
+        """It and why, for display."""
+        return f"{clean(self.path)[:80]} ({_LEFT_OUT.get(self.kind, _LOST.get(self.kind, 'unknown'))})"
+
+
 class FileListing(NamedTuple):
-    """The files of a machine that match, and why others are missing; None: there are no others."""
+    """The files of a machine that match.
+
+    Attributes:
+        incomplete: why content would be lost without the machine; None: it would not.
+        left_out: what matches, too, but has no content of its own.
+    """
 
     files: list[MachineFile]
     incomplete: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def parse_files(report: str) -> FileListing:
     """Parse a listing of files; files with an unsafe path are left out."""
     found: dict[str, MachineFile] = {}
-    unsafe = []
-    lines = report.splitlines()
+    others: list[LeftOut] = []
+    lines = report.split("\n")[:-1] if report.endswith("\n") else report.splitlines()
     for line in lines:
-        if (parts := _LISTED.fullmatch(line)) is None or not is_safe_path(parts[4]):
-            unsafe.append(line if parts is None else parts[4])
-            continue
-        path = parts[4].removeprefix("./")
-        found[path] = MachineFile(path=path, size=int(parts[1]), sha256=parts[2], age_s=int(parts[3]))
-    incomplete = None
-    if unsafe:
-        incomplete = f"files whose names cannot be used here: {len(unsafe)}, such as {clean(unsafe[0])[:80]}"
-    elif len(lines) > _FILES_MAX:
+        if (other := _left_out(line)) is not None:
+            others.append(other)
+        elif (parts := _LISTED.fullmatch(line)) is None or not is_safe_path(path := _decoded(parts[4])):
+            others.append(LeftOut(line if parts is None else path.removeprefix("./"), "name"))
+        else:
+            path = path.removeprefix("./")
+            found[path] = MachineFile(path=path, size=int(parts[1]), sha256=parts[2], age_s=int(parts[3]))
+    others = [one for one in others if one.kind != "folder" or not _is_below(one.leads_to, found)]
+    incomplete = "; ".join(
+        f"{text}: {len(those)}, such as {clean(those[0].path)[:80]}"
+        for kind, text in _LOST.items()
+        if (those := [one for one in others if one.kind == kind])
+    )
+    if not incomplete and len(lines) > _FILES_MAX:
         incomplete = f"more than {_FILES_MAX:,} files: pack them into an archive"
-    return FileListing(list(found.values()), incomplete)
+    left_out = tuple(one for one in others if one.kind not in _LOST)
+    return FileListing(list(found.values()), incomplete or None, left_out)
+
+
+def _left_out(line: str) -> LeftOut | None:
+    if (parts := _OTHER.fullmatch(line)) is None:
+        return None
+    leads_to = _decoded(parts[3] or "").removeprefix("./")
+    return LeftOut(_decoded(parts[2]).removeprefix("./"), parts[1], leads_to)
+
+
+def _is_below(folder: str, files: Mapping[str, MachineFile]) -> bool:
+    """Whether a folder's files are listed by their own names, so that a link to it adds nothing."""
+    return bool(folder) and any(path.startswith(f"{folder}/") for path in files)
+
+
+def _decoded(name: str) -> str:
+    """Return a name that may be written in octal. Bytes that are not UTF-8 stay unprintable, so it is not safe."""
+    if not _OCTAL.fullmatch(name):
+        return name
+    codes = bytes(int(code, 8) & 0xFF for code in name.split("\\")[1:])
+    return codes.decode("utf-8", "surrogateescape")
 
 
 def is_safe_path(path: str) -> bool:

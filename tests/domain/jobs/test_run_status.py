@@ -50,6 +50,28 @@ def test_a_listing_says_whether_it_is_complete() -> None:
     assert parse_files("\n".join(lines)).incomplete == "more than 20,000 files: pack them into an archive"
 
 
+def test_names_in_octal_are_read_and_other_kinds_are_listed_apart() -> None:
+    sha = "a" * 64
+    octal = "".join(f"\\{byte:03o}" for byte in "./out/späß 1".encode())
+    lines = [
+        f"5 {sha} 1 {octal}", f"5 {sha} 1 ./run-1/a", "! broken ./out/b", "! folder ./out/latest run-1",
+        "! folder ./out/other elsewhere", "! outside ./out/etc", r"5 " + sha + r" 1 \056\057\377",
+    ]  # fmt: skip
+    listing = parse_files("\n".join(lines) + "\n")
+    assert [file.path for file in listing.files] == ["out/späß 1", "run-1/a"]
+    assert [one.text for one in listing.left_out] == ["out/b (a link that leads nowhere)"]
+    assert listing.incomplete == (
+        "files whose names cannot be used here: 1, such as �; links to files outside of the work folder: 1, such as"
+        " out/etc; links to folders that no pattern names: 1, such as out/other"
+    )
+
+
+@given(st.text(max_size=200))
+def test_nothing_that_a_listing_says_is_an_error(text: str) -> None:
+    for file in parse_files(f"! {text}\n5 {'a' * 64} 1 {text}\n{text}").files:
+        assert is_safe_path(file.path)
+
+
 @given(st.text(max_size=50))
 def test_a_safe_path_stays_below(path: str) -> None:
     """Whatever it consists of."""
