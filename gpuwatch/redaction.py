@@ -6,24 +6,27 @@ import re
 import threading
 from urllib.parse import quote
 
-_MIN_LENGTH = 6  # redacting shorter "secrets" would remove ordinary words
+_MIN_LENGTH = 8  # redacting shorter "secrets" would remove ordinary words
 _MASK = "***"
 
 _SHAPES: tuple[tuple[str, str], ...] = (  # `re` compiles and keeps them when the first text passes
-    (r"(?i)\b(bearer|basic)\s+[\w.~+/=:-]+", rf"\1 {_MASK}"),
     (r"/bot\d+:[\w-]+", f"/bot{_MASK}"),  # Telegram puts its token into the path
     (r"\b\d{6,}:[\w-]{30,}", _MASK),
-    (r"(?i)([?&;](?:api_?key|key|token|access_token|secret|password)=)[^&\s\"'#]+", rf"\1{_MASK}"),
-    (
-        # but not what follows a path, as in "…/oauth2/token: no answer"
-        r"(?i)(?<![\w-])(?!(?<=/)[\w-]+: )"
-        r"([\"']?[\w-]*(?:api_?key|token|secret|password|ssh_key)[\"']?\s*[:=]\s*)"
-        r"(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
-        rf"\1{_MASK}",
-    ),
     (r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@", rf"\1{_MASK}@"),
     (r"\b[0-9a-f]{64}\b", _MASK),  # a vast.ai key
+    (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", _MASK),
 )  # fmt: skip
+# a name, and behind it what may be the value of a secret: a word, a placeholder or a short text is none
+_NAMED: tuple[str, ...] = (
+    r"(?i)(\b(?:bearer|basic)\s+)([\w.~+/=:-]+)",
+    r"(?i)([?&;](?:api_?key|key|token|access_token|secret|password)=)([^&\s\"'#]+)",
+    # but not what follows a path, as in "…/oauth2/token: no answer"
+    r"(?i)(?<![\w-])(?!(?<=/)[\w-]+: )"
+    r"([\"']?[\w-]*(?:api_?key|token|secret|password)[\"']?\s*[:=]\s*)"
+    r"(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
+)
+_WORD = r"(?:[A-Z]?[a-z]{1,19}|[A-Z]{1,20})"
+_WORDS = rf"[^\w]*{_WORD}(?:[^\w]+{_WORD}|_+{_WORD})*[^\w]*"  # also a path, an address, $NAME_OF_A_VARIABLE
 
 
 class _SecretSet:
@@ -60,5 +63,14 @@ def redact(text: str) -> str:
     """The text without known secrets and without what looks like one."""
     text = _secrets.mask(text)
     for shape, replacement in _SHAPES:
-        text = re.sub(shape, replacement, text)
+        text = re.sub(shape, replacement, text, flags=re.DOTALL)
+    for named in _NAMED:
+        text = re.sub(named, _without_value, text)
     return text
+
+
+def _without_value(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    bare = value.strip("\"'")
+    is_plain = len(bare) < _MIN_LENGTH or re.fullmatch(_WORDS, bare) is not None
+    return found.group() if is_plain else f"{name}{_MASK}"

@@ -41,11 +41,32 @@ def test_a_known_secret_is_blanked_in_every_spelling() -> None:
     assert "s3cr3t" not in redact(f"plain {SECRET} quoted s3cr3t-Value%2Fwith%3Dodd%2Bchars")
 
 
+@pytest.mark.parametrize("short", ["train", "secret1", "H100"])
+def test_words_under_eight_characters_stay_even_if_somebody_uses_one_as_a_secret(short: str) -> None:
+    register_secret(short)
+    assert redact(f"watch {short} is active, password={short}") == f"watch {short} is active, password={short}"
+
+
+def test_a_private_key_is_blanked() -> None:
+    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAA\n-----END OPENSSH PRIVATE KEY-----"
+    assert redact(f"ssh: {key} is no key") == "ssh: *** is no key"
+
+
 def test_ordinary_text_stays() -> None:
     for text in (
         "vastai: 429 API requests too frequent: endpoint threshold=4.5, H100 SXM ×8 in Washington, US",
         "https://api.example.com/oauth2/token: Server disconnected",
         "/run/keys/refresh-token: No such file or directory",
+        'Set ssh_key = "NAME" in [watch.launch]',
+        "launch.ssh_key = ~/.ssh/id_ed25519 does not exist",
+        'expected a command in quotes, or { url = "https://…", secret = "…" }',
+        'set api_key = "${VAST_API_KEY}", or token_file = "/run/keys/t0k3n-file"',
+        "send Authorization: Bearer TOKEN",
+        "runpod: 401 missing bearer auth",
+        "Bearer authentication is required; Basic authentication is not",
+        "api_key: rejected by the provider, see https://console.vast.ai/manage-keys/",
+        "the API key: not configured",
+        "password: required",
     ):
         assert redact(text) == text
 

@@ -51,13 +51,19 @@ def serve_market(tick_every: float | None, **options: Any) -> int:
 
 
 def serve(server: Marketplace | ProviderServer) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM; return the exit code, 1 if it cannot listen at its port."""
     ending = (signal.SIGINT, signal.SIGTERM)
     for name in ending:
         signal.signal(name, lambda *_: None)  # a shell makes its background jobs ignore SIGINT
     # Wait for the signal instead of handling it: two signals that set an Event at once can block it for ever.
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    with server, contextlib.suppress(BrokenPipeError):
+    with contextlib.ExitStack() as opened, contextlib.suppress(BrokenPipeError):
+        try:
+            opened.enter_context(server)
+        except (OSError, OverflowError) as error:  # in use, reserved for others, or no port at all
+            reason = getattr(error, "strerror", None) or f"{error}"
+            sys.stderr.write(f"gpuwatch: cannot listen at 127.0.0.1:{server.port}: {reason}; set another --port\n")
+            return 1
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
         signal.sigwait(ending)

@@ -90,7 +90,7 @@ class LoopbackService:
     """
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self._listener: LoopbackServer | None = None
         self._threads: list[threading.Thread] = []
 
@@ -104,7 +104,7 @@ class LoopbackService:
 
     def start(self) -> Self:
         """Open the socket and serve."""
-        self._listener = listener = LoopbackServer(self._port, self.answer)
+        self._listener = listener = LoopbackServer(self.port, self.answer)
         loops = [lambda: listener.serve_forever(poll_interval=0.01), *self.background_loops()]
         self._threads = [threading.Thread(target=loop, name="marketplace", daemon=True) for loop in loops]
         for thread in self._threads:

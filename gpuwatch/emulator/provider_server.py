@@ -49,7 +49,7 @@ class ProviderServer(LoopbackService):
 
     def at(self, port: int, key: str) -> Self:
         """Set port and key; call it before the server starts."""
-        self._port, self.key = port, key
+        self.port, self.key = port, key
         return self
 
     def fail(  # noqa: PLR0913 - each is a way to fail
