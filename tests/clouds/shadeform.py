@@ -14,6 +14,13 @@ from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
 from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
 
+# Entries for spot, beside those on demand: the price is a text, in dollars. source: the tests of a public client.
+_SPOT: Final[dict[tuple[str, str], list[dict[str, Any]]]] = {
+    ("oblivus", "H100x8"): [
+        {"region": "MON1", "available": True, "display_name": "CA, Montreal", "rental_type": "spot",
+         "hourly_price": "16.4"},
+    ],
+}  # fmt: skip
 # cloud, type, the cloud's own name, GPU, GPUs, GB of each, interconnect, cents an hour, {region: (place, available)}
 _TYPES: Final = (
     ("lambdalabs", "A10", "gpu_1x_a10", "A10", 1, 24, "pcie", 129, {"us-west-1": ("US, California", True)}),
@@ -122,7 +129,9 @@ class Shadeform(ProviderServer):
             raise _refused(400, "BAD_REQUEST", "Missing required field")
         key = (wanted["cloud"], wanted["shade_instance_type"], wanted["region"])
         kind = next((one for one in self.kinds if (one["cloud"], one["shade_instance_type"]) == key[:2]), None)
-        open_in = [one["region"] for one in kind["availability"] if one["available"]] if kind else []
+        open_in = (
+            [one["region"] for one in kind["availability"] if one["available"] and not _is_spot(one)] if kind else []
+        )
         if kind is None or key in self.sold_out or key[2] not in open_in:
             text = f"The instance type [{key[1]}] is not available in the region [{key[2]}]"
             raise _refused(409, "OUT_OF_STOCK", text)
@@ -228,9 +237,14 @@ def _kind(values: tuple[Any, ...]) -> dict[str, Any]:
         "availability": [
             {"region": region, "available": available, "display_name": place}
             for region, (place, available) in regions.items()
-        ],
+        ]
+        + _SPOT.get((cloud, name), []),
         "boot_time": {"min_boot_in_sec": 180, "max_boot_in_sec": 300},
     }
+
+
+def _is_spot(entry: dict[str, Any]) -> bool:
+    return entry.get("rental_type") == "spot"
 
 
 def _fits(kind: dict[str, Any], params: dict[str, str]) -> bool:

@@ -18,6 +18,7 @@ from gpuwatch.emulator.request import EmulatorRequest
 SSH_KEY: Final = "cb676a46-66fd-4dfb-b839-443f2e6c0b60"
 _SYSTEMS: Final = {1743: "Ubuntu 22.04 LTS x64", 2284: "Ubuntu 24.04 LTS x64"}
 _PLACES: Final = {"ewr": ("New Jersey", "US"), "fra": ("Frankfurt", "DE"), "blr": ("Bangalore", "IN")}
+# A plan without a GPU is of type `vdm`: it states neither its GPU nor its places, only the stock of each place.
 # plan, GPU, GB of all, GPUs as stated, price, vCPUs, MB of memory, GB of disk, places of the plan, places with stock
 _PLANS: Final[tuple[tuple[Any, ...], ...]] = (
     ("vcg-a100-12c-120g-80vram", "NVIDIA_A100", 80, "1", 2.397, 12, 122880, 1400, ("ewr", "fra"), ("ewr",)),
@@ -26,6 +27,8 @@ _PLANS: Final[tuple[tuple[Any, ...], ...]] = (
     ("vcg-l40s-16c-180g-48vram", "NVIDIA_L40S", 48, "1", 1.671, 16, 184320, 1200, ("fra", "blr"), ("fra", "blr")),
     ("vcg-a16-12c-128g-32vram", "NVIDIA_A16", 32, "2", 0.942, 12, 131072, 700, ("blr",), ("blr",)),
     ("vcg-a40-24c-120g-48vram", "NVIDIA_A40", 48, "1", 1.712, 24, 122880, 1400, (), ()),
+    ("vcg-a40-96c-480g-192vram", None, None, None, 6.848, 96, 491520, 1400, (), ("blr",)),
+    ("vcg-b200-999c-1g-1vram", None, None, None, 20.0, 248, 2893824, 1400, (), ("blr",)),  # in no table
 )
 OWN_PRICES: Final = {"vcg-l40s-16c-180g-48vram": {"blr": 1.85}}
 
@@ -88,10 +91,13 @@ class Vultr(ProviderServer):
         ]
         return self._page(request, "regions", rows)
 
-    def stock(self, _request: EmulatorRequest, place: str) -> dict[str, Any]:
+    def stock(self, request: EmulatorRequest, place: str) -> dict[str, Any]:
         if place not in _PLACES:
             raise _refused(404, "Invalid region.")
-        return {"available_plans": [plan[0] for plan in _PLANS if place in plan[9]]}
+        wanted = request.params.get("type", "all")
+        return {
+            "available_plans": [plan[0] for plan in _PLANS if place in plan[9] and wanted in ("all", _type_of(plan))]
+        }
 
     def ssh_keys(self, request: EmulatorRequest) -> EmulatorReply:
         row = {"id": SSH_KEY, "date_created": "2026-01-01T00:00:00+00:00", "name": "demo", "ssh_key": "ssh-ed25519 A"}
@@ -173,12 +179,17 @@ class Vultr(ProviderServer):
         return reply({name: rows[first:after], "meta": meta})
 
 
+def _type_of(plan: tuple[Any, ...]) -> str:
+    return "vdm" if plan[1] is None else "vcg"
+
+
 def _plan_row(one: tuple[Any, ...]) -> dict[str, Any]:
     name, gpu, vram, count, price, vcpus, ram, disk, places, _stock = one
     return {
         "id": name, "vcpu_count": vcpus, "ram": ram, "disk": disk, "disk_count": 1, "bandwidth": 10240,
-        "monthly_cost": round(price * 730, 2), "hourly_cost": price, "type": "vcg", "locations": list(places),
-        "gpu_brand": "NVIDIA", "gpu_type": gpu, "gpu_vram_gb": vram, "deploy_ondemand": True,
+        "monthly_cost": round(price * 730, 2), "hourly_cost": price, "type": _type_of(one), "locations": list(places),
+        "gpu_brand": "NVIDIA", "deploy_ondemand": True,
+        **({} if gpu is None else {"gpu_type": gpu, "gpu_vram_gb": vram}),
         **({} if count is None else {"gpu_count": count}),
         "location_cost": {
             place: {"hourly_cost": usd, "monthly_cost": round(usd * 730, 2)}

@@ -138,6 +138,9 @@ def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
     count, fraction = whole(gpus[0].get("Count"), 0, 64), number(gpus[0].get("GpuPartitionSize"), 0.001, 1.0)
     if gpu_wire is None or memory_mib is None or count is None or (count == 0 and fraction is None):
         return None
+    usages = row.get("SupportedUsageClasses")
+    if isinstance(usages, list) and not {"on-demand", "spot"} & {usage for usage in usages if isinstance(usage, str)}:
+        return None  # sold as capacity blocks only
     architectures = at(row, "ProcessorInfo", "SupportedArchitectures")
     is_arm = isinstance(architectures, list) and "arm64" in architectures
     return InstanceType(

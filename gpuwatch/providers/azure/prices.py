@@ -6,10 +6,9 @@ source: the vendor's page of the Retail Prices API, and public readers of the li
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.providers.azure.machine_types import AzureMachine, machine
+from gpuwatch.providers.toolkit.announced_end import marks_an_end
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import number, parse_utc, usd_hour, word
@@ -26,6 +26,7 @@ _REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
 _RESTRICTED_REGIONS: Final = re.compile(r"(?i)usgov.*|usdod.*|china.*|.*euap|.*stg")
 _OTHER_PRODUCTS: Final = re.compile(r"Windows| Win\b|Cloud ?Services|Dedicated")
 _NAMES: Final = ("meterName", "skuName")
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _REQUIRED_FIELDS: Final = frozenset(
     {"armSkuName", "armRegionName", "retailPrice", "unitOfMeasure", "meterName", "productName", "type"}
 )
@@ -40,7 +41,7 @@ _KNOWN_FIELDS: Final = _REQUIRED_FIELDS | frozenset(
 
 def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
     """Parse the offers of a price list. Pure. Raises PayloadChanged: no row is an hourly price."""
-    result, offers = ParseResult(rows=len(rows)), []
+    result, prices = ParseResult(rows=len(rows)), dict[str, tuple[datetime, Offer]]()
     for row in rows:
         if not _is_readable(row):
             result.skip("a row without what a price needs")
@@ -50,13 +51,20 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
             and _is_in_effect(row, observed_at)
             and (offer := _offer(row, result, observed_at)) is not None
         ):
-            offers.append(offer)
-    if rows and not offers:
+            _keep_newest(prices, offer, parse_utc(row.get("effectiveStartDate")) or _LONG_AGO)
+    if rows and not prices:
         raise result.no_usable_row(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
         result.check_drift(rows[0], _KNOWN_FIELDS, _REQUIRED_FIELDS)
-    result.offers = _note_undiscounted_spot(without_placeholders(_deduplicate(offers), result))
+    result.offers = _note_undiscounted_spot(without_placeholders((prices[key][1] for key in sorted(prices)), result))
     return result
+
+
+def _keep_newest(prices: dict[str, tuple[datetime, Offer]], offer: Offer, start: datetime) -> None:
+    """Keep one price per offer: of two in force, the one that came into force last; of two from one day, the higher."""
+    kept = prices.get(offer.offer_id)
+    if kept is None or (start, offer.quoted_usd_hour) > (kept[0], kept[1].quoted_usd_hour):
+        prices[offer.offer_id] = (start, offer)
 
 
 def _is_readable(row: object) -> bool:
@@ -75,7 +83,9 @@ def _is_linux_hour(row: Mapping[str, Any]) -> bool:
         and row["unitOfMeasure"] == "1 Hour"
         and not number(row.get("tierMinimumUnits"))
         and not _OTHER_PRODUCTS.search(row["productName"][:200])
+        and not row.get("reservationTerm")
         and not _name_contains(row, "low priority")
+        and not any(marks_an_end(row.get(name)) for name in (*_NAMES, "productName"))
         and not _RESTRICTED_REGIONS.fullmatch(row["armRegionName"][:80])
     )
 
@@ -146,15 +156,6 @@ def _terms(sku: str, gpu_fraction: float, note: str | None = None) -> OfferTerms
 def _vcpus(sku: str) -> float | None:
     found = re.match(r"Standard_[A-Z]+(\d{1,3})", sku)
     return float(found[1]) if found else None
-
-
-def _deduplicate(offers: Iterable[Offer]) -> list[Offer]:
-    """Keep the cheapest of several meters; pages of live data may also repeat a row."""
-
-    def sort_key(offer: Offer) -> tuple[str, float]:
-        return offer.offer_id, offer.quoted_usd_hour
-
-    return [next(duplicates) for _, duplicates in groupby(sorted(offers, key=sort_key), lambda offer: offer.offer_id)]
 
 
 def _note_undiscounted_spot(offers: list[Offer]) -> list[Offer]:

@@ -86,7 +86,7 @@ class GoogleMarket:
                 result.note_missing(f"page {result.searches + 1}: {error}")
                 break
             result.searches += 1
-            read_skus(page, parts, result)
+            read_skus(page, parts, result, self._tools.now())
             if not token:
                 break
         else:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from gpuwatch.providers.gcp.machine_types import SLICE, GcpMachine
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import at, number, objects, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, word
 
 HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
 _MAX_USD: Final = 1000.0  # of one part per hour
 _RESTRICTED: Final = re.compile(
-    r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|suspended|vgpu|vws|virtual workstation"
+    r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|flex|suspended|vgpu|vws|"
+    r"virtual workstation|deprecated|discontinued|end of (?:sale|life)"
 )
 _GPU: Final = re.compile(r"(?i)(?:spot preemptible )?(?:nvidia )?(?:tesla )?(.{2,30}?)(?: gpu)? (?:running|attached)\b")
 _HOST: Final = re.compile(r"(?i)(?:spot preemptible )?([a-z]\d[a-z]{0,5}) instance (core|ram)\b")
@@ -31,6 +33,7 @@ _ACCELERATORS: Final = frozenset(
 )
 _HOSTS: Final = frozenset({"a2", "a3", "a3plus", "a3ultra", "g2", "g4"})
 _UNITS: Final = {"core": "h", "gpu": "h", SLICE: "h", "ram": "GiBy.h", "ssd": "GiBy.mo"}
+_SPOT: Final = re.compile(r"(?i)\b(?:spot|preemptible)\b")
 _USAGES: Final = {"OnDemand": False, "Preemptible": True}
 
 
@@ -44,15 +47,22 @@ class PricedPart(NamedTuple):
 PartPrices = dict[tuple[PricedPart, str, bool], float]  # (part, region, is spot) → USD an hour for one GPU, vCPU or GiB
 
 
-def read_skus(page: object, prices: PartPrices, result: ParseResult) -> None:
-    """Add the parts of machines with GPUs on one page; ignores other SKUs."""
+def read_skus(page: object, prices: PartPrices, result: ParseResult, now: datetime | None = None) -> None:
+    """Add the parts of machines with GPUs on one page; ignores other SKUs.
+
+    Args:
+        now: of several prices of a SKU the newest one in force by then counts; None: the last one.
+    """
     for sku in objects(at(page, "skus")):
         description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
         part = None if description is None or spot is None else part_of(description)
-        if part is None or spot is None:
+        if part is None or spot is None or description is None:
             continue
         result.rows += 1
-        price = _price(sku, part, result)
+        if (_SPOT.search(description) is not None) is not spot:
+            result.skip("a SKU whose description and usage name different rental types")
+            continue
+        price = _price(sku, part, result, now)
         regions = sku.get("serviceRegions")
         if price is None:
             continue
@@ -105,10 +115,14 @@ def _bill_of_parts(machine: GcpMachine) -> list[tuple[PricedPart, float]]:
     return parts + ([(PricedPart("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
 
 
-def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult) -> float | None:
-    """Return dollars an hour of one unit: the last tier, which has no discount or free allowance."""
-    info = objects(sku.get("pricingInfo"))
-    expression = info[0].get("pricingExpression") if info else None
+def _price(sku: Mapping[str, Any], part: PricedPart, result: ParseResult, now: datetime | None) -> float | None:
+    """Return dollars an hour of one unit: the last tier, which has no discount or free allowance.
+
+    `pricingInfo` is a timeline in chronological order: the newest price that is in force counts.
+    """
+    timeline = objects(sku.get("pricingInfo"))
+    begun = [one for one in timeline if now is None or (parse_utc(one.get("effectiveTime")) or now) <= now]
+    expression = begun[-1].get("pricingExpression") if begun else None
     tiers = objects(at(expression, "tieredRates"))
     price = _parse_money(at(tiers[-1], "unitPrice")) if tiers else None
     if price is None:

@@ -29,6 +29,7 @@ from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.online import TimeBox, query_library
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import TOO_FEW_ROWS, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id
@@ -49,6 +50,7 @@ _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
 # What these clouds are known to sell, if the catalog omits the socket. source: their own pages of machine types.
 _SOCKETS: Final = {"aws": "sxm", "gcp": "sxm", "nebius": "sxm", "oci": "sxm", "verda": "sxm"}
 _WRONG_MEMORY: Final = {("MI325X", 288.0): 256.0}  # the catalog's value → the card's
+_OTHER_RENTAL: Final = re.compile(r"(?i)calendar|reserv|commit|capacity-block|cluster")  # "gcp-dws-calendar-mode"
 _environment_lock = threading.Lock()  # gpuhunt takes its folder from the environment, which all threads share
 
 
@@ -203,12 +205,20 @@ def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, o
     shared: dict[OfferTerms, OfferTerms] = {}
     for item in items:
         result.rows += 1
+        if _is_other_rental(item) or is_ending(item.provider_data, observed_at):
+            continue
         with result.counting_skips():
             offer = _offer(item, seller, note, observed_at)
             terms = shared.setdefault(offer.terms, offer.terms)
             result.offers.append(msgspec.structs.replace(offer, kind=kind, terms=terms))
     result.offers = without_placeholders(result.offers, result)
     return result
+
+
+def _is_other_rental(item: Any) -> bool:
+    """Whether it is neither on demand nor spot: reserved by calendar, or a cluster; gpuhunt says so by a flag alone."""
+    flags = item.flags if isinstance(item.flags, list | tuple) else ()
+    return any(_OTHER_RENTAL.search(flag) for flag in flags if isinstance(flag, str))
 
 
 def _offer(item: Any, seller: str, note: str, observed_at: datetime) -> Offer:

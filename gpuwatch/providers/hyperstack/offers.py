@@ -16,13 +16,13 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import read_types
 from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
-from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, parse_utc, usd_hour, whole, word
 
 _FLAVOR: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _REGION: Final = re.compile(r"[A-Z0-9-]{1,20}")
 _MEMORY: Final = re.compile(r"-(\d{2,3})G\b")
 _COUNTRIES: Final = {"CANADA": "CA", "NORWAY": "NO", "US": "US"}  # source: a public reader of the API, 2026-08
-_SPOT: Final = "-spot"
+_NOT_ON_DEMAND: Final = re.compile(r"(?i)[-_ ](?:spot|preemptible|reserved|reservation)\b")
 
 
 class HyperstackFlavor(MachineType, frozen=True, kw_only=True):
@@ -34,26 +34,42 @@ class HyperstackFlavor(MachineType, frozen=True, kw_only=True):
 
 def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
     """Fetch Hyperstack's flavors wherever they are in stock. Raises ProviderError."""
-    prices = parse_prices(client.get("/pricebook", kind="prices"))  # not paced as a search: it belongs to one
+    book = client.get("/pricebook", kind="prices")  # not paced as a search: it belongs to one
+    prices = parse_prices(book, client.tools.now())
     value, now = client.get("/core/flavors"), client.tools.now()
     result = parse_flavors(value, prices, now)
     result.searches = 2
     return result, now
 
 
-def parse_prices(value: object) -> dict[str, float]:
-    """Parse GPU → dollars an hour for one, from `GET /pricebook`. A GPU with two different prices has none.
+def parse_prices(value: object, now: datetime | None = None) -> dict[str, float]:
+    """Parse GPU → dollars an hour for one, from `GET /pricebook`.
+
+    Only prices in force count. A GPU with two different ones has none.
+
+    Args:
+        now: when the book arrived; None: all its prices count.
 
     Raises:
         PayloadChanged: it is not a list of prices.
     """
     found: dict[str, set[float | None]] = {}
     for row in objects(value):
-        if isinstance(name := row.get("name"), str):
+        if isinstance(name := row.get("name"), str) and _is_in_force(row, now):
             found.setdefault(name, set()).add(usd_hour(row.get("value")))
     if not any(prices - {None} for prices in found.values()):
         raise PayloadChanged(f"{PROVIDER}: the answer is not a price book")
     return {name: price for name, prices in found.items() if len(prices) == 1 for price in prices if price is not None}
+
+
+def _is_in_force(row: Mapping[str, Any], now: datetime | None) -> bool:
+    start, end = (_book_time(row.get(key)) for key in ("start_time", "end_time"))
+    return now is None or ((start is None or start <= now) and (end is None or now < end))
+
+
+def _book_time(value: object) -> datetime | None:
+    """Return a time of the price book, which states no zone: UTC."""
+    return parse_utc(value) or (parse_utc(f"{value}+00:00") if isinstance(value, str) else None)
 
 
 def parse_flavors(value: object, prices: Mapping[str, float], observed_at: datetime) -> ParseResult:
@@ -66,7 +82,7 @@ def parse_flavors(value: object, prices: Mapping[str, float], observed_at: datet
     if at(value, "status") is not True or not isinstance(groups, list) or not groups:
         raise PayloadChanged(f"{PROVIDER}: the answer is not a list of flavors")
     rows = [row for group in groups for row in _rows(group)]
-    return read_types(rows, PROVIDER, partial(_read, prices=prices, observed_at=observed_at))
+    return read_types(rows, PROVIDER, partial(_read, prices=prices, observed_at=observed_at), observed_at)
 
 
 def _rows(group: object) -> list[Any]:
@@ -99,7 +115,7 @@ def parse_flavor(row: object) -> HyperstackFlavor | None:
         return None
     if wire is None:
         raise RowSkipped("no name of its GPU")
-    if wire.endswith(_SPOT):
+    if _is_not_on_demand(wire, row.get("name")) or row.get("is_spot") is True:
         return None
     name, region = row.get("name"), row.get("region_name")
     if not isinstance(name, str) or not _FLAVOR.fullmatch(name):
@@ -119,6 +135,11 @@ def parse_flavor(row: object) -> HyperstackFlavor | None:
         ram_gib=number(row.get("ram"), 1, 100_000),
         disk_gb=sum(disks),
     )
+
+
+def _is_not_on_demand(*names: object) -> bool:
+    """Whether a name marks another rental type, whose price the book lists under the same suffix."""
+    return any(isinstance(name, str) and _NOT_ON_DEMAND.search(name[:100]) for name in names)
 
 
 def gpu_of(wire: str) -> tuple[GpuName, float | None]:

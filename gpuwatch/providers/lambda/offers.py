@@ -61,7 +61,7 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     types = at(value, "data")
     if not isinstance(types, dict) or not types:
         raise PayloadChanged("lambda: the answer is not a map of instance types")
-    return read_types(types.values(), PROVIDER, partial(_read, observed_at=observed_at))
+    return read_types(types.values(), PROVIDER, partial(_read, observed_at=observed_at), observed_at)
 
 
 def parse_type(row: object) -> LambdaInstanceType | None:

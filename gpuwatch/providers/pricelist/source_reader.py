@@ -14,6 +14,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
 from gpuwatch.providers.pricelist.paths import Row, field_matches, first_text, first_value, rows_of
 from gpuwatch.providers.pricelist.products import GIB, OtherProduct, Product, parse_product
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
@@ -66,7 +67,7 @@ class SourceReader:
 
     def _row(self, row: Row) -> None:
         source = self._source
-        if not _is_selected(source, row):
+        if not _is_selected(source, row) or any(is_ending(value, self._observed_at) for _, value in row):
             raise OtherProduct
         product = parse_product(source, row, self.result)
         free = whole(first_value(row, paths(source.fields.free)))

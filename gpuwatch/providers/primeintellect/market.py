@@ -18,6 +18,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.primeintellect import INFO
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, short_id
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
@@ -138,14 +139,14 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
     """Yield one offer, or none for a row that is sold out or has no GPU."""
     stock = (word(row.get("stockStatus"), 40) or "available").casefold()
     wire = word(row.get("gpuType"), 80)
-    if stock == _SOLD_OUT or wire == "CPU_NODE":
+    if stock == _SOLD_OUT or wire == "CPU_NODE" or is_ending(row, observed_at):
         return
     seller, cloud_id, count = word(row.get("provider"), 40), word(row.get("cloudId"), 120), _count(row)
     if wire is None or seller is None or cloud_id is None:
         raise RowSkipped("a row without its GPU, its seller or its id")
     gpu, memory = _gpu(wire, row)
     price = _price(row, rate)
-    spot, security = row.get("isSpot") is True, word(row.get("security"), 40) or "secure_cloud"
+    spot, security = _is_spot(row.get("isSpot")), word(row.get("security"), 40) or "secure_cloud"
     place = word(row.get("dataCenter"), 80)
     identity = (seller, cloud_id, place or "", security)
     kind = OfferKind.LIVE if stock in _IN_STOCK else OfferKind.LISTED
@@ -278,6 +279,13 @@ def _notes(gpu: GpuName, price: _ConfigurationPrice, stock: str, row: Mapping[st
         (price.rate.note or "", bool(price.rate.note)),
     )
     return [text for text, applies in notes if applies]
+
+
+def _is_spot(value: Any) -> bool:
+    """Return the rental type. Raises RowSkipped: not stated in a known way, so the price may be of either."""
+    if value is None or isinstance(value, bool):
+        return value is True
+    raise RowSkipped("a rental type that is not known")
 
 
 def _count(row: Mapping[str, Any]) -> int:

@@ -28,6 +28,7 @@ from gpuwatch.providers.runpod.offer_ids import (
     machine_id,
     offer_id,
 )
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
 
@@ -85,6 +86,8 @@ def parse_catalogue(value: Any, request: CatalogueRequest) -> ParseResult:
         result.rows += 1
         if gpu_type.get("id") == SENTINEL or gpu_type.get(request.cloud.lower()) is False:
             continue  # not sold in this cloud: ignore its leftover price
+        if is_ending(gpu_type, request.observed_at):
+            continue
         result.check_drift(gpu_type, _TYPE_FIELDS, _REQUIRED_FIELDS)
         reason = _skip_reason(gpu_type, request.cloud)
         if reason is not None:

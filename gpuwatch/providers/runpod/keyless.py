@@ -15,6 +15,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, CatalogueRequest, offer_of, require_usable_row
 from gpuwatch.providers.runpod.error_mapping import graphql_data
 from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, is_place
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 
@@ -59,6 +60,8 @@ def parse_keyless(value: Any, request: CatalogueRequest) -> ParseResult:
     for one in objects(rows):
         result.rows += 1
         if one.get("id") == SENTINEL or one.get(f"{request.cloud.lower()}Cloud") is False:
+            continue
+        if is_ending(one, request.observed_at):
             continue
         reason = _skip_reason(one, request)
         if reason is not None:

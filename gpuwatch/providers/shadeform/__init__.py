@@ -5,6 +5,7 @@ source: the vendor's OpenAPI 1.0.0 and guides, and public clients, read 2026-11.
 
 from __future__ import annotations
 
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared
@@ -18,6 +19,8 @@ INFO = ProviderInfo(
     launches=True,
     self_destruct=SelfDestruct(how="Shadeform deletes it at its own deadline"),
     runs_images=False,
+    kinds=(OfferKind.LIVE, OfferKind.LISTED),
+    spots=(False, True),
     image_runtype="args",
     billing=Billing(prepaid=True),
     options=(

@@ -16,6 +16,7 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, OfferKey, country_of, gpu_of
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
@@ -91,7 +92,7 @@ def parse_locations(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime)
         with result.counting_skips():
             place = _place(row, row.get("id"), row, observed_at)
             result.check_drift(row, _LOCATION, frozenset({"id", "gpus"}))
-            for gpu in _gpus(row.get("gpus")):
+            for gpu in [] if is_ending(row, observed_at) else _gpus(row.get("gpus")):
                 _add_offers(result, gpu, place, per_gpu)
     return result
 
@@ -115,7 +116,7 @@ def parse_hostnodes(value: Any, per_gpu: ResourcesPerGpu, observed_at: datetime)
                 "port_forwarding_available": bool(place["ports"]) if "available_ports" in resources else None
             }
             shared = {"resources": resources, "pricing": row.get("pricing"), "network_features": is_reachable}
-            for gpu in _gpus(resources.get("gpus")):
+            for gpu in [] if is_ending(row, observed_at) else _gpus(resources.get("gpus")):
                 _add_offers(
                     result, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, per_gpu, is_host=True
                 )
@@ -183,7 +184,8 @@ def _add_offers(
     with result.counting_skips():
         if not is_host:
             result.check_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
-        result.offers += _offers(_gpu_stock(gpu, is_host), place, per_gpu, _is_reachable(gpu))
+        if not is_ending(gpu, place["observed_at"]):
+            result.offers += _offers(_gpu_stock(gpu, is_host), place, per_gpu, _is_reachable(gpu))
 
 
 def _gpu_stock(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.providers.toolkit.announced_end import is_ending
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import drop_implausible
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
@@ -58,10 +59,13 @@ class CatalogueMarket:
         return result, observed_at
 
 
-def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], bool | None]) -> ParseResult:
-    """Parse the offers of a list of instance types.
+def read_types(
+    types: Collection[T], name: str, read: Callable[[T, ParseResult], bool | None], now: datetime | None = None
+) -> ParseResult:
+    """Parse the offers of a list of instance types, except those that are announced to end.
 
     Args:
+        now: when the list arrived; None: the times of announced ends are not compared.
         read: adds a type's offers to the result. Returns False: gpuwatch watches no such types; a type without a GPU
             says nothing about the format of the others. Raises RowSkipped: unreadable, not "sold out".
 
@@ -72,6 +76,8 @@ def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult],
         raise PayloadChanged(f"{name}: the list of instance types is empty")
     result, is_any_read = ParseResult(rows=len(types)), False
     for row in types:
+        if is_ending(row, now):
+            continue
         with result.counting_skips():
             is_any_read |= read(row, result) is not False
     if not is_any_read and result.skipped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +18,9 @@ from gpuwatch.ports import Answer, Completeness, Query
 
 ID_LENGTH = 64  # of an offer id or a machine id: the size of the store's column
 _REASONS_SHOWN = 3
+_MAX_REASONS = 40  # of one answer
+_NAME_LENGTH = 60  # of a name that is shown in a reason
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+/-]")
 _REASON_LENGTH = 200
 PRICE_TOLERANCE_USD = 1e-6  # rounding error of a price, in dollars
 _ID, _PRICE = attrgetter("offer_id"), attrgetter("quoted_usd_hour")
@@ -26,6 +30,12 @@ _PRICE_WORDS = ("price", "cost", "usd", "fee", "dph", "bid")  # parts of the nam
 
 class RowSkipped(ValueError):
     """Why a row is not an offer: one short phrase, without values of the row."""
+
+
+def unknown_name(reason: str, name: object) -> RowSkipped:
+    """Return the error for a row whose name is in no table: such names are counted one by one, and shown."""
+    shown = "".join(_NOT_IN_NAMES.sub(" ", name[:_NAME_LENGTH]) if isinstance(name, str) else "").strip()
+    return RowSkipped(f"{reason}: {shown}" if shown else reason)
 
 
 class ParseResult(msgspec.Struct, kw_only=True):
@@ -43,7 +53,9 @@ class ParseResult(msgspec.Struct, kw_only=True):
     missing: dict[str, None] = msgspec.field(default_factory=dict)  # what a partial answer lacks, and why
 
     def skip(self, reason: str) -> None:
-        """Count a row that cannot be used."""
+        """Count a row that cannot be used. Of many names that are in no table, the rest is counted together."""
+        if reason not in self.skipped and len(self.skipped) >= _MAX_REASONS:
+            reason = f"{reason.partition(': ')[0]}: others"
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note_missing(self, reason: str) -> None:
@@ -155,9 +167,16 @@ def _missing_text(reasons: Iterable[str], provider: str) -> str:
 
 
 def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
-    """Return the offers that match a query. Filters of servers are not trusted."""
+    """Return the offers that match a query, without those whose end has passed. Filters of servers are not trusted."""
     spot, min_count = query.spot, query.count_min
-    found = [offer for offer in offers if offer.rentable and offer.spot is spot and offer.gpu_count >= min_count]
+    found = [
+        offer
+        for offer in offers
+        if offer.rentable
+        and offer.spot is spot
+        and offer.gpu_count >= min_count
+        and (offer.available_until is None or offer.available_until > offer.observed_at)
+    ]
     if query.count_max is not None:
         found = [offer for offer in found if offer.gpu_count <= query.count_max]
     if query.gpus:

@@ -121,7 +121,7 @@ def parse_types(
         result.offers += _offers(kind, stock, disk_usd, observed_at)
         return True
 
-    result = read_types(value, PROVIDER, read)
+    result = read_types(value, PROVIDER, read, observed_at)
     if not any(stock.values()):
         result.note_missing("no place is listed with its stock")
     return result

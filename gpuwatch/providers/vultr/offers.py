@@ -8,31 +8,36 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import read_types
 from gpuwatch.providers.toolkit.fan_out import query_all
 from gpuwatch.providers.toolkit.machine_type import MachineType
-from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, unknown_name
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.providers.vultr.client import PROVIDER, all_rows
+from gpuwatch.providers.vultr.dedicated_plans import DEDICATED_PLANS
 
-_TYPE: Final = "vcg"  # Cloud GPU
+_TYPES: Final = ("vcg", "vdm")  # Cloud GPU: parts and whole GPUs; Dedicated Metal: whole GPUs
+_DEDICATED: Final = "vdm"
 _PLACES_TTL_S: Final = 3600.0
 _PLAN: Final = re.compile(r"vcg-[a-z0-9-]{1,40}")
 _PLACE: Final = re.compile(r"[a-z]{3,8}")
 _COUNTRY: Final = re.compile(r"[A-Z]{2}")
 _MEMORY_GB: Final = {"A100": 80.0}  # source: gpuhunt; the name alone is ambiguous
+_WITHOUT_GPU: Final = ("none", "")
 _MIB: Final = 1024.0
 _MEMORY_TOLERANCE: Final = 0.1  # of a card's memory: 80 GB may be stated as 79
+Stock = Mapping[tuple[str, str], frozenset[str]]  # (type, place) → plans that can be ordered there
 
 
 class VultrPlan(MachineType, frozen=True, kw_only=True):
     """One parsed plan. Prices are of the whole machine, including its disk; `usd_hours`: places with another price."""
 
     name: str
+    type: str
     usd_hour: float
     usd_hours: Mapping[str, float]
     places: tuple[str, ...]
@@ -43,10 +48,10 @@ class VultrPlan(MachineType, frozen=True, kw_only=True):
 
 
 class PlanReader:
-    """Fetches plans, countries and stock; caches countries for an hour, and the last plans for the launcher."""
+    """Fetches plans, places and stock; caches places for an hour, and the last plans for the launcher."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._countries: TtlCache[dict[str, str]] = TtlCache(_PLACES_TTL_S, monotonic)
+        self._regions: TtlCache[list[Any]] = TtlCache(_PLACES_TTL_S, monotonic)
         self._plans: dict[str, VultrPlan] = {}
 
     def plan(self, name: str) -> VultrPlan | None:
@@ -55,36 +60,47 @@ class PlanReader:
 
     def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
         """Return Vultr's plans wherever they are in stock. Raises ProviderError."""
-        rows = all_rows(client, "/plans", "plans", {"type": _TYPE})
-        result, plans = parse_plans(rows)
-        countries = self._countries.get(lambda: parse_countries(all_rows(client, "/regions", "regions", kind="places")))
+        rows = all_rows(client, "/plans", "plans", {"type": "all"})
+        result, plans = parse_plans(rows, client.tools.now())
+        regions = self._regions.get(lambda: all_rows(client, "/regions", "regions", kind="places"))
         self._plans = {plan.name: plan for plan in plans}
-        places = sorted({place for plan in plans for place in plan.places})
-        stock = self._stock(client, places, result)
-        now = client.tools.now()
+        stock = self._stock(client, _stock_queries(plans, regions), result)
+        now, countries = client.tools.now(), parse_countries(regions)
         for plan in plans:
             result.offers += offers_of(plan, stock, countries, now)
-        result.searches = 1 + len(places)
         return result, now
 
-    def _stock(self, client: ApiClient, places: list[str], result: ParseResult) -> dict[str, frozenset[str]]:
-        """Return place → plans in stock there; a place without an answer makes the result partial."""
-        queries = {place: partial(_free_plans, client, place) for place in places}
-        found: dict[str, frozenset[str]] = {}
+    def _stock(
+        self, client: ApiClient, places: list[tuple[str, str]], result: ParseResult
+    ) -> dict[tuple[str, str], frozenset[str]]:
+        """Return the plans in stock by type and place; a place without an answer makes the result partial."""
+        queries = {f"{kind} {place}": partial(_free_plans, client, kind, place) for kind, place in places}
+        found: dict[tuple[str, str], frozenset[str]] = {}
         errors: list[ProviderError] = []
-        for place, answer in zip(places, query_all(queries, client.tools.stop), strict=True):
+        for key, answer in zip(places, query_all(queries, client.tools.stop), strict=True):
             if isinstance(answer, ProviderError):
-                result.note_missing(f"the stock of {place}: {answer}")
+                result.note_missing(f"the stock of {key[1]}: {answer}")
                 errors.append(answer)
             else:
-                found[place] = answer
+                found[key] = answer
         if errors and not found:
             raise errors[0]
+        result.searches = 1 + len(places)
         return found
 
 
-def _free_plans(client: ApiClient, place: str) -> frozenset[str]:
-    names = at(client.get(f"/regions/{place}/availability", {"type": _TYPE}, kind="stock"), "available_plans")
+def _stock_queries(plans: list[VultrPlan], regions: list[Any]) -> list[tuple[str, str]]:
+    """Return the pairs of type and place to request. A dedicated plan names no places, so all are requested."""
+    every_place = [row["id"] for row in objects(regions) if isinstance(row.get("id"), str)]
+    found = set[tuple[str, str]]()
+    for plan in plans:
+        places = [*plan.places, *every_place] if plan.type == _DEDICATED else plan.places
+        found.update((plan.type, place) for place in places if _PLACE.fullmatch(place))
+    return sorted(found)
+
+
+def _free_plans(client: ApiClient, kind: str, place: str) -> frozenset[str]:
+    names = at(client.get(f"/regions/{place}/availability", {"type": kind}, kind="stock"), "available_plans")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PayloadChanged(f"{PROVIDER}: the answer has no available plans")
     return frozenset(names)
@@ -100,43 +116,39 @@ def parse_countries(rows: list[Any]) -> dict[str, str]:
     }
 
 
-def parse_plans(rows: list[Any]) -> tuple[ParseResult, list[VultrPlan]]:
-    """Parse the plans with whole GPUs, and count what was skipped.
+def parse_plans(rows: list[Any], now: datetime | None = None) -> tuple[ParseResult, list[VultrPlan]]:
+    """Parse the plans with whole GPUs that are not announced to end by `now`, and count what was skipped.
 
     Raises:
         PayloadChanged: none of them is readable, or the list is empty: it contains sold-out plans, too.
     """
     plans: list[VultrPlan] = []
-    return read_types(rows, PROVIDER, partial(_read, plans=plans)), plans
+    return read_types(rows, PROVIDER, partial(_read, plans=plans), now), plans
 
 
 def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
     """Parse one plan; None: no whole GPU, or not orderable on demand. Raises RowSkipped: unreadable."""
-    name, wire, places = row.get("id"), word(row.get("gpu_type"), 60), row.get("locations")
-    if row.get("type") is None:
-        raise RowSkipped("no type of the plan")
-    if row["type"] != _TYPE or row.get("deploy_ondemand") is False:
-        return None
+    name, kind, places = row.get("id"), row.get("type"), row.get("locations")
+    if row.get("deploy_ondemand") is False or not _has_gpus(row):
+        return None  # without on demand, `hourly_cost` is no price that anybody can get
     if not isinstance(name, str) or not _PLAN.fullmatch(name):
         raise RowSkipped("no name")
-    if wire is None:
-        raise RowSkipped("no name of its GPU")
     if not isinstance(places, list):
         raise RowSkipped("no list of places")
-    hardware = _hardware(row, wire)
+    hardware = _hardware(row, name)
     if hardware is None:
         return None
-    gpu, count, memory_gib = hardware
     price = usd_hour(row.get("hourly_cost"))
     if price is None:
         raise RowSkipped("no usable price")
     ram_mib = number(row.get("ram"), 1, 1e9)
     return VultrPlan(
         name=name,
-        gpu=gpu,
-        gpu_wire=wire,
-        gpu_count=count,
-        gpu_memory_gib=memory_gib,
+        type=str(kind),
+        gpu=hardware.gpu,
+        gpu_wire=hardware.gpu_wire,
+        gpu_count=hardware.gpu_count,
+        gpu_memory_gib=hardware.gpu_memory_gib,
         usd_hour=price,
         usd_hours=_prices_by_place(row.get("location_cost")),
         places=tuple(place for place in places if isinstance(place, str) and _PLACE.fullmatch(place)),
@@ -146,8 +158,36 @@ def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
     )
 
 
-def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] | None:
-    """Return GPU, number, and the memory of one; None: it is a fraction of one. Raises RowSkipped."""
+def _has_gpus(row: Mapping[str, Any]) -> bool:
+    """Whether the type is one with GPUs. Raises RowSkipped: it is a new one, and the plan has GPUs."""
+    kind = row.get("type")
+    if kind is None:
+        raise RowSkipped("no type of the plan")
+    if kind in _TYPES:
+        return True
+    if word(row.get("gpu_type")) is None and str(row.get("gpu_brand") or "").casefold() in _WITHOUT_GPU:
+        return False
+    raise unknown_name("a plan with GPUs of a type that is not known", kind)
+
+
+def _hardware(row: Mapping[str, Any], name: str) -> MachineType | None:
+    """Return the GPUs of a plan; None: a part of one. Raises RowSkipped.
+
+    A plan that states its GPUs is read from its fields, a dedicated one by its name: it has no such fields.
+    """
+    wire = word(row.get("gpu_type"), 60)
+    if wire is not None:
+        return _stated_hardware(row, wire)
+    if row.get("type") != _DEDICATED:
+        raise RowSkipped("no name of its GPU")
+    known = DEDICATED_PLANS.get(name)
+    if known is None:
+        raise unknown_name("a dedicated plan of an unknown configuration", name)
+    gpu = catalog().resolve(known.gpu, known.memory_gb)
+    return MachineType(gpu=gpu, gpu_wire=known.gpu, gpu_count=known.gpus, gpu_memory_gib=known.memory_gb)
+
+
+def _stated_hardware(row: Mapping[str, Any], wire: str) -> MachineType | None:
     model, total_gb = wire.partition("_")[2] or wire, number(row.get("gpu_vram_gb"), 1, 100_000)
     if total_gb is None:
         raise RowSkipped("no memory of its GPUs")
@@ -165,7 +205,8 @@ def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] |
     if card is not None and abs(total_gb / count - card.memory_gib) > card.memory_gib * _MEMORY_TOLERANCE:
         raise RowSkipped("memory and number of its GPUs do not fit")
     memory_gib = round(total_gb / count, 1)
-    return catalog().resolve(model, memory_gib), count, memory_gib
+    gpu = catalog().resolve(model, memory_gib)
+    return MachineType(gpu=gpu, gpu_wire=wire, gpu_count=count, gpu_memory_gib=memory_gib)
 
 
 def _prices_by_place(value: object) -> dict[str, float]:
@@ -190,15 +231,13 @@ def _read(row: object, _result: ParseResult, plans: list[VultrPlan]) -> bool:
     return True
 
 
-def offers_of(
-    plan: VultrPlan, stock: Mapping[str, frozenset[str]], countries: Mapping[str, str], observed_at: datetime
-) -> Iterator[Offer]:
+def offers_of(plan: VultrPlan, stock: Stock, countries: Mapping[str, str], observed_at: datetime) -> Iterator[Offer]:
     """Yield one offer per place of a plan with stock."""
     terms = OfferTerms(
         instance_type=plan.name, fungible=True, multi_node=False, tax_included=False, note=plan.gpu.reason
     )
-    for place in plan.places:
-        if plan.name in stock.get(place, ()):
+    for kind, place in sorted(stock):
+        if kind == plan.type and plan.name in stock[kind, place]:
             yield plan.offer(
                 provider=PROVIDER,
                 offer_id=f"{plan.name}/{place}",

@@ -13,8 +13,8 @@ import pytest
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
 from gpuwatch.domain.market.resold import fold_resold
-from gpuwatch.errors import PayloadChanged
-from gpuwatch.ports import Query
+from gpuwatch.errors import OrderRefused, PayloadChanged
+from gpuwatch.ports import Order, Query
 from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.clouds.lambda_cloud import LambdaCloud
@@ -81,6 +81,73 @@ def test_a_gpu_is_reported_by_model_memory_and_form(gpu_type: str, vram_gb: int,
 def test_a_gpu_whose_form_nobody_tells_is_noted_as_open() -> None:
     offer = the_offer(configuration={"interconnect": None})
     assert "H100 SXM or H100 PCIe" in (offer.terms.note or "")
+
+
+REPORTED = Path(__file__).parents[1] / "reported"
+
+
+def an_entry(**changes: Any) -> dict[str, Any]:
+    return {"region": "canada-1", "available": True, "rental_type": "on_demand"} | changes
+
+
+def test_a_region_that_is_free_as_spot_only_is_not_on_demand() -> None:
+    """The reported answer: one entry of `availability` per rental type, the free one is spot."""
+    seen = parse_types(json.loads((REPORTED / "shadeform-spot.json").read_text()), NOW)
+    found = [(offer.gpu, offer.spot, offer.quoted_usd_hour, offer.kind) for offer in seen.offers]
+    assert found == [("B300 SXM", True, 36.0, OfferKind.LISTED), ("L40S", False, 1.5, OfferKind.LIVE)]
+    assert "cannot order spot" in (seen.offers[0].terms.note or "")
+    assert seen.skipped == {}
+
+
+@pytest.mark.parametrize(
+    ("entry", "found", "skipped"),
+    [
+        ({}, [(False, 2.4)], None),
+        ({"rental_type": None}, [(False, 2.4)], None),
+        ({"hourly_price": 300}, [(False, 3.0)], None),  # a region's own price
+        ({"hourly_price": "soon"}, [], "a region's price that is not understood"),
+        ({"rental_type": "spot"}, [], "spot without a price of its own"),
+        ({"rental_type": "spot", "hourly_price": "0"}, [], "spot without a price of its own"),
+        ({"rental_type": "spot", "hourly_price": 120}, [(True, 1.2)], None),  # cents
+        ({"rental_type": "spot", "hourly_price": "1.2"}, [(True, 1.2)], None),  # dollars
+        ({"rental_type": "reserved"}, [], None),
+        ({"rental_type": "auction", "hourly_price": 100}, [], "a rental type that is not known: auction"),
+        ({"rental_type": 7}, [], "a rental type that is not known"),
+        ({"deprecated": True}, [], None),
+    ],
+)
+def test_an_entry_is_an_offer_of_its_rental_type_at_its_own_price(
+    entry: dict[str, Any], found: list[tuple[bool, float]], skipped: str | None
+) -> None:
+    seen = parsed(a_type(availability=[an_entry(**entry)]))
+    assert [(offer.spot, offer.quoted_usd_hour) for offer in seen.offers] == found
+    assert seen.skipped == ({} if skipped is None else {skipped: 1})
+
+
+def test_spot_is_shown_and_never_ordered() -> None:
+    with Shadeform() as place, BENCH.pointed_at(place.url) as adapter:
+        [offer] = adapter.market.search(Query(spot=True)).offers
+        assert (offer.quoted_usd_hour, offer.machine_id) == (16.4, "oblivus/H100x8/MON1")
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused):
+            adapter.launcher.create(Order(offer_id=offer.offer_id, label="gpuwatch-x", image="x/y", disk_gb=50.0))
+        assert place.count("POST") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpu", "link"),
+    [
+        ({"shade_instance_type": "A100_80G_sxm4x8", "cloud_instance_type": "a100-80gb-sxm-ib.8x"}, "A100 80GB", None),
+        ({"shade_instance_type": "A100_80Gx8"}, "A100 PCIe 80GB", "PCIe"),
+        ({"shade_instance_type": "A100_80Gx8", "cloud_instance_type": "A100-SXM4-80GB"}, "A100 80GB", None),
+    ],
+)
+def test_a_socket_in_a_name_against_the_field_leaves_the_card_open(
+    changes: dict[str, Any], gpu: str, link: str | None
+) -> None:
+    hardware = {"gpu_type": "A100_80G", "num_gpus": 8, "interconnect": "pcie"}
+    offer = the_offer(**changes, configuration=hardware)
+    assert (offer.gpu, offer.terms.interconnect) == (gpu, link)
 
 
 def test_a_slice_is_seen_in_the_sellers_own_name() -> None:

@@ -35,7 +35,8 @@ def _offers(rows: list[Any]) -> Any:
     seen, plans = parse_plans(rows)
     everywhere = frozenset(plan.name for plan in plans)
     for plan in plans:
-        seen.offers += offers_of(plan, dict.fromkeys(plan.places, everywhere), {"ewr": "US"}, NOW)
+        stock = dict.fromkeys([(plan.type, place) for place in plan.places], everywhere)
+        seen.offers += offers_of(plan, stock, {"ewr": "US"}, NOW)
     return seen
 
 

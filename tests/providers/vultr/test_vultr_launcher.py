@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,11 +15,14 @@ import pytest
 from gpuwatch.errors import OfferGone, OrderRefused, PayloadChanged, RefusalScope
 from gpuwatch.ports import InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.providers.vultr.offers import offers_of, parse_plans
 from gpuwatch.testing.relay import relaying
 from tests.clouds.vultr import OWN_PRICES, SSH_KEY, Vultr
 from tests.providers.vultr.bench import BENCH
 
 LABEL = "gpuwatch-abcdefgh2345"
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+REPORTED = Path(__file__).parents[1] / "reported"
 L40S = "vcg-l40s-16c-180g-48vram"
 
 
@@ -49,11 +55,56 @@ def test_only_whole_gpus_where_the_stock_has_them_are_offers(adapter: Adapter) -
     found = {offer.offer_id: offer for offer in adapter.market.search(Query()).offers}
     assert set(found) == {
         "vcg-a100-12c-120g-80vram/ewr", "vcg-a100-24c-240g-160vram/ewr", f"{L40S}/fra", f"{L40S}/blr",
-        "vcg-a16-12c-128g-32vram/blr",
+        "vcg-a16-12c-128g-32vram/blr", "vcg-a40-96c-480g-192vram/blr",
     }  # fmt: skip
     two = found["vcg-a100-24c-240g-160vram/ewr"]
     assert (two.gpu_count, two.gpu_memory_gib, two.gpu_family) == (2, 80.0, "A100")
     assert found["vcg-a16-12c-128g-32vram/blr"].gpu_count == 2
+
+
+def test_dedicated_plans_state_neither_gpu_nor_place(adapter: Adapter) -> None:
+    """Type `vdm`: the GPUs follow from a table of names, the places from the stock of each place of that type."""
+    answer = adapter.market.search(Query())
+    [dedicated] = [offer for offer in answer.offers if offer.terms.instance_type == "vcg-a40-96c-480g-192vram"]
+    assert (dedicated.gpu, dedicated.gpu_count, dedicated.gpu_memory_gib) == ("A40", 4, 48.0)
+    assert (dedicated.region, dedicated.country, dedicated.quoted_usd_hour) == ("blr", "IN", 6.848)
+    assert answer.skipped == {"a dedicated plan of an unknown configuration: vcg-b200-999c-1g-1vram": 1}
+
+
+def test_the_reported_plan_is_an_offer_where_its_type_is_in_stock() -> None:
+    """Its `locations` is empty; a part of a GPU, of the other type, is none."""
+    rows = json.loads((REPORTED / "vultr-vdm.json").read_text())["plans"]
+    result, plans = parse_plans(rows)
+    stock = {
+        ("vdm", "blr"): frozenset({"vcg-a40-24c-120g-48vram"}),
+        ("vcg", "ams"): frozenset(row["id"] for row in rows),
+    }
+    offers = [offer for plan in plans for offer in offers_of(plan, stock, {"blr": "IN"}, NOW)]
+    assert [(offer.gpu, offer.gpu_count, offer.region, offer.quoted_usd_hour) for offer in offers] == [
+        ("A40", 1, "blr", 1.712)
+    ]
+    assert result.skipped == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "skipped"),
+    [
+        ({"id": "vcg-a40-48c-240g-96vram"}, "a dedicated plan of an unknown configuration: vcg-a40-48c-240g-96vram"),
+        ({"type": "vxg"}, "a plan with GPUs of a type that is not known: vxg"),
+        ({"gpu_type": "NVIDIA_A40", "gpu_vram_gb": 48, "gpu_count": 4}, "memory and number of its GPUs do not fit"),
+        ({"deploy_ondemand": False, "deploy_preemptible": True}, None),
+        ({"gpu_brand": "none", "type": "vc2", "id": "vc2-1c-1gb"}, None),
+        ({"end_of_sale": True}, None),
+    ],
+)
+def test_a_plan_that_is_not_understood_is_counted_and_one_not_for_sale_is_not(
+    changes: dict[str, Any], skipped: str | None
+) -> None:
+    known, other = json.loads((REPORTED / "vultr-vdm.json").read_text())["plans"][1], {}
+    other = known | changes
+    result, plans = parse_plans([known, other])
+    assert [plan.name for plan in plans] == [known["id"]]
+    assert result.skipped == ({} if skipped is None else {skipped: 1})
 
 
 def test_a_place_may_have_a_price_of_its_own(adapter: Adapter) -> None:
@@ -64,7 +115,7 @@ def test_a_place_may_have_a_price_of_its_own(adapter: Adapter) -> None:
 
 
 def test_a_place_whose_stock_is_unknown_makes_the_answer_a_part(place: Vultr, adapter: Adapter) -> None:
-    place.fail("GET /regions/fra/availability", 404)
+    place.fail("GET /regions/fra/availability", 404, times=2)  # of both types
     answer = adapter.market.search(Query())
     assert answer.completeness.value == "partial"
     assert f"{L40S}/fra" not in {offer.offer_id for offer in answer.offers}
