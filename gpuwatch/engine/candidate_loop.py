@@ -68,6 +68,7 @@ _REFUSED: Mapping[RefusalKind, EndReason] = {
 _END_OF = {
     RefusalReason.OFFER_TAKEN: EndReason.OFFERS_GONE,
     RefusalReason.MACHINE_FAILED: EndReason.OFFERS_GONE,
+    RefusalReason.COOLING: EndReason.OFFERS_GONE,
     RefusalReason.PAUSED: EndReason.PAUSED,
 }
 
@@ -119,10 +120,14 @@ class ProviderContext(msgspec.Struct, frozen=True):
 
 
 class _Refused(msgspec.Struct, frozen=True):
-    """Nothing was created. `scope`: which other candidates to skip; None: only this offer."""
+    """Nothing was created. `scope`: which other candidates to skip; None: only this offer.
+
+    `comes_last`: a launch failed at its place lately, so it is tried again when no other candidate is left.
+    """
 
     why: str
     scope: SkippedScope | None = None
+    comes_last: bool = False
 
 
 class CandidateLoop:
@@ -170,28 +175,36 @@ class CandidateLoop:
             refused = _Refused(EndReason.OFFERS_GONE.text())
             skipped: list[SkippedScope] = []
             tries = 0
-            for match in candidates:
+            queue = [(match, False) for match in candidates]
+            for match, is_last_resort in queue:
                 if skipped_by(skipped, match.offer, self._watch.name) or match.offer.provider not in self._contexts:
                     continue
                 try:
-                    launch, outcome = self._try(launch, match, refused.why if tries else None)
+                    words = refused.why if tries else None
+                    launch, outcome = self._try(launch, match, words, is_last_resort)
                 except ProviderError as error:
                     gone = whole_provider(match.offer, str(error), self._clock())
                     outcome = _Refused(EndReason.NOT_CHECKED.text(str(error)), gone)
                 if outcome is None:
                     return launch
                 refused = outcome
+                if outcome.comes_last and not is_last_resort:
+                    queue.append((match, True))
+                    continue
                 skipped += [] if outcome.scope is None else [outcome.scope]
                 tries += 1
                 if tries >= self._spec.max_tries or self._clock() >= until:
                     break
             return self._failed(launch, refused.why)
 
-    def _try(self, launch: Launch, match: Match, words: str | None) -> tuple[Launch, _Refused | None]:
+    def _try(
+        self, launch: Launch, match: Match, words: str | None, is_last_resort: bool
+    ) -> tuple[Launch, _Refused | None]:
         """Try one candidate. A refusal: nothing was created, and the next may be requested. Raises ProviderError.
 
         Args:
             words: why the previous candidate was not rented; None: this is the first.
+            is_last_resort: no other candidate is left, so its place may be one that failed lately.
         """
         quote = self._requoter(match.offer.provider).requote(match)
         if quote is None:
@@ -200,9 +213,11 @@ class CandidateLoop:
             unready = self._unavailable(launch, quote)
             if unready is not None:
                 return launch, unready
-            retargeted = self._retarget(launch, quote, words)
+            retargeted = self._retarget(launch, quote, words, is_last_resort)
             if isinstance(retargeted, LaunchRefusal):
-                return launch, _Refused(_END_OF.get(retargeted.reason, EndReason.BUDGET).text(retargeted.text))
+                end = _END_OF.get(retargeted.reason, EndReason.BUDGET)
+                comes_last = retargeted.reason is RefusalReason.MACHINE_FAILED
+                return launch, _Refused(end.text(retargeted.text), comes_last=comes_last)
             failpoint("launch.before_look")
             refused = self._refused(retargeted)
         except LaunchConflict:  # another daemon or the owner took it over: nothing was created so far
@@ -229,7 +244,9 @@ class CandidateLoop:
         why = self._contexts[provider].not_ready(quote.price.price_microusd_hour, launch.watch)
         return None if why is None else _Refused(EndReason.NOT_SENT.text(why))
 
-    def _retarget(self, launch: Launch, match: Match, words: str | None) -> Launch | LaunchRefusal:
+    def _retarget(
+        self, launch: Launch, match: Match, words: str | None, is_last_resort: bool
+    ) -> Launch | LaunchRefusal:
         """Store the offer, its provider and its price in the launch's row, before the request."""
         provider, fields = match.offer.provider, offer_fields(match, self._watch)
         place = {}
@@ -240,7 +257,14 @@ class CandidateLoop:
             return launch
         now = self._clock()
         return self._repository.retarget(
-            launch, match, self._watch, self._budget, now, provider_fields=place, message=words
+            launch,
+            match,
+            self._watch,
+            self._budget,
+            now,
+            provider_fields=place,
+            message=words,
+            is_last_resort=is_last_resort,
         )
 
     def _refused(self, launch: Launch) -> str | None:

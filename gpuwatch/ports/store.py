@@ -180,11 +180,13 @@ class LaunchWriter(Protocol):
         *,
         provider_fields: Mapping[str, Any] | None = None,
         message: str | None = None,
+        is_last_resort: bool = False,
     ) -> Launch | LaunchRefusal:
         """Switch to another offer, if pause, machine and budget allow it. Raises LaunchConflict, StoreError.
 
         Args:
             provider_fields: fields that change if the offer is from another provider (`place_fields`).
+            is_last_resort: no other candidate is left, so stock of a place that failed lately may be ordered again.
             message: why the previous offer was not rented.
         """
 

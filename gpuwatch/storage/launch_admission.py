@@ -183,12 +183,14 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
     now: datetime,
     *,
     previous: Launch,
+    is_last_resort: bool = False,
 ) -> Launch | LaunchRefusal:
     """Decide whether a launch may change its offer or price, by the rules of `reserve` without two: its slot, which
     it already has, and its provider's cooldown, which it has passed.
 
     Args:
         previous: the launch as it was reserved or last requested.
+        is_last_resort: no other candidate is left, so its place may be one that failed lately.
 
     Returns:
         The launch to write, or why not.
@@ -202,11 +204,12 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
     if skipped is not None:
         return skipped
     others = [launch for launch in _relevant_launches(connection, now) if launch.launch_id != retargeted.launch_id]
-    hold = None
-    if (retargeted.provider, retargeted.offer_id) != (previous.provider, previous.offer_id):
-        hold = failed_place_refusal(others, breaker, match.offer, now)
-    if retargeted.provider != previous.provider:
-        hold = hold or rest_refusal(others, breaker, watch, match.offer, now)
+    hold, is_elsewhere = None, retargeted.provider != previous.provider
+    if is_elsewhere or retargeted.offer_id != previous.offer_id:
+        hold = None if is_last_resort else failed_place_refusal(others, breaker, match.offer, now)
+        if is_elsewhere or is_last_resort:
+            hold = hold or rest_refusal(others, breaker, watch, match.offer, now)
+    if is_elsewhere:
         hold = hold or unknown_refusals(connection).get(retargeted.provider)
     if hold is not None:
         return hold

@@ -158,6 +158,7 @@ class SqlLaunchRepository:
         *,
         provider_fields: Mapping[str, Any] | None = None,
         message: str | None = None,
+        is_last_resort: bool = False,
     ) -> Launch | LaunchRefusal:
         """Change to another offer, by the rules of the first one, except for the slot, which it already has.
 
@@ -168,7 +169,9 @@ class SqlLaunchRepository:
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                admitted = admit_retarget(connection, retargeted, match, watch, budget, now, previous=launch)
+                admitted = admit_retarget(
+                    connection, retargeted, match, watch, budget, now, previous=launch, is_last_resort=is_last_resort
+                )
                 if isinstance(admitted, Launch):
                     provider_note = "" if admitted.provider == launch.provider else f" at {admitted.provider}"
                     self._step(connection, launch, admitted, f"offer {admitted.offer_id}{provider_note}", now, message)

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
 from gpuwatch.engine.balance_cache import STALE_S, BalanceCache
 from gpuwatch.engine.orders import build_order
 from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited, StoreError
-from gpuwatch.ports import Created, Order
+from gpuwatch.ports import Created, InstanceState, Order
 from gpuwatch.storage.database import Database
 from tests.builders import NOON, a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, match_on
@@ -54,6 +55,30 @@ def test_the_way_down_the_ladder_is_bounded_in_time(world: World, monkeypatch: p
     launch = world.rent(match_on("1", "11"), match_on("2", "22"), match_on("3", "33"))
     assert asked == ["11", "22"]
     assert (launch.state, launch.ended_because(EndReason.OFFERS_GONE)) == (S.FAILED, True)
+
+
+def stock(place: str, listed: float = 3.0) -> Match:
+    """Stock of a place."""
+    offer = an_offer(machine_id=place, offer_id=place, quoted_usd_hour=listed, terms=OfferTerms(fungible=True))
+    return a_match(offer)
+
+
+def test_a_launch_under_way_goes_to_a_place_that_failed_lately_last(world: World) -> None:
+    """The reserved place is gone meanwhile: the dearer third one comes before the one that failed."""
+    places = stock("FIN-01"), stock("FIN-02"), stock("FIN-03", 3.2)
+    world.watch = changed(world.watch, launch=LaunchSpec(max_total=0, quote_ttl_s=1e9))
+    world.start_process()
+    world.rent(places[0])
+    world.provider.turns(InstanceState.FAILED, "error")
+    world.look(6)
+    assert [launch.state for launch in world.repository.alive("vastai")] == []
+    world.provider.on_create = [OfferGone("sold out"), OfferGone("sold out")]
+    reserved = world.reserve(*places)
+    assert isinstance(reserved, Launch)
+    assert reserved.offer_id == "FIN-02"
+    launch = world.execute(reserved, places[1], places[0], places[2])
+    assert [order.offer_id for order in world.provider.orders] == ["FIN-01", "FIN-02", "FIN-03", "FIN-01"]
+    assert (launch.state, launch.offer_id) == (S.STARTING, "FIN-01")
 
 
 @pytest.mark.parametrize("error", [PayloadChanged("no JSON"), ProviderDown("timeout"), RateLimited("slow down")])

@@ -67,9 +67,11 @@ def vastai(row: dict[str, Any]) -> Instance | None:
 
 
 def aws(row: Mapping[str, Any]) -> Instance:
+    """A row's reason is a field of its own."""
     from gpuwatch.providers.aws.instances import parse_all
 
-    shown = {"InstanceId": "i-0123456789abcdef0", "State": {"Name": row["status"]}}
+    reason = {"Code": row.get("reason"), "Message": "its reason"}
+    shown = {"InstanceId": "i-0123456789abcdef0", "State": {"Name": row["status"]}, "StateReason": reason}
     return parse_all([{"Instances": [shown]}], "us-east-1")[0]
 
 
@@ -152,3 +154,7 @@ def test_the_lists_are_those_of_the_installed_sdks() -> None:
 def test_words_that_say_that_no_machine_was_found_are_no_broken_machine() -> None:
     assert not read("verda", status="no_capacity").is_placed
     assert read("verda", status="error").is_placed
+    assert not read("aws", status="terminated", reason="Server.InsufficientInstanceCapacity").is_placed
+    assert read("aws", status="terminated", reason="Server.InternalError").is_placed
+    interrupted = read("aws", status="shutting-down", reason="Server.SpotInstanceTermination")
+    assert interrupted.state is InstanceState.FAILED

@@ -79,9 +79,10 @@ def _created(launch: Launch, event: InstanceCreated, clock: ClockReading, terms:
         return NO_TRANSITION  # another instance was found by its label; the listing reports this one
     if not event.starts:
         why = "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it."
-        changes = {"instance_id": event.instance_id, "end_reason": EndReason.BID_LOST.text()}
+        end = EndReason.BID_LOST if launch.spot else EndReason.BROKEN
+        changes = {"instance_id": event.instance_id, "end_reason": end.text()}
         notify = Notification("rented, but it does not start", why)
-        step = Transition(to_state=S.STOPPING, cause=EndReason.BID_LOST.text(), changes=changes, notify=notify)
+        step = Transition(to_state=S.STOPPING, cause=end.text(), changes=changes, notify=notify)
         return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
         return NO_TRANSITION  # it was found by its label in the meantime

@@ -26,7 +26,7 @@ from gpuwatch.providers.toolkit.validation import at
 
 POD_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 LABEL_LENGTH: Final = 190
-_ENDED_STATES: Final = frozenset({"EXITED", "ERROR", "TERMINATED"})
+_ENDED_STATES: Final = frozenset({"EXITED", "PAUSED", "ERROR", "DEAD", "TERMINATED"})
 _MIN_VOLUME_GB: Final = 10
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _SSH: Final = ("22/tcp",)
