@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ from gpuwatch.bootstrap import (
 )
 from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.jobs import job_shells
-from gpuwatch.bootstrap.keeper import obligation_file
+from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, price_cap, watch_of
@@ -30,6 +31,7 @@ from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.lost_launches import LostLaunches
 from gpuwatch.engine.prerequisite_gate import why_held
 from gpuwatch.engine.provider_account import other_account_reason
 from gpuwatch.errors import UsageError
@@ -128,6 +130,8 @@ def _executor(
         raise UsageError(f"nothing was rented: {reason}")
     if lacks := why_held(SqlHolds(store), name, real_now(), is_job=watch.startswith(WATCH_PREFIX)):
         raise UsageError(f"nothing was rented: {lacks}")
+    if lost := _lost_launches(settings, store, name):
+        raise UsageError(f"nothing was rented: {lost}")
     accounts[name] = account.identify(real_now())
     balance = BalanceCache(adapter.launcher, monotonic)
     balance.refresh()
@@ -149,6 +153,14 @@ def _executor(
         real_now,
         settings.budget,
     )
+
+
+def _lost_launches(settings: Settings, store: Database, name: str) -> str | None:
+    """Recall launches that only the keeper's file still has; return why nothing can be rented, or None."""
+    obligations = partial(obligations_at, name, obligation_file(settings), store)
+    lost = LostLaunches(SqlLaunchRepository(store), name, obligations)
+    lost.recall(real_now())  # those with an instance now hold the reservation
+    return lost.reason()
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:

@@ -147,6 +147,8 @@ class Following:
             rents=self._may_rent,
             obligations=partial(obligations_at, launcher.name, base.obligations, base.store),
             on_listed=UnknownStatuses(launcher.name, base.uow_factory, new_id).check,
+            close_obligation=base.obligations.close,
+            generation=lambda: base.store.generation,
         )
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:

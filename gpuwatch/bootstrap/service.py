@@ -173,4 +173,5 @@ def _build_commands(base: Essentials) -> LaunchCommands:
         monotonic=base.time_source.monotonic,
         is_alone=sqlite_path(base.settings.database_url) is not None,
         renting_fault=base.settings.rescue,
+        generation=lambda: base.store.generation,
     )

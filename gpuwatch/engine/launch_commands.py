@@ -45,6 +45,7 @@ class LaunchCommands:
     Args:
         is_alone: whether no other process can be running these commands (SQLite allows one daemon).
         renting_fault: why nothing can be rented at all, in one line; empty: renting is possible.
+        generation: grows when the database went back to an older state.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -58,6 +59,7 @@ class LaunchCommands:
         monotonic: Callable[[], float],
         is_alone: bool,
         renting_fault: str = "",
+        generation: Callable[[], int] = lambda: 0,
     ) -> None:
         self._repository = repository
         self._transitions = TransitionExecutor(repository, launch_alerts, command_transition)
@@ -68,11 +70,25 @@ class LaunchCommands:
         self._started_at = clock()
         self._is_alone = is_alone
         self._renting_fault = renting_fault
+        self._generation = generation
         self._running: dict[str, threading.Thread] = {}  # by launch
+        self._ran: dict[str, Launch] = {}  # by id: what may still be rented, whatever the database says
 
     def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
-        """Return why nothing can be rented now, or None. gpuwatch cannot know what the command's tool can rent."""
-        return self._renting_fault or None
+        """Return why nothing can be rented now, or None. gpuwatch cannot know what the command's tool can rent.
+
+        Raises StoreError.
+        """
+        return self._renting_fault or (self._lost() if self._generation() else None)
+
+    def _lost(self) -> str | None:
+        """Return why a launch that only this process still knows prevents others, or None."""
+        now = self._clock()
+        self._ran = {one.launch_id: one for one in self._ran.values() if not _is_time_over(one, now)}
+        for launch_id in self._ran:
+            if self._repository.get(launch_id) is None:
+                return f"the database lost launch {launch_id}, whose command ran; when it is gone, restart gpuwatch"
+        return None
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         """Run the command of a newly reserved launch on its own thread."""
@@ -135,6 +151,7 @@ class LaunchCommands:
             self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
             return
         log.info("launch %s: starting its command", launch.launch_id, extra={"watch": watch.name})
+        self._ran[launch.launch_id] = launch
         outcome = self._run(launch, watch, match, self._clock())
         event: CommandEvent = CommandEnded(outcome.code, outcome.output)
         if outcome.not_started is not None:
@@ -147,8 +164,15 @@ class LaunchCommands:
         if after.state is not launch.state:
             log.info("launch %s: %s", launch.launch_id, after.state.value, extra={"watch": launch.watch})
         if effects:  # it is over
+            self._ran.pop(launch.launch_id, None)
             self._launch_clock.forget(launch)
             self._slots.launch_over(launch)
+
+
+def _is_time_over(launch: Launch, now: datetime) -> bool:
+    if launch.max_runtime_s is None:
+        return False
+    return now >= launch.intended_at + timedelta(seconds=(launch.ready_within_s or 0.0) + launch.max_runtime_s)
 
 
 def command_summary(reserved: Sequence[tuple[Launch, Watch, Sequence[Match]]]) -> str:

@@ -42,6 +42,7 @@ from gpuwatch.engine.launch_guard import LaunchGuard, NoGuard, due_cause, listed
 from gpuwatch.engine.lost_launches import LostLaunches
 from gpuwatch.engine.missing_instances import MissingInstances
 from gpuwatch.engine.provider_account import AnyAccount, LaunchOwner, OtherAccounts
+from gpuwatch.engine.reconciled_store import ReconciledStore
 from gpuwatch.engine.reopened_launches import ReopenedLaunches
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.engine.unaccounted_instances import UnaccountedInstances
@@ -70,6 +71,8 @@ class LaunchReconciler:
         owner: identifies the launches of the launcher's account; no others are judged or ended here.
         obligations: returns this installation's open obligations at this provider. Raises StoreError.
         on_listed: called with every complete list.
+        close_obligation: closes one whose order created nothing. Raises StoreError.
+        generation: grows when the database went back to an older state: nothing is rented until a listing after that.
         watch_ended: how long after its end a launch is reopened if its instance is listed again.
     """
 
@@ -92,6 +95,8 @@ class LaunchReconciler:
         rents: Callable[[], bool] = lambda: False,
         obligations: Callable[[], Sequence[Obligation]] = tuple,
         on_listed: Callable[[Iterable[Instance], datetime], None] = lambda instances, now: None,
+        close_obligation: Callable[[Obligation], None] = lambda obligation: None,
+        generation: Callable[[], int] = lambda: 0,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -107,7 +112,15 @@ class LaunchReconciler:
         self._owner: LaunchOwner = owner or AnyAccount()
         self._other_accounts = OtherAccounts(repository, launch_alerts, launcher.name)
         contradictions = Contradictions(repository, launch_alerts, monotonic)
-        lost = LostLaunches(repository, launcher.name, obligations)
+        lost = LostLaunches(
+            repository,
+            launcher.name,
+            obligations,
+            close=close_obligation,
+            generation=generation,
+            monotonic=monotonic,
+        )
+        self._store = ReconciledStore(generation, monotonic)
         self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, lost, watch_ended)
         self._reopened = ReopenedLaunches(repository, launcher, self._executor, contradictions, self._carry_out)
         self._missing = MissingInstances(
@@ -127,7 +140,6 @@ class LaunchReconciler:
         self._listed_last: Mapping[str, Instance] = {}
         self._defects: dict[str, Exception] = {}  # of the latest run, by launch
         self.steps = 0  # updated launches: progress within a long run
-        self.reconciled = False
         self.list_failed = False  # at least once
 
     def run_if_due(self, now: datetime) -> bool:
@@ -149,10 +161,16 @@ class LaunchReconciler:
             raise PartlyDone(f"launch {launch_id}: {defect}") from defect
         return done
 
+    @property
+    def reconciled(self) -> bool:
+        """Whether the instances were listed since the start, and since the database last went back."""
+        return self._store.is_current
+
     def not_ready(self) -> str | None:
         """Return why nothing new can be rented here, in one line, or None."""
         if not self.reconciled:
-            return f"gpuwatch is still looking up its earlier launches at {self._launcher.name}"
+            why = "the database went back to an older state; " if self._store.went_back else ""
+            return f"{why}gpuwatch is still looking up its earlier launches at {self._launcher.name}"
         return self._other_accounts.reason() or self._unknown.reason()
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
@@ -173,7 +191,7 @@ class LaunchReconciler:
         Args:
             only: update only these launches (a command beside a daemon); None: all.
         """
-        self._started_at = self._started_at or now
+        self._started_at, began = self._started_at or now, self._store.began()
         busy = self._in_flight()  # read before the rows: a request that finishes in between still counts as in flight
         alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
         try:
@@ -201,7 +219,7 @@ class LaunchReconciler:
         if only is None:
             for returned in self._unknown.listed(listing, now):
                 self._isolated(returned.launch, partial(self._reopened.reopen, instance=returned.instance, now=now))
-        self.reconciled = True
+        self._store.listed(began)
         return True
 
     def _isolated(self, launch: Launch, step: Callable[[Launch], None]) -> None:

@@ -1,14 +1,18 @@
-"""Launches that the keeper's file names and the database lost, as after restoring a backup: they block renting.
+"""Launches that the keeper's file names and the database lost: they block renting.
 
-A list shows only its own account's instances, and may omit some. The file names the instance and its account.
+The database was restored from a backup, or a standby was promoted that lacked the last commits. A list shows only its
+own account's instances, and may omit some. The file names the instance and its account.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from datetime import datetime
 
+import msgspec
+
+from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S, AGREEING_NEEDED
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.launches.unknown_instance import UnknownInstance
@@ -20,43 +24,95 @@ from gpuwatch.ports import LaunchRepository
 log = logging.getLogger(__name__)
 
 
-class LostLaunches:
-    """The lost launches that a process finds at its start; the database has every launch that it records later.
+class LostOrder(msgspec.Struct):
+    """An order without a known instance id. Its label finds the instance, but a list may show that late."""
 
-    Orders whose instance id was never known are not included: their label finds them.
+    obligation: Obligation
+    since_s: float
+    lists: int = 0  # complete ones without its label
+
+
+class LostLaunches:
+    """The lost launches that a process finds at its start, and whenever the database goes back to an older state.
 
     Args:
         obligations: returns this installation's open obligations at this provider. Raises StoreError.
+        close: closes an obligation, because its order created nothing. Raises StoreError.
+        generation: grows when the database went back.
+        monotonic: seconds.
     """
 
     def __init__(
-        self, repository: LaunchRepository, provider: str, obligations: Callable[[], Sequence[Obligation]]
+        self,
+        repository: LaunchRepository,
+        provider: str,
+        obligations: Callable[[], Sequence[Obligation]],
+        *,
+        close: Callable[[Obligation], None] = lambda obligation: None,
+        generation: Callable[[], int] = lambda: 0,
+        monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._repository = repository
         self._provider = provider
         self._obligations = obligations
-        self._lost: dict[str, Obligation] | None = None  # by instance id; None: not read yet
+        self._close = close
+        self._generation = generation
+        self._monotonic = monotonic
+        self._recalled: int | None = None  # the generation whose rows were compared with the file
+        self._lost: dict[str, Obligation] = {}  # by instance id
+        self._orders: dict[str, LostOrder] = {}  # by launch id
         self._ended: set[str] = set()
 
     def recall(self, now: datetime) -> None:
-        """Store them as unknown instances, once; an unreadable file blocks nothing. Raises StoreError."""
-        if self._lost is not None and not self._lost:
+        """Store them as unknown instances, once for each generation of the database. Raises StoreError."""
+        generation = self._generation()
+        if self._recalled == generation and not self._lost and not self._orders:
             return
         try:
-            open_now = {
-                obligation.instance_id: obligation
-                for obligation in self._obligations()
-                if obligation.instance_id is not None
-            }
+            open_now = self._obligations()
         except StoreError as error:
             log.warning("cannot determine which launches the database lost: %s", error)
             return
-        if self._lost is None:
-            self._lost = self._found(open_now)
+        by_id = {one.instance_id: one for one in open_now if one.instance_id is not None}
+        self._ended |= self._lost.keys() - by_id.keys()
+        if self._recalled != generation:
+            missing = [one for one in open_now if self._repository.get(one.launch_id) is None]
+            self._lost = self._unsettled({one.instance_id: one for one in missing if one.instance_id is not None})
+            self._orders = {
+                one.launch_id: LostOrder(one, self._monotonic()) for one in missing if one.instance_id is None
+            }
             self._store(now)
+            self._recalled = generation
         else:
-            self._ended |= self._lost.keys() - open_now.keys()
-            self._lost = {one: lost for one, lost in self._lost.items() if one in open_now}
+            self._lost = {one: lost for one, lost in self._lost.items() if one in by_id}
+            ids = {one.launch_id for one in open_now}
+            self._orders = {one: order for one, order in self._orders.items() if one in ids}
+
+    def listed(self, labelled: Collection[str]) -> None:
+        """Note a complete list with the labels of these launches: an order that it shows is an unknown instance.
+
+        Raises StoreError.
+        """
+        for launch_id, order in list(self._orders.items()):
+            if launch_id in labelled:
+                del self._orders[launch_id]
+                continue
+            order.lists += 1
+            if order.lists >= AGREEING_NEEDED and self._monotonic() - order.since_s >= ABSENCE_WAIT_S:
+                log.warning("launch %s, which the database lost: no instance has its label", launch_id)
+                self._close(order.obligation)
+                del self._orders[launch_id]
+
+    def reason(self) -> str | None:
+        """Return why nothing can be rented because of lost launches without a known instance, or None."""
+        if self._generation() and self._recalled != self._generation():
+            return "the database went back to an older state, and the keeper's file could not be read since"
+        for launch_id, order in self._orders.items():
+            watch = order.obligation.watch
+            return (
+                f"launch {launch_id} of {watch!r} was ordered, but the database lost it; gpuwatch looks for its label"
+            )
+        return None
 
     def is_ended(self, instance_id: str) -> bool:
         """Whether the keeper, with a key of the instance's account, found that it is gone."""
@@ -64,7 +120,7 @@ class LostLaunches:
 
     def to_report(self, held: Set[str]) -> Iterator[tuple[Instance, str]]:
         """Yield those that still block renting, with the reason."""
-        for instance_id, lost in (self._lost or {}).items():
+        for instance_id, lost in self._lost.items():
             if instance_id in held:
                 instance = Instance(
                     instance_id=instance_id,
@@ -78,11 +134,10 @@ class LostLaunches:
                     instance,
                     f"The keeper's file names launch {lost.launch_id} of {lost.watch!r}, rented for "
                     f"${price_text(usd(lost.price_microusd_hour))} per hour, but this database lacks it: "
-                    "an older database was restored.",
+                    "an older database was restored, or a standby without the last commits was promoted.",
                 )
 
-    def _found(self, open_now: dict[str, Obligation]) -> dict[str, Obligation]:
-        lost = {i: one for i, one in open_now.items() if self._repository.get(one.launch_id) is None}
+    def _unsettled(self, lost: dict[str, Obligation]) -> dict[str, Obligation]:
         if not lost:
             return {}
         settled = set(self._repository.known_foreign_instances(self._provider))
@@ -95,7 +150,7 @@ class LostLaunches:
             if self._lost
             else ()
         )
-        for instance_id, lost in (self._lost or {}).items():
+        for instance_id, lost in self._lost.items():
             if instance_id not in stored:
                 self._repository.add_unknown_instance(
                     UnknownInstance(

@@ -83,7 +83,7 @@ class UnknownInstances:
 
     def reason(self) -> str | None:
         """Return why nothing can be rented at this provider, in one line, or None."""
-        return unknown_refusal(self._provider, self._ids).text if self._ids else None
+        return unknown_refusal(self._provider, self._ids).text if self._ids else self._lost.reason()
 
     def listed(self, listing: InstanceListing, now: datetime) -> list[ReturnedInstance]:
         """Report unknown instances; return ended launches whose instances are listed.
@@ -97,6 +97,7 @@ class UnknownInstances:
         stored = self._repository.unknown_instances(self._provider)
         alive = self._repository.alive(self._provider)
         labelled = list(listing.labelled())
+        self._lost.listed({launch_id_in(one.label) or "" for one in labelled})
         for instance in self._unsettled(labelled, alive):
             launch_id = launch_id_in(instance.label)
             launch = None if launch_id is None else self._repository.get(launch_id)

@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from gpuwatch.errors import StoreError, StoreMissing
 from gpuwatch.installation import install_hint
 from gpuwatch.storage.database_errors import postgres_error, sqlite_error
+from gpuwatch.storage.lineage import Lineage
 from gpuwatch.storage.sqlite_driver import (
     BUSY_TIMEOUT_MS,
     OWN_FOLDER,
@@ -63,6 +64,7 @@ class Database:
         self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
         self._write_lock = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
+        self._lineage = Lineage()
         self._faults: dict[str, str] = {}  # "read" and "write": the error of the last one
         self._file_id: tuple[int, int] | None = None
         self._version_connection: Any = None  # a connection that never writes: its own commits would not count
@@ -80,6 +82,16 @@ class Database:
     def place(self) -> str:
         """The location of the database for messages, without a password."""
         return str(self.path) if self.is_sqlite else self.engine.url.render_as_string(hide_password=True)
+
+    @property
+    def generation(self) -> int:
+        """A number that grows when the database turned out to be another or an older one: see `Lineage`."""
+        return self._lineage.generation
+
+    def check_lineage(self, connection: Connection) -> None:
+        """Find out, in this transaction, whether it is still the database that this process has written."""
+        if not self.is_sqlite:
+            self._lineage.check(connection)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:

@@ -77,6 +77,8 @@ class SqlLaunchRepository:
 
         Returns the active launches. Raises StoreError: the rows or the file cannot be read.
         """
+        with self._database.read() as connection:
+            self._database.check_lineage(connection)
         alive = self.alive()
         self._obligations.record_changes(alive)
         rest = self._obligations.open_launch_ids() - {launch.launch_id for launch in alive}

@@ -63,6 +63,7 @@ class SqlDecisionStore:
     def open(self) -> Iterator[SqlUnitOfWork]:
         """Open a transaction that is durable when the block ends."""
         with self._database.write() as connection:
+            self._database.check_lineage(connection)  # here, where it is decided whether anything is rented
             yield SqlUnitOfWork(connection)
 
 

@@ -50,6 +50,7 @@ class World:
         self.freed: Callable[[Launch], None] = lambda launch: None
         self.open_obligations: list[Obligation] = []  # in the keeper's file
         self.obligations: Callable[[], Sequence[Obligation]] = lambda: tuple(self.open_obligations)
+        self.generation = 0  # of the database
         self.start_process()
 
     def start_process(self) -> None:
@@ -80,6 +81,8 @@ class World:
             market=self.for_rent,
             rents=lambda: self.rents,
             obligations=self.obligations,
+            close_obligation=self.open_obligations.remove,
+            generation=lambda: self.generation,
         )
         context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
         self.executor = LaunchExecutor(

@@ -43,6 +43,7 @@ class Bench:
     def __init__(self, store: Database, *, is_alone: bool = True) -> None:
         self.store, self.now, self.tick_s = store, NOON, 0.0
         self.is_alone = is_alone
+        self.generation = 0  # of the database
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.repository = SqlLaunchRepository(store)
         self.ran: list[str] = []
@@ -56,6 +57,7 @@ class Bench:
         self.commands = LaunchCommands(
             self.repository, LaunchAlerts(lambda: next(self.ids)), self._run, self.slots,
             clock=lambda: self.now, monotonic=lambda: self.tick_s, is_alone=self.is_alone,
+            generation=lambda: self.generation,
         )  # fmt: skip
 
     def _run(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
@@ -126,6 +128,19 @@ def test_a_command_that_ends_with_0_keeps_its_reservation_until_max_runtime(benc
     assert "gpuwatch ended nothing" in new_alerts(bench.store)[-1].why
     with bench.store.read() as connection:
         assert set(connection.execute(select(hook_run.c.event)).scalars()) == {"on_running", "on_ended"}
+
+
+def test_a_command_whose_launch_the_database_lost_is_not_run_again(bench: Bench) -> None:
+    launch = bench.reserved()
+    bench.start(launch)
+    with bench.store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM launch_event")
+        connection.exec_driver_sql("DELETE FROM hook_run")
+        connection.exec_driver_sql("DELETE FROM launch")
+    bench.generation = 1
+    assert f"the database lost launch {launch.launch_id}" in (bench.commands.not_ready("command", 0, WATCH.name) or "")
+    bench.pass_s(3600 + 60)
+    assert bench.commands.not_ready("command", 0, WATCH.name) is None
 
 
 def test_budgets_reserve_the_limit_of_the_watch_not_the_price_of_the_offer(database: Database) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
 from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import AlertKind
+from gpuwatch.ports import AlertKind, Order
 from gpuwatch.storage.database import Database
 from tests.engine.launch_world import RENTS, World, running
 from tests.engine.uow_fakes import NOON
@@ -97,3 +98,62 @@ def test_a_file_that_cannot_be_read_holds_nothing_up(world: World) -> None:
     world.start_process()
     world.look()
     assert world.follower.not_ready() is None
+
+
+# --- the database goes back while the daemon runs: a standby was promoted ---------------------------------------------
+
+
+def test_after_commits_were_lost_nothing_is_rented_before_the_instances_are_listed_again(world: World) -> None:
+    """And not by a list of the first minute: another host's order may still be under way."""
+    world.look()
+    assert world.follower.not_ready() is None
+    world.generation += 1
+    assert "the database went back" in (world.follower.not_ready() or "")
+    world.look(11)
+    assert "the database went back" in (world.follower.not_ready() or "")
+    world.look(2)
+    assert world.follower.not_ready() is None
+
+
+def test_what_was_lost_while_the_daemon_ran_is_recalled(world: World) -> None:
+    world.look()
+    world.open_obligations.append(LOST)
+    world.look()
+    assert world.follower.not_ready() is None
+    world.generation += 1
+    world.look(20)
+    assert "88" in (world.follower.not_ready() or "")
+    assert isinstance(world.reserve(), LaunchRefusal)  # the same in every other process
+
+
+def test_an_unreadable_file_holds_renting_after_commits_were_lost(world: World) -> None:
+    def unreadable() -> list[Obligation]:
+        raise StoreError("cannot read obligations.jsonl")
+
+    world.obligations = unreadable
+    world.start_process()
+    world.look()
+    assert world.follower.not_ready() is None  # at a start, nothing speaks for a loss
+    world.generation += 1
+    world.look(20)
+    assert "could not be read" in (world.follower.not_ready() or "")
+
+
+ORDERED = msgspec.structs.replace(LOST, instance_id=None)
+
+
+def test_an_order_without_an_instance_holds_until_its_label_is_listed(world: World) -> None:
+    restarted(world, ORDERED)
+    assert "but the database lost it" in (world.follower.not_ready() or "")
+    world.provider.create(Order(offer_id="1", label=ORDERED.label, image="x", disk_gb=10.0))
+    world.look()
+    assert "but the database lost it" not in (world.follower.not_ready() or "but the database lost it")
+    assert isinstance(world.reserve(), LaunchRefusal)
+
+
+def test_an_order_that_no_list_shows_for_half_an_hour_created_nothing(world: World) -> None:
+    restarted(world, ORDERED)
+    world.look(20, every_s=60.0)
+    assert world.follower.not_ready() is not None
+    world.look(12, every_s=60.0)
+    assert (world.follower.not_ready(), world.open_obligations) == (None, [])

@@ -1,0 +1,79 @@
+"""A standby without the last commits is promoted: what the database lost is found again before anything is rented."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import upgrade
+from tests.process.daemon_child import bargain, terminate, wait_for, wait_for_searches
+from tests.process.postgres_pair import PostgresPair, postgres_pair
+from tests.process.test_crash_matrix import somebody_rents
+from tests.process.two_daemons import KEY, home_of
+
+pytestmark = pytest.mark.slow
+
+PACE = {"GPUWATCH_TEST_PACE": "10"}  # the wait after a promotion takes six seconds
+
+
+@pytest.fixture
+def pair() -> Iterator[PostgresPair]:
+    with postgres_pair() as made:
+        with closing(open_database(made.url)) as database:
+            upgrade(database)
+        made.wait_until_replicated()
+        yield made
+
+
+@pytest.mark.parametrize("has_its_id", [True, False])
+def test_what_a_promotion_lost_is_not_rented_again(tmp_path: Path, pair: PostgresPair, has_its_id: bool) -> None:
+    """With the order under way at that moment, its instance id is in no row and no file: its label finds it."""
+    with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
+        somebody_rents(market, KEY)
+        home = home_of(tmp_path / "a", market.url, pair.url, {"cheap": "H100"}, max_active=1, max_total=0)
+        point = {} if has_its_id else {"GPUWATCH_FAILPOINT": "launch.after_send@sleep8"}
+        with home.daemon(**PACE, **point) as child:
+            wait_for_searches(market)
+            pair.wait_until_replicated()
+            pair.cut_replication()
+            before = len(market.ledger.creates)
+            for n in range(4):
+                bargain(market, 1.5 + n / 10)
+            wait_for(lambda: len(market.ledger.creates) == before + 1)
+            if has_its_id:
+                wait_for(lambda: home.states() == ["running"])
+            pair.kill_primary()
+            pair.promote()
+            wait_for(lambda: "the database went back" in home.log())
+            assert home.states() == []
+            wait_for(lambda: "gpuwatch label that belongs to no running launch" in home.log())
+            wait_for_searches(market, 10)
+            time.sleep(3)
+            assert len(market.ledger.creates) == before + 1
+            instance = str(next(one["id"] for one in market.instances() if "gpuwatch-" in (one["label"] or "")))
+            adopted = home.run("adopt", instance, "--watch", "cheap")
+            assert adopted.returncode == 0, adopted.stderr
+            wait_for_searches(market, 5)
+            assert len(market.ledger.creates) == before + 1
+            assert terminate(child)[0] == 0
+
+
+def test_a_promotion_that_lost_nothing_only_delays_renting(tmp_path: Path, pair: PostgresPair) -> None:
+    with Marketplace(seed=3, key=KEY, size=0, delays=Delays(running_s=0.2)) as market:
+        somebody_rents(market, KEY)
+        home = home_of(tmp_path / "a", market.url, pair.url, {"cheap": "H100"}, max_active=1, max_total=0)
+        with home.daemon(**PACE) as child:
+            wait_for_searches(market)
+            pair.wait_until_replicated()
+            pair.kill_primary()
+            pair.promote()
+            wait_for(lambda: "the database went back" in home.log())
+            bargain(market)
+            wait_for(lambda: home.states() == ["running"])
+            assert terminate(child)[0] == 0
