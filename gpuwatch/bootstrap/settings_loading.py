@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 _MAX_LISTED = 20  # maximum number of instances to list
 
 
-def load_settings(config: str | None, *, for_stopping: bool = False, content: bytes | None = None) -> Settings:
+def load_settings(
+    config: str | None, *, for_stopping: bool = False, content: bytes | None = None, all_warnings: bool = False
+) -> Settings:
     """The settings. Accepts GPU names and regions that only the store has recorded.
 
     Opens the store only if one is unknown.
@@ -21,12 +23,13 @@ def load_settings(config: str | None, *, for_stopping: bool = False, content: by
         for_stopping: ignore invalid parts, with one warning each, if the database setting is valid. For
             commands that end or prevent costs; nothing is rented with such settings.
         content: validate the file as if it had this content.
+        all_warnings: print also the warnings that another command printed today.
 
     Raises:
         SettingsError: they are invalid. With `for_stopping` the last lines name the manual steps.
     """
     try:
-        return _load(config, content)
+        return _load(config, content, all_warnings)
     except SettingsError:
         if not for_stopping:
             raise
@@ -39,14 +42,14 @@ def load_settings(config: str | None, *, for_stopping: bool = False, content: by
     return settings
 
 
-def _load(config: str | None, content: bytes | None) -> Settings:
+def _load(config: str | None, content: bytes | None, all_warnings: bool) -> Settings:
     try:
-        return load(config, content=content)
+        return load(config, content=content, all_warnings=all_warnings)
     except SettingsError as error:
         if not error.has_unknown_names:
             raise
         gpus, places = _recorded_names(store_url(config))
-        return load(config, known_spellings=gpus, recorded_places=places, content=content)
+        return load(config, known_spellings=gpus, recorded_places=places, content=content, all_warnings=all_warnings)
 
 
 def _recorded_names(url: str) -> tuple[frozenset[str], frozenset[str]]:

@@ -8,7 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import json_option, provider_option, settings_option
+from gpuwatch.cli.options import all_warnings_settings_option, json_option, provider_option
 from gpuwatch.cli.output import json_out
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 @click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))
 @provider_option("Check only this provider, including what it needs before the first launch.")
 @json_option
-@settings_option
+@all_warnings_settings_option
 def doctor(provider: str | None, as_json: bool, settings: Settings) -> int:
     """Check settings, database, keys, channels and clock. Rents nothing and sends no messages.
 

@@ -92,19 +92,21 @@ def _config(ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     return path
 
 
-def settings_option(command: Function, *, for_stopping: bool = False) -> Function:
+def settings_option(command: Function, *, for_stopping: bool = False, all_warnings: bool = False) -> Function:
     """`--config FILE`; arrives loaded as `settings: Settings`, after all options are valid."""
 
     @functools.wraps(command)
     def call(*args: Any, config: str | None, **kwargs: Any) -> Any:
         from gpuwatch.bootstrap.settings_loading import load_settings
 
-        return command(*args, settings=load_settings(config, for_stopping=for_stopping), **kwargs)
+        settings = load_settings(config, for_stopping=for_stopping, all_warnings=all_warnings)
+        return command(*args, settings=settings, **kwargs)
 
     return config_option(call)
 
 
 stopping_settings_option = functools.partial(settings_option, for_stopping=True)
+all_warnings_settings_option = functools.partial(settings_option, all_warnings=True)
 
 
 def json_option(command: Function) -> Function:

@@ -107,9 +107,9 @@ def serve(
     notifier = Notifier.from_env(os.environ)
     progress = TaskProgress(real_now, real_monotonic)
     run_in_child(lambda: load_settings(config))
+    logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     loaded = load_or_rescue(config)
     settings = loaded.settings
-    logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     for line in loaded.lines:
         log.warning("%s", line)
     with (

@@ -19,7 +19,7 @@ from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues, 
 from gpuwatch.settings.warnings import log_warnings
 
 
-def load(
+def load(  # noqa: PLR0913 the sources, and how to read them
     config: str | None = None,
     *,
     env: Mapping[str, str] | None = None,
@@ -27,6 +27,7 @@ def load(
     known_spellings: Collection[str] = (),
     recorded_places: Collection[str] = (),
     content: bytes | None = None,
+    all_warnings: bool = False,
 ) -> Settings:
     """The effective settings.
 
@@ -37,6 +38,7 @@ def load(
         known_spellings: GPU names of providers that are not in the catalogue.
         recorded_places: regions reported by providers.
         content: validate the file as if it had this content.
+        all_warnings: print also the warnings that another command printed today.
 
     Raises:
         SettingsError: one line per error.
@@ -44,7 +46,7 @@ def load(
     sources = collect(config, env, cwd)
     if content is not None:
         sources = msgspec.structs.replace(sources, content=content)
-    return _resolve(sources, known_spellings, {}, recorded_places)
+    return _resolve(sources, known_spellings, {}, recorded_places, all_warnings=all_warnings)
 
 
 def load_for_stopping(
@@ -135,7 +137,12 @@ def from_flags(  # noqa: PLR0913 - one argument per flag of the command
 
 
 def _resolve(
-    sources: Sources, known_spellings: Collection[str], extra: dict[str, Any], recorded_places: Collection[str] = ()
+    sources: Sources,
+    known_spellings: Collection[str],
+    extra: dict[str, Any],
+    recorded_places: Collection[str] = (),
+    *,
+    all_warnings: bool = False,
 ) -> Settings:
     name = cache_key(sources, repr((extra, sorted(recorded_places))).encode(), known_spellings)
     cached = load_cached(name, sources.env)
@@ -143,7 +150,7 @@ def _resolve(
         tree, origins = merge(parse_file(sources) if cached.needs_file else {}, sources)
         resolved = resolve(tree, sources)
         if not resolved.faults:
-            return _with_secrets(cached.settings, resolved, sources, origins)
+            return _with_secrets(cached.settings, resolved, sources, origins, all_warnings)
     tree, origins = merge(parse_file(sources) | extra, sources)
     resolved = resolve(tree, sources)
     from gpuwatch.settings.validate import validate  # noqa: PLC0415 - pydantic, only if something changed
@@ -151,15 +158,19 @@ def _resolve(
     settings = validate(resolved, sources, origins, known_spellings, recorded_places)
     secrets = secrets_in(resolved.tree)
     store_cached(name, sources.env, CachedSettings(without_secrets(settings), are_in_file(secrets, origins)))
-    return _with_secrets(settings, resolved, sources, origins)
+    return _with_secrets(settings, resolved, sources, origins, all_warnings)
 
 
 def _with_secrets(
-    settings: Settings, resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]
+    settings: Settings,
+    resolved: ResolvedSettings,
+    sources: Sources,
+    origins: Mapping[KeyPath, ExternalValue],
+    all_warnings: bool = False,
 ) -> Settings:
     secrets = secrets_in(resolved.tree)
     complete = with_secrets(settings, secrets, sources, resolved.outside)
-    log_warnings(complete, secrets, sources, origins, resolved)
+    log_warnings(complete, secrets, sources, origins, resolved, all_warnings=all_warnings)
     return complete
 
 

@@ -29,13 +29,16 @@ def log_warnings(
     sources: Sources,
     origins: Mapping[KeyPath, ExternalValue],
     resolved: ResolvedSettings,
+    *,
+    all_warnings: bool = True,
 ) -> None:
-    """Log every warning.
+    """Log the warnings: a command, which prints them, each once a day; a daemon, which has a log, all of them.
 
     Args:
         secrets: all secrets that are set, by key.
         origins: the keys that the file does not set.
         resolved: the values of launch references.
+        all_warnings: print those of today again.
     """
     files = {one.file for one in sources.external if one.file and has_secret(one.path, one.text)} | set(resolved.files)
     if sources.file and _has_secrets(secrets, origins, resolved.outside):
@@ -55,8 +58,13 @@ def log_warnings(
     if warnings:
         import logging  # noqa: PLC0415 - not needed without warnings
 
+        log = logging.getLogger("gpuwatch.settings")
+        if not all_warnings and not log.hasHandlers():
+            from gpuwatch.settings.daily_warnings import due_today  # noqa: PLC0415
+
+            warnings = due_today(warnings, sources.env)
         for text in warnings:
-            logging.getLogger("gpuwatch.settings").warning("%s", text)
+            log.warning("%s", text)
 
 
 def _has_secrets(

@@ -1,0 +1,56 @@
+"""Prints the same warning once a day, not at every command.
+
+What was printed is remembered in the user's cache folder, not in the store: a command that reads creates no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gpuwatch.settings.cache import cache_folder
+from gpuwatch.settings.own_file import read_private_file, write_private_file
+
+REPEAT_AFTER_S = 86_400.0
+_FILE = "warnings.bin"
+_MAX_TEXTS = 1000
+
+
+def due_today(texts: Sequence[str], env: Mapping[str, str], unix: Callable[[], float] = time.time) -> list[str]:
+    """The texts that were not printed within a day; they count as printed now.
+
+    Args:
+        env: for the cache folder; without a usable one, every text is due.
+        unix: seconds since 1970.
+    """
+    folder = cache_folder(env)
+    if folder is None:
+        return list(texts)
+    file, now_s = folder / _FILE, unix()
+    # a clock that was set back silences nothing
+    printed = {name: at_s for name, at_s in _read(file).items() if 0 <= now_s - at_s < REPEAT_AFTER_S}
+    due = {_name(text): text for text in texts if _name(text) not in printed}
+    if due:
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private_file(file, _lines(printed | dict.fromkeys(due, now_s)))
+    return list(due.values())
+
+
+def _name(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _lines(printed: Mapping[str, float]) -> bytes:
+    return "\n".join(f"{name} {at_s:.0f}" for name, at_s in list(printed.items())[-_MAX_TEXTS:]).encode()
+
+
+def _read(file: Path) -> dict[str, float]:
+    """Name of a text → when it was printed; empty if the file is missing or damaged."""
+    with suppress(ValueError):
+        lines = (read_private_file(file) or b"").decode().splitlines()
+        return {name: float(at) for name, _, at in (line.partition(" ") for line in lines)}
+    return {}
