@@ -40,6 +40,6 @@ def _model_json(model: ListedModel) -> dict[str, Any]:
         "experts_used": shape.used,
         "vocab": shape.vocab,
         "tied_embeddings": shape.tied,
-        "kv_bytes_token": 2 * shape.layers * shape.cached_values,
+        "kv_bytes_token": 2 * shape.cached_values,
         "source": model.source,
     }

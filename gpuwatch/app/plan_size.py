@@ -24,6 +24,7 @@ from gpuwatch.domain.planning.memory_need import (
     Workload,
     fitting_cards,
     memory_need,
+    published_weights,
     source_cards,
     source_gb,
 )
@@ -64,6 +65,9 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str
         "shape_from": work.model.like or work.model.name,
         "workload": work.method.value,
         "precision": work.precision.value,
+        "quantisation": _quantisation_json(work),
+        "kv_bytes_token": 2 * work.model.shape.cached_values,
+        "remarks": list(work.model.remarks),
         "optimizer": work.optimizer if work.trains else None,
         "batch": work.batch,
         "context": work.context,
@@ -87,12 +91,30 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str
     }
 
 
+def _quantisation_json(work: Workload) -> dict[str, Any] | None:
+    """The quantisation of the published weights, and whether it is what was counted."""
+    stated = work.model.quantisation
+    if stated is None:
+        return None
+    return msgspec.structs.asdict(stated) | {"counted": published_weights(work) is not None}
+
+
+def published_text(work: Workload) -> list[str]:
+    """How the published weights are quantised, and whether that is what is counted; empty: they are not."""
+    if (stated := work.model.quantisation) is None:
+        return []
+    if published_weights(work) is not None:
+        return [stated.text]
+    return [f"the published weights are quantised ({stated.method}); counted here in {work.precision.value}"]
+
+
 def workload_of(request: WorkloadRequest) -> Workload:
     """The workload that the owner stated. Raises UsageError."""
     fields = msgspec.structs.asdict(request)
     params, shape = fields.pop("params"), fields.pop("shape")
-    names = {"method": TrainingMethod(request.method or "full"), "precision": Precision(request.precision)}
-    return Workload(model=_model(params, shape), **(fields | names))
+    names = {"method": TrainingMethod(request.method or "full"), "precision": Precision(request.precision or "bf16")}
+    model = _model(params, shape)
+    return Workload(model=model, as_published=request.precision is None, **(fields | names))
 
 
 def named_model(request: WorkloadRequest) -> LanguageModel | str | None:

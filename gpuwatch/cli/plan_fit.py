@@ -26,7 +26,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan_options import ANY_PRICE
-from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
+from gpuwatch.cli.plan_size import note_model, refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
 from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import range_chart
@@ -101,6 +101,7 @@ def _refuse_ignored(workload: WorkloadRequest, values: dict[str, Any], seed: boo
     if values["task"] == "inference" and workload.method is None:
         workload = replace(workload, method="inference")
     refuse_ignored_workload(workload, "--size-of or --shape")
+    note_model(workload)
     if values["task"] == "inference" or workload.method == "inference":
         refuse_given("applies to training only", "any_link")
 

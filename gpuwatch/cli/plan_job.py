@@ -24,7 +24,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, show_watch
 from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs
-from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
+from gpuwatch.cli.plan_size import note_model, refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import refuse_watch_with, watch_options
 from gpuwatch.cli.recording import record_output
 from gpuwatch.errors import UsageError
@@ -86,6 +86,7 @@ def _refuse_ignored(workload: WorkloadRequest, options: dict[str, Any]) -> None:
     if options["hours"] is None and not options["candidates"]:
         refuse_given("requires --hours", "on", "speedup")
     refuse_ignored_workload(workload, "--size-of or --shape")
+    note_model(workload)
     if options["labour_hours"] and not options["labour_usd_hour"]:
         raise UsageError("--engineer-hours requires --engineer-usd-hour")
     if not options["labour_hours"]:

@@ -46,6 +46,6 @@ def models(named: str | None, as_json: bool) -> int:
 def _cells(model: ListedModel) -> tuple[str, ...]:
     shape = model.shape
     active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
-    cache_kb = 2 * shape.layers * shape.cached_values / 1e3
+    cache_kb = 2 * shape.cached_values / 1e3
     params = f"{shape.params / 1e9:.1f}B"
     return model.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", model.source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,14 @@ from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_
 from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.planning.memory_need import (
     GB,
     METHOD_TEXT,
     Precision,
     TrainingMethod,
     WorkloadRequest,
+    published_weights,
     source_gb,
 )
 from gpuwatch.errors import UsageError
@@ -77,8 +80,7 @@ _WORKLOAD_OPTIONS = (
     value_option(
         "--precision",
         click.Choice(["bf16", "fp16", "fp32", "fp8", "int8", "int4"]),
-        "Data type of a weight.",
-        "bf16",
+        "Data type of a weight. Default: as the config.json states its quantisation, else bf16.",
     ),
     value_option(
         "--optimizer",
@@ -124,6 +126,18 @@ def refuse_ignored_workload(workload: WorkloadRequest, model: str) -> None:
         refuse_given("requires --method lora or qlora", *_ADAPTERS)
     if workload.method in {"lora", "qlora"}:
         refuse_given("requires --method full: adapters have no such copy", "master")
+
+
+def note_model(workload: WorkloadRequest) -> None:
+    """Print what is not understood of a model's own config.json, and its quantisation."""
+    from gpuwatch.app.plan_size import has_model, published_text, workload_of
+
+    if not has_model(workload):
+        return
+    with suppress(UsageError):  # the command itself reports it
+        work = workload_of(workload)
+        for line in (*work.model.remarks, *published_text(work)):
+            note(clean(line, 1_000))
 
 
 @click.command(
@@ -173,6 +187,7 @@ def size(
     from gpuwatch.app.plan_size import fitting_cards_of, memory_needed, plan_size_json
 
     refuse_ignored_workload(workload, "--params or --shape")
+    note_model(workload)
     _refuse_ignored_watch(watch, write, max_price, as_json=as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
     if seed:
@@ -201,7 +216,7 @@ def _size_as_sources(
     from gpuwatch.app.plan_size import plan_size_sources_json, size_as_sources
 
     refuse_given("cannot be combined with --seed: the sources count weights and input only", *_NOT_IN_SEED)
-    if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
+    if workload.precision is None:
         workload = replace(workload, precision="fp32")  # the sources' formula uses four bytes per parameter
     printed = size_as_sources(workload, gpu, max_cards, input_gb)
     if as_json:
@@ -246,12 +261,16 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_car
         note(f"model shape taken from {work.model.like}; use --shape FILE for your model's config.json")
     note(METHOD_TEXT)
     held = Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
-    weights = f"{source_gb(work.model.params, held):,.1f} GB"
+    published = published_weights(work)
+    gb = source_gb(work.model.params, held) if published is None else needed.parts[0].gb
+    weights = f"{gb:,.1f} GB"
     note(f"the sources count weights only (--seed): {weights}; the other parts need memory as well")
 
 
 def _title(work: Workload) -> str:
-    workload = f"{work.model.name}, {work.method.value}, {work.precision.value}"
+    published = published_weights(work)
+    weights = published.method if published is not None and published.bits is not None else work.precision.value
+    workload = f"{work.model.name}, {work.method.value}, {weights}"
     rest = f", {work.optimizer}" if work.trains else ""
     return f"{workload}{rest}, batch {work.batch} × {work.context:,} tokens"
 

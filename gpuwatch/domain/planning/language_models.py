@@ -9,8 +9,9 @@ import msgspec
 
 from gpuwatch.domain.market.spellings import fold
 from gpuwatch.domain.planning.figures import parse_figure
-from gpuwatch.domain.planning.model_config import shape_from_config
+from gpuwatch.domain.planning.model_config import read_config
 from gpuwatch.domain.planning.model_index import find_listed, near_names
+from gpuwatch.domain.planning.quantisation import Quantisation
 from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
 _SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
@@ -25,6 +26,8 @@ class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
     active_params: float  # used per token: fewer than `params` in a mixture of experts
     shape: TransformerShape
     like: str | None = None
+    quantisation: Quantisation | None = None  # of the published weights
+    remarks: tuple[str, ...] = ()  # what its config.json leaves open
 
 
 def _known(name: str, billions: float, shape: TransformerShape, active: float | None = None) -> LanguageModel:
@@ -86,8 +89,15 @@ def of_size(params: float, name: str) -> LanguageModel:
 
 def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
     """A model from its own `config.json`, as published. Raises ValueError: a field is missing or invalid."""
-    shape = shape_from_config(fields)
-    return LanguageModel(name=name, params=shape.params, active_params=shape.active_params, shape=shape)
+    read = read_config(fields)
+    return LanguageModel(
+        name=name,
+        params=read.shape.params,
+        active_params=read.shape.active_params,
+        shape=read.shape,
+        quantisation=read.quantisation,
+        remarks=read.remarks,
+    )
 
 
 def _scaled(shape: TransformerShape, ratio: float) -> TransformerShape:

@@ -19,7 +19,8 @@ import msgspec
 from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
 from gpuwatch.domain.planning.card_specs import lacks_bf16
 from gpuwatch.domain.planning.language_models import LanguageModel
-from gpuwatch.domain.planning.transformer_shape import LinearRole, TransformerShape
+from gpuwatch.domain.planning.quantisation import Quantisation
+from gpuwatch.domain.planning.transformer_shape import LayerCache, LinearRole, TransformerShape
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB
@@ -82,6 +83,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     model: LanguageModel
     method: TrainingMethod = TrainingMethod.FULL
     precision: Precision = Precision.BF16
+    as_published: bool = False  # the weights have the bits of the published files, if these are quantised
     optimizer: str = "adamw"
     batch: int = 1  # concurrent sequences, over all cards
     context: int = 4096  # tokens per sequence
@@ -110,7 +112,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: str | None  # "70B", or a model's name
     shape: Path | None  # the model's config.json
     method: str | None  # None: "inference" for inference, otherwise "full"
-    precision: str
+    precision: str | None  # None: as published, or bf16
     optimizer: str
     batch: int
     context: int
@@ -213,9 +215,17 @@ def source_cards(gb: float, memory_gb: float) -> int:
 
 
 def bytes_per_weight(work: Workload) -> float:
-    """Bytes of a weight in GPU memory, including the constants of 4-bit weights."""
+    """Bytes of a weight in GPU memory, including the constants of quantised weights."""
+    if (published := published_weights(work)) is not None:
+        return published.bytes_per_weight
     held = _held(work)
     return BYTES_PER_WEIGHT[held] + (_QUANT_BITS / 8 if held is Precision.INT4 else 0.0)
+
+
+def published_weights(work: Workload) -> Quantisation | None:
+    """The quantisation of the published files, if the weights stay as they are."""
+    stay = work.as_published and work.method in {TrainingMethod.INFERENCE, TrainingMethod.LORA}
+    return work.model.quantisation if stay else None
 
 
 def _held(work: Workload) -> Precision:
@@ -224,6 +234,8 @@ def _held(work: Workload) -> Precision:
 
 def _weights(work: Workload) -> MemoryPart:
     held, gb = _held(work), work.model.params * bytes_per_weight(work) / GB
+    if (published := published_weights(work)) is not None:
+        return MemoryPart("weights", gb, published.text)
     if held is Precision.INT4:
         return MemoryPart("weights", gb, "0.5 bytes per parameter, and 0.127 bits of constants")
     return MemoryPart("weights", gb, f"{BYTES_PER_WEIGHT[held]:g} bytes a parameter ({held.value})")
@@ -283,9 +295,15 @@ def _logits(work: Workload) -> MemoryPart:
 def _kv_cache(work: Workload) -> MemoryPart:
     shape, tokens = work.model.shape, work.batch * work.context
     each = 4.0 if work.precision is Precision.FP32 else 2.0
-    gb = shape.layers * shape.cached_values * tokens * each / GB
-    width = f"{shape.cached_values} (latent)" if shape.kv_rank else f"2 × {shape.kv_width}"
-    return MemoryPart("KV cache", gb, f"{tokens:,} tokens × {shape.layers} layers × {width} × {each:g} bytes")
+    gb = shape.held_values(work.batch, work.context, _PREFILL) * each / GB
+    layers = " + ".join(_cache_text(cache) for cache in shape.layer_caches) or "no layer"
+    state = f", and {shape.state * work.batch * each / GB:,.2f} GB whatever the length" if shape.state else ""
+    return MemoryPart("KV cache", gb, f"{tokens:,} tokens × ({layers}) × {each:g} bytes{state}")
+
+
+def _cache_text(cache: LayerCache) -> str:
+    window = f" of the last {cache.window:,} tokens" if cache.window else ""
+    return f"{cache.layers} layers × {cache.values:,}{window}"
 
 
 def _prefill(work: Workload) -> MemoryPart:

@@ -2,96 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
+from gpuwatch.domain.planning.encoder_models import ENCODER_DECODERS, ENCODERS, encoder_decoder_shape, encoder_shape
+from gpuwatch.domain.planning.known_keys import unknown_keys
+from gpuwatch.domain.planning.layer_kinds import FeedForward, Mixer, layer_count, layer_kinds
+from gpuwatch.domain.planning.layer_weights import (
+    LayerSums,
+    add_feed_forward,
+    add_mixer,
+    dense_width,
+    drop_shared_caches,
+    expert_count,
+    expert_width,
+    head_width,
+    kv_heads,
+    matrices,
+    shared_width,
+)
+from gpuwatch.domain.planning.model_keys import ConfigKeys, config_text, model_types
+from gpuwatch.domain.planning.quantisation import Quantisation, quantisation_of
+from gpuwatch.domain.planning.side_models import encoders_of, other_embeddings, positions_of
 from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
-_MOST: Final = 10**7
-# keys of layers other than plain attention and feed-forward: recurrent, or of varying size
+_ABOVE: Final = ("vocab_size", "tie_word_embeddings")  # may be stated outside of the text model
+_NESTED: Final = ("attn_config", "ffn_config")
+_TEXT_PARTS: Final = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")
+# keys of structures that are not understood, whatever the model type
 _OTHER_LAYERS: Final = (
-    "attn_layer_period", "block_configs", "conv_L_cache", "global_head_dim", "hidden_size_per_layer_input",
-    "hybrid_override_pattern", "linear_attn_config", "linear_num_value_heads", "mamba_d_state",
-    "num_global_key_value_heads", "o_lora_rank", "ssm_state_size", "swa_num_key_value_heads",
-)  # fmt: skip
-_UNGATED: Final = frozenset(
-    {"bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron", "opt", "phi", "starcoder2"}
-)
-_TIED: Final = frozenset(  # unless the file states otherwise
-    {"bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
-     "opt", "starcoder2"}
+    "block_configs", "global_head_dim", "num_global_key_value_heads", "num_zero_experts", "zero_expert_num",
+    "swa_num_key_value_heads", "hybrid_layer_pattern", "compress_rates", "use_double_wide_mlp",
 )  # fmt: skip
 
 
-def shape_from_config(fields: Mapping[str, Any]) -> TransformerShape:
-    """The shape in a config.json. Raises ValueError: a field is missing, invalid or of another kind."""
-    text = fields.get("text_config")
-    own = dict(text) if isinstance(text, Mapping) else dict(fields)
-    if other := next((key for key in _OTHER_LAYERS if own.get(key)), None):
+class ConfiguredModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config.json says about the size of its model."""
+
+    shape: TransformerShape
+    quantisation: Quantisation | None
+    remarks: tuple[str, ...]  # what is not understood, or not counted
+
+
+def read_config(fields: Mapping[str, Any]) -> ConfiguredModel:
+    """Read a config.json.
+
+    Raises:
+        ValueError: a key is missing or invalid, or the structure is not understood.
+    """
+    outer, keys = _text_keys(fields)
+    if other := next((key for key in _OTHER_LAYERS if keys.fields.get(key)), None):
         raise ValueError(f"{other}: its layers differ; pass its size instead, such as 70B")
-    kind = str(own.get("model_type") or fields.get("model_type") or "")
-    hidden = _whole(own, "hidden_size", "n_embd")
-    heads = _whole(own, "num_attention_heads", "n_head")
+    known = model_types().get(keys.kind)
+    if known is not None and known.refused:
+        raise ValueError(f"model_type {keys.kind}: {known.refused}; pass its size instead, such as 70B")
+    if keys.kind in ENCODER_DECODERS:
+        shape = encoder_decoder_shape(keys)
+    elif keys.kind in ENCODERS:
+        shape = encoder_shape(keys)
+    else:
+        shape = _decoder_shape(outer, keys)
+    return ConfiguredModel(
+        shape=shape,
+        quantisation=quantisation_of(fields, keys, shape),
+        remarks=tuple(_remarks(fields, outer, keys, is_known=known is not None)),
+    )
+
+
+def _text_keys(fields: Mapping[str, Any]) -> tuple[ConfigKeys, ConfigKeys]:
+    """The outermost level, and the level of the text model."""
+    outer = keys = ConfigKeys(_stated_type(fields), fields)
+    while (inner := _inner(outer, keys)) is not None:
+        if inner.fields is not keys.fields:  # what is outside of the text model belongs to the outermost level
+            around = {name: value for name, value in outer.fields.items() if name not in keys.fields}
+            outer = ConfigKeys(keys.kind or outer.kind, {**keys.fields, **around})
+        keys = inner
+    known = model_types().get(keys.kind)
+    nested = [part for name in _NESTED if isinstance(part := keys.fields.get(name), Mapping)]
+    if nested:  # DBRX and MPT
+        keys = ConfigKeys(keys.kind, {**{k: v for part in nested for k, v in part.items()}, **keys.fields}, keys.outer)
+    if known and known.like:
+        keys = ConfigKeys(known.like, {**known.defaults, **keys.fields}, keys.outer)
+    return outer, keys
+
+
+def _inner(outer: ConfigKeys, keys: ConfigKeys) -> ConfigKeys | None:
+    """The text model inside of a level; None: this level is the text model."""
+    known = model_types().get(keys.kind)
+    parts = known.parts if known else {}
+    name = next((name for name in _TEXT_PARTS if isinstance(keys.fields.get(name), Mapping)), None)
+    if name is None:  # its keys are beside those of the other parts
+        by_type = next((parts[name] for name in _TEXT_PARTS if name in parts), None)
+        return ConfigKeys(by_type, keys.fields, keys.outer) if by_type else None
+    inner, above = keys.fields[name], {}
+    for key in _ABOVE:
+        sources = (keys.fields.get(key), outer.fields.get(key), keys.get(key), outer.get(key))
+        above[key] = next((value for value in sources if value is not None), None)
+    said = {key: keys.fields[key] for key in ("tie_word_embeddings",) if keys.fields.get(key) is not None}
+    return ConfigKeys(_stated_type(inner) or parts.get(name, ""), {**inner, **said}, above)
+
+
+def _stated_type(fields: Mapping[str, Any]) -> str:
+    stated = fields.get("model_type")
+    return stated if isinstance(stated, str) else ""
+
+
+def _decoder_shape(outer: ConfigKeys, keys: ConfigKeys) -> TransformerShape:
+    layers, hidden = layer_count(keys), keys.whole("hidden_size")
+    kinds = layer_kinds(keys, layers)
+    sums = LayerSums()
+    for mixer, feed_forward in kinds:
+        add_mixer(sums, keys, mixer)
+        add_feed_forward(sums, keys, feed_forward)
+    drop_shared_caches(sums, keys, [mixer for mixer, _ in kinds])
+    mixers, inner = {mixer for mixer, _ in kinds}, {kind for _, kind in kinds}
+    attends = bool(mixers & {Mixer.ATTENTION, Mixer.WINDOW, Mixer.CROSS, Mixer.BOTH})
+    has_experts = FeedForward.EXPERTS in inner
     return TransformerShape(
-        layers=_whole(own, "num_hidden_layers", "n_layer"),
+        layers=layers,
         hidden=hidden,
-        heads=heads,
-        kv_heads=_whole(own, "num_key_value_heads", "num_kv_heads", default=heads),
-        vocab=_whole({**fields, **own}, "vocab_size"),
-        tied=_tied(fields, own, kind),
-        matrices=2 if kind in _UNGATED else 3,
-        **_feed_forward(own, hidden, kind),
-        **(_latent(own) or {"head_dim": _whole(own, "head_dim", default=0)}),
+        heads=keys.whole("num_attention_heads") if attends else 1,
+        kv_heads=kv_heads(keys) if attends else 1,
+        head_dim=head_width(keys) if attends else 0,
+        ffn=expert_width(keys) if has_experts else dense_width(keys) if FeedForward.DENSE in inner else 2 * hidden,
+        vocab=keys.whole("vocab_size"),
+        tied=keys.flag("tie_word_embeddings"),
+        matrices=matrices(keys),
+        experts=expert_count(keys) if has_experts else 1,
+        used=keys.whole("num_experts_per_tok", default=1) if has_experts else 1,
+        shared=shared_width(keys) if has_experts else 0,
+        own=sums.linears,
+        caches=sums.caches,
+        state=sums.state,
+        beside=(*positions_of(keys, hidden), *encoders_of(outer), *other_embeddings(keys, hidden)),
     )
 
 
-def _tied(fields: Mapping[str, Any], own: Mapping[str, Any], kind: str) -> bool:
-    said = own.get("tie_word_embeddings", fields.get("tie_word_embeddings"))
-    return kind in _TIED if said is None else said is True
-
-
-def _feed_forward(own: Mapping[str, Any], hidden: int, kind: str) -> dict[str, int]:
-    default = 4 * hidden if kind in _UNGATED else None
-    experts = _whole(own, "num_experts", "n_routed_experts", "num_local_experts", default=1)
-    if experts == 1:
-        return {"ffn": _whole(own, "intermediate_size", "n_inner", "ffn_hidden_size", default=default)}
-    ffn = _whole(own, "moe_intermediate_size", "intermediate_size")
-    found = {"experts": experts, "used": _whole(own, "num_experts_per_tok", "experts_per_token", default=1), "ffn": ffn}
-    if "interleave_moe_layer_step" in own:  # Llama 4: each such layer has experts, and one expert for all tokens
-        layers = _whole(own, "num_hidden_layers")
-        dense = layers - layers // _whole(own, "interleave_moe_layer_step")
-        return found | {"shared": ffn} | _dense(dense, own, "intermediate_size_mlp")
-    shared = _whole(own, "n_shared_experts", default=0) * ffn or _whole(
-        own, "shared_expert_intermediate_size", default=0
-    )
-    return (
-        found | {"shared": shared} | _dense(_whole(own, "first_k_dense_replace", default=0), own, "intermediate_size")
-    )
-
-
-def _dense(layers: int, own: Mapping[str, Any], width: str) -> dict[str, int]:
-    return {"dense": layers, "dense_ffn": _whole(own, width)} if layers else {}
-
-
-def _latent(own: Mapping[str, Any]) -> dict[str, int]:
-    if not own.get("kv_lora_rank"):
-        return {}
-    return {
-        "kv_rank": _whole(own, "kv_lora_rank"),
-        "q_rank": _whole(own, "q_lora_rank", default=0),
-        "nope": _whole(own, "qk_nope_head_dim"),
-        "rope": _whole(own, "qk_rope_head_dim"),
-        "value": _whole(own, "v_head_dim"),
-    }
-
-
-def _whole(fields: Mapping[str, Any], *keys: str, default: int | None = None) -> int:
-    """The value of the first of these keys that has one. A default of 0 allows 0."""
-    key = next((key for key in keys if fields.get(key) is not None), keys[0])
-    value = fields.get(key)
-    if value is None:
-        value = default
-    least = 0 if default == 0 else 1
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise ValueError(f"{key}: expected a whole number above 0")
-    return value
+def _remarks(fields: Mapping[str, Any], outer: ConfigKeys, keys: ConfigKeys, *, is_known: bool) -> Iterator[str]:
+    """What is not understood, and what is not counted."""
+    if keys.kind and not is_known:
+        yield f"model_type {config_text(keys.kind)} is unknown: counted as a transformer like Llama"
+    if unknown := unknown_keys(keys, fields if outer is keys or keys.fields is fields else {}):
+        yield f"keys that are not understood, and may change the size: {', '.join(unknown)}"
+    extra = keys.whole("num_nextn_predict_layers", "num_mtp_layers", default=0)
+    if extra and any(name in keys.fields for name in ("num_nextn_predict_layers", "num_mtp_layers")):
+        yield f"not counted: {extra} further layers that predict several tokens at once"

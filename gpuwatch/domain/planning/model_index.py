@@ -94,7 +94,7 @@ def _keys(name: str) -> tuple[str, str, str]:
 
 
 def _listed(row: dict[str, str]) -> ListedModel:
-    shape = {key: int(row[key]) for key in _shape_fields() if row[key]}
+    shape = {key: int(row[key]) for key in _shape_fields() if row.get(key)}
     return ListedModel(
         name=row["name"],
         shape=TransformerShape(**shape | {"tied": bool(row["tied"])}),  # type: ignore[arg-type]

@@ -27,11 +27,27 @@ class LinearMatrices(msgspec.Struct, frozen=True):
     outputs: int
     count: int
     used: int  # by one token: fewer than `count` if a token uses only some of the experts
+    module: str = ""  # as quantisation settings name it: "self_attn.q_proj"; empty: not read from a config.json
 
     @property
     def weights(self) -> int:
         """The number of weights of one matrix."""
         return self.inputs * self.outputs
+
+
+class LayerCache(msgspec.Struct, frozen=True):
+    """What some layers cache for each token."""
+
+    layers: int
+    values: int  # per token in each layer
+    window: int = 0  # the last tokens that they attend to; 0: all
+
+
+class OtherWeights(msgspec.Struct, frozen=True):
+    """Weights beside the layers of the text model, such as an image encoder."""
+
+    name: str
+    params: int
 
 
 class TransformerShape(msgspec.Struct, frozen=True):
@@ -56,6 +72,11 @@ class TransformerShape(msgspec.Struct, frozen=True):
     nope: int = 0  # width of a head's keys without position,
     rope: int = 0  # with position (one for all heads),
     value: int = 0  # and of its values
+    # of a model whose layers differ, or that has more than layers; empty: all layers are alike
+    own: tuple[LinearMatrices, ...] = ()  # all matrices of all layers
+    caches: tuple[LayerCache, ...] | None = None
+    state: int = 0  # values of each sequence, however long: of recurrent layers, or of an encoder's output
+    beside: tuple[OtherWeights, ...] = ()
 
     @property
     def head_width(self) -> int:
@@ -63,16 +84,35 @@ class TransformerShape(msgspec.Struct, frozen=True):
         return self.head_dim or self.hidden // self.heads
 
     @property
+    def layer_caches(self) -> tuple[LayerCache, ...]:
+        """The caches of all layers."""
+        if self.caches is not None:
+            return self.caches
+        values = self.kv_rank + self.rope if self.kv_rank else 2 * self.head_width * self.kv_heads
+        return (LayerCache(self.layers, values),)
+
+    @property
     def cached_values(self) -> int:
-        """Values per token in the cache of each layer."""
-        if self.kv_rank:
-            return self.kv_rank + self.rope
-        return 2 * self.head_width * self.kv_heads
+        """Values per token in the caches of all layers."""
+        return sum(cache.layers * cache.values for cache in self.layer_caches)
 
     @property
     def kv_width(self) -> int:
-        """Half of the values per token in the cache of each layer: the width of all keys."""
-        return self.cached_values // 2
+        """Half of the values per token in the cache of a layer, on average: the width of all keys."""
+        return self.cached_values // (2 * self.layers)
+
+    def held_values(self, sequences: int, context: int, chunk: int) -> int:
+        """Values in the caches of all layers.
+
+        Args:
+            chunk: tokens that are read at once; a layer with a window holds these, and the window of each sequence.
+        """
+        tokens = sequences * context
+        held = self.state * sequences
+        for cache in self.layer_caches:
+            bound = sequences * min(context, cache.window) + chunk if cache.window else tokens
+            held += cache.layers * cache.values * min(tokens, bound)
+        return held
 
     @property
     def inner_width(self) -> int:
@@ -83,18 +123,22 @@ class TransformerShape(msgspec.Struct, frozen=True):
     def params(self) -> float:
         """Number of weights; norms and biases, below a thousandth, are left out."""
         inner = sum(linear.weights * linear.count for linear in self.linears())
-        return float(inner + self.vocab * self.hidden * (1 if self.tied else 2))
+        beside = sum(one.params for one in self.beside)
+        return float(inner + self.vocab * self.hidden * (1 if self.tied else 2) + beside)
 
     @property
     def active_params(self) -> float:
         """Weights that one token is multiplied with; for experts without the input embedding, which is looked up."""
         if self.experts == 1:
-            return self.params
+            return self.params - sum(one.params for one in self.beside)
         inner = sum(linear.weights * linear.used for linear in self.linears())
         return float(inner + self.vocab * self.hidden)
 
     def linears(self) -> Iterator[LinearMatrices]:
         """All matrices of the layers, without embeddings."""
+        if self.own:
+            yield from self.own
+            return
         yield from self._latent() if self.kv_rank else self._attention()
         sparse = self.layers - self.dense
         each = self.matrices * sparse

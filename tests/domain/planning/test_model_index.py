@@ -105,11 +105,11 @@ def test_latent_attention_caches_one_narrow_vector_a_token_and_layer() -> None:
 
 def test_grouped_queries_cache_their_few_keys_at_their_own_width() -> None:
     """gpt-oss-120b: 8 heads of 64, although 64 heads of 64 are wider than its layers."""
-    assert model_of("gpt-oss-120b").shape.cached_values == 2 * 8 * 64
+    assert model_of("gpt-oss-120b").shape.cached_values == 36 * 2 * 8 * 64
 
 
-@pytest.mark.parametrize("key", ["hybrid_override_pattern", "linear_num_value_heads", "block_configs"])
-def test_layers_that_are_not_all_alike_are_refused(key: str) -> None:
+@pytest.mark.parametrize("key", ["block_configs", "global_head_dim", "swa_num_key_value_heads"])
+def test_layers_that_are_not_understood_are_refused(key: str) -> None:
     with pytest.raises(ValueError, match=f"{key}: its layers differ"):
         model_from_config({**_GPT_OSS, key: 1}, "hybrid")
 
@@ -117,4 +117,8 @@ def test_layers_that_are_not_all_alike_are_refused(key: str) -> None:
 @pytest.mark.parametrize(("key", "value"), [("hidden_size", None), ("num_hidden_layers", "61"), ("vocab_size", -1)])
 def test_a_missing_or_impossible_field_is_named(key: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{key}: expected a whole number"):
-        model_from_config({**_GPT_OSS, key: value}, "wrong")
+        model_from_config({**_GPT_OSS, "model_type": "unknown", key: value}, "wrong")
+
+
+def test_a_key_that_a_file_leaves_out_has_the_value_of_its_model_type() -> None:
+    assert model_from_config({**_GPT_OSS, "hidden_size": None}, "left out").shape.hidden == 2880
