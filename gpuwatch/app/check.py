@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.offers import match_json, named_providers
+from gpuwatch.app.offers import emptied_reason, match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.watches.choice import in_order
@@ -157,7 +157,14 @@ def _poll(
             outcome.name: outcome.result or not_checked(outcome.name, outcome.error or "")
             for outcome in run_in_parallel(polled, one)
         }
-    return [by_name[name] for name in polled]
+    return [_doubted(settings, by_name[name]) for name in polled]
+
+
+def _doubted(settings: Settings, part: ProviderCheck) -> ProviderCheck:
+    """The result, unless it is empty and a daemon has found that this provider's answers became empty."""
+    if not part.report.ok or part.report.offers or (why := emptied_reason(settings, part.report.provider)) is None:
+        return part
+    return msgspec.structs.replace(part, report=msgspec.structs.replace(part.report, ok=False, error=why))
 
 
 def explain_lines(

@@ -292,6 +292,9 @@ def _rows(settings: Settings) -> Iterator[Finding]:
             since = format_moment(health.blind_since or real_now(), ZoneInfo(settings.timezone))
             text = f"blind since {since} ({lanes}): {health.last_error}"
             yield Finding(area=status.provider, state="fault", text=text, mend="see the daemon's log")
+        if status.empty is not None:
+            text = f"since {format_moment(status.empty.set_at, ZoneInfo(settings.timezone))}: {status.empty.reason}"
+            yield Finding(area=status.provider, state="fault", text=text, mend="compare with the provider's own page")
 
 
 def _clock(http: HttpClient, base_url: str) -> Iterator[Finding]:

@@ -60,8 +60,8 @@ class ReadMarket(msgspec.Struct, frozen=True, kw_only=True):
 def is_answering(
     settings: Settings, store: Database, status: ProviderStatus, at: datetime | None, now: datetime
 ) -> bool:
-    """Whether an answer of a provider, the newest one, still counts: three of its rounds, or of its sweeps."""
-    return at is not None and now - at <= _max_age(settings, store, status)
+    """Whether a provider's newest answer still counts, for three of its rounds or sweeps, and has not become empty."""
+    return at is not None and status.empty is None and now - at <= _max_age(settings, store, status)
 
 
 def _max_age(settings: Settings, store: Database, status: ProviderStatus) -> timedelta:

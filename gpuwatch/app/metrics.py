@@ -166,7 +166,7 @@ def _provider_values(
     }
     for status in statuses:
         name, complete_at = (status.provider,), complete[status.provider]
-        is_blind = status.health.blind_since is not None or complete_at is None
+        is_blind = status.health.blind_since is not None or status.empty is not None or complete_at is None
         if is_blind or status.provider in answering or status.plan.spent:  # else nobody polls, so nobody knows
             values["gpuwatch_provider_healthy"][name] = float(not is_blind)
         values["gpuwatch_format_changes"][name] = float(len(status.drift))

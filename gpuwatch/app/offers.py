@@ -132,11 +132,23 @@ def markets_now(
         for outcome in run_in_parallel(names, one, within_s):
             if not outcome.late:
                 waiting.discard(outcome.name)
-            yield outcome.result or ProviderOffers(provider=outcome.name, error=outcome.error)
+            found = outcome.result or ProviderOffers(provider=outcome.name, error=outcome.error)
+            if not found.matches and not found.error and (why := emptied_reason(settings, found.provider)):
+                found = ProviderOffers(provider=found.provider, error=why)
+            yield found
     finally:
         stop.set()  # ends waits for the rate limit
         if not waiting:  # requests in progress end with the process
             http.close()
+
+
+def emptied_reason(settings: Settings, provider: str) -> str | None:
+    """Why "no offers" of a provider proves nothing: a daemon found that its answers became empty. None: it does."""
+    from gpuwatch.bootstrap import light_holds, real_now
+    from gpuwatch.engine.empty_answers import emptied, emptied_text
+
+    hold = emptied(light_holds(settings, False), provider, real_now())
+    return None if hold is None else emptied_text(hold)
 
 
 def named_providers(settings: Settings, names: Sequence[str]) -> list[str]:

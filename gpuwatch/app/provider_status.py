@@ -14,11 +14,14 @@ from gpuwatch.app.polling_status import PollingStatus, polling_json, polling_sta
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.engine.empty_answers import emptied
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import LANES, ProviderHealth, ProviderSettings
 from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.ports.holds import Hold
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.poll_queries import FormatChange, LastPoll, format_changes, last_poll, last_sweep
+from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
     swept_at: datetime | None
     next_sweep_at: datetime | None
     polling: PollingStatus | None  # None: it is off
+    empty: Hold | None = None  # its answers became empty
 
     @property
     def health(self) -> ProviderHealth:
@@ -71,9 +75,11 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """One of "off", "extra missing", "blind", "on"."""
+        """One of "off", "extra missing", "blind", "empty", "on"."""
         status = super().status
-        return "blind" if status == "on" and self.health.blind_since is not None else status
+        if status == "on" and self.health.blind_since is not None:
+            return "blind"
+        return "empty" if status == "on" and self.empty is not None else status
 
 
 def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
@@ -136,6 +142,7 @@ def _with_records(settings: Settings, store: Database, known: ConfiguredProvider
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
         polling=polling_status(settings, store, name, now) if known.is_on else None,
+        empty=emptied(SqlHolds(store), name, now) if known.is_on else None,
     )
 
 
@@ -192,6 +199,7 @@ def provider_status_json(status: ProviderStatus) -> dict[str, object]:
         "last_poll_offers": None if newest is None else newest.offers,
         "last_poll_skipped": None if newest is None else newest.skipped,
         "blind_since": rfc3339(health.blind_since),
+        "empty_since": rfc3339(status.empty.set_at if status.empty else None),
         "last_error": health.last_error,
         "lanes": {lane: _lane_json(lane_health) for lane, lane_health in status.lanes.items()},
         "polling": polling_json(status.polling),

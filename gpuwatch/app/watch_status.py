@@ -22,11 +22,13 @@ from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, W
 from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
 from gpuwatch.engine.browse import OfferFilter
+from gpuwatch.engine.empty_answers import emptied, emptied_text
 from gpuwatch.engine.offer_alerts import decision_text
 from gpuwatch.engine.row_budget import next_reset
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_poll
+from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.silences import SqlSilences
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
@@ -70,6 +72,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     silenced_until: datetime | None
     seen_at: datetime | None  # the newest complete poll of its providers
     next_poll_at: datetime | None
+    is_empty: bool = False  # every provider's answers became empty, so that nothing is known
 
     @property
     def limit_usd_gpu_hour(self) -> float:
@@ -88,7 +91,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         """One of "paused", "no data", "matched", "waiting"."""
         if self.paused is not None:
             return "paused"
-        if self.seen_at is None:
+        if self.seen_at is None or self.is_empty:
             return "no data"
         return "matched" if self.matches else "waiting"
 
@@ -119,6 +122,8 @@ class _StatusInputs:
         self._polls = {name: last_poll(store, name) for name in settings.providers}
         self._ages = {name: stored_max_age(settings, name, store) for name in settings.providers}
         self._history = SqlHistoryRecorder(store)
+        holds = {name: emptied(SqlHolds(store), name, now) for name in settings.providers}
+        self._emptied = {name: hold for name, hold in holds.items() if hold is not None}
         self._commissions = commissions_of(settings)
 
     def status(self, watch: Watch, offers: Sequence[Offer]) -> WatchStatus:
@@ -140,6 +145,7 @@ class _StatusInputs:
             paused=self._paused(watch.name),
             silenced_until=self._silences.get(watch.name),
             seen_at=max(seen, default=None),
+            is_empty=bool(polled) and all(name in self._emptied for name in polled),
             next_poll_at=self._next_poll(polled),
         )
 
@@ -148,7 +154,8 @@ class _StatusInputs:
     ) -> Decision:
         polls = {name: self._polls[name] for name in polled}
         is_known = bool(polled) and all(
-            poll is not None and self._now - poll.at <= self._ages[name] for name, poll in polls.items()
+            poll is not None and self._now - poll.at <= self._ages[name] and name not in self._emptied
+            for name, poll in polls.items()
         )
         near = bool(matches) or is_near(watch, offers, self._commissions, self._now)
         seen = Observation(matches=matches, known=is_known, near=near, observed_at=self._now)
@@ -160,6 +167,7 @@ class _StatusInputs:
             texts.append(f"Not rented: {block.text}.")
         if decision.reason is DecisionReason.NO_DATA:
             texts += filter(None, map(self._own_pause, polled))
+            texts += [f"{name}: {emptied_text(self._emptied[name])}." for name in polled if name in self._emptied]
         return " ".join(texts)
 
     def _own_pause(self, name: str) -> str | None:

@@ -12,6 +12,7 @@ from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_o
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
 from gpuwatch.engine.drift_detector import DriftDetector
+from gpuwatch.engine.empty_answers import PAST, EmptyAnswers
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.forecast_scores import ForecastLedger
 from gpuwatch.engine.gather import QuoteGathering
@@ -31,8 +32,9 @@ from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.hourly_lows import SqlHourlyLows
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
-from gpuwatch.storage.poll_queries import last_sweep
+from gpuwatch.storage.poll_queries import last_sweep, recent_sweeps
 from gpuwatch.storage.prices_on_sale import prices_on_sale
+from gpuwatch.storage.provider_holds import SqlHolds
 
 if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
@@ -108,7 +110,10 @@ class Polling:
             health_monitor,
             DriftDetector(name, base.uow_factory, new_id),
             partial(self._executor.wait_for_started, name, LAUNCH_PRIORITY_S),
-            prices,
+            prices=prices,
+            empty_answers=EmptyAnswers(
+                name, base.uow_factory, SqlHolds(base.store), new_id, recent_sweeps(base.store, name, now() - PAST)
+            ),
         )
         newest_sweep = last_sweep(base.store, name)
         return ProviderWorker(

@@ -54,6 +54,8 @@ def status(context: ChatContext, argument: str) -> ChatReply:
             when = "no complete answer yet" if newest is None else f"last complete answer {format_moment(newest, zone)}"
             blind_since = status.health.blind_since
             health = "" if blind_since is None else f"not answering since {format_moment(blind_since, zone)}; "
+            if status.empty is not None:
+                health += f"{status.empty.reason}, since {format_moment(status.empty.set_at, zone)}; "
             items.append((status.provider, f": {health}{when}"))
     items.append(("Launches", f": {len(alive)} active, {dollars(usd(report.burn.effective))} per hour"))
     if approvals:

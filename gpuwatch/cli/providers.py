@@ -138,6 +138,8 @@ def _blind_lines(status: ProviderStatus, timezone: str) -> Iterator[str]:
     for lanes, health in blind:
         since = local(health.blind_since, timezone)
         yield f"  BLIND   {lanes} since {since}: {health.last_error or 'no complete answer'}"
+    if status.empty is not None:
+        yield f"  EMPTY   since {local(status.empty.set_at, timezone)}: {status.empty.reason}"
     for lane, health in status.lanes.items() if blind else ():
         if health.blind_since is None and health.complete_at is not None:
             yield f"  answers {lane}: last complete answer {local(health.complete_at, timezone)}"

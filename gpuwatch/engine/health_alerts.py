@@ -129,6 +129,39 @@ def own_pause_alert(
     )
 
 
+def empty_alert(provider: str, rows_before: int, since: datetime, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that a provider answers, but suddenly without any offer."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.BLIND,
+        subject=provider,
+        created_at=now,
+        headline=f"{provider} lists no offers any more: its answers are empty, and had {rows_before} rows before",
+        facts=(
+            ("Provider", provider),
+            ("Rows before", str(rows_before)),
+            ("Empty since", format_moment(since)),
+        ),
+        why="Every answer since then was complete and empty. So many offers hardly sell out at once.",
+        did="gpuwatch keeps polling and sends an alert when there are offers again. It counts this as no data.",
+        can_do=("Compare with the provider's own page", "See what is wrong: gpuwatch doctor"),
+    )
+
+
+def filled_alert(provider: str, since: datetime, *, alert_id: str, now: datetime) -> Alert:
+    """Alert that a provider's answers have offers again."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.RECOVERED,
+        subject=provider,
+        created_at=now,
+        headline=f"{provider} lists offers again, after {_span(now - since)}",
+        facts=(("Provider", provider), ("Empty since", format_moment(since)), ("Back", format_moment(now))),
+        why="An answer with offers arrived.",
+        did="gpuwatch evaluates all its watches again.",
+    )
+
+
 def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
     """Alert that a provider's answers arrive and are usable again.
 

@@ -14,6 +14,8 @@ from gpuwatch.engine.row_budget import RowDemand, RowPlan, paced_age, plan_rows
 from gpuwatch.engine.sweep import Sweeper
 from gpuwatch.ports import HUNT, SWEEP, PollHistory, ProviderSettings
 
+_PROOF_EVERY_S = 60.0  # between sweeps that must tell whether a provider still lists offers
+
 
 class ProviderWorker:
     """The jobs of one provider; the scheduler never runs two of a kind at once.
@@ -124,13 +126,14 @@ class ProviderWorker:
             return False
         now = self._clock()
         plan = self.plan(now)
-        if plan.sweep_every_s is None or plan.spent:
+        every_s = _PROOF_EVERY_S if self.recorder.needs_sweep else plan.sweep_every_s
+        if every_s is None or plan.spent:
             self.health_monitor.nothing_due(SWEEP)
             return False
         if self.sweeper.is_unfinished:
             self.sweeper.run(self._clock)
             return True
-        if self._swept_at and timedelta(0) <= now - self._swept_at < timedelta(seconds=plan.sweep_every_s):
+        if self._swept_at and timedelta(0) <= now - self._swept_at < timedelta(seconds=every_s):
             self.health_monitor.nothing_due(SWEEP)
             return False
         self._swept_at = now

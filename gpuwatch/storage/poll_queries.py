@@ -89,6 +89,19 @@ def longest_gap(database: Database, provider: str, polls: int) -> timedelta:
     return timedelta(seconds=max((later - before for later, before in pairwise(times)), default=0))
 
 
+def recent_sweeps(database: Database, provider: str, since: datetime) -> list[tuple[str, bool, int, datetime]]:
+    """Return (GPU, spot, rows, time) of a provider's complete sweeps, oldest first. Raises StoreError."""
+    complete = (
+        select(poll.c.gpu, poll.c.spot, poll.c.rows, poll.c.at_s)
+        .where(poll.c.provider == provider, poll.c.lane == "sweep", poll.c.at_s >= int(since.timestamp()))
+        .where(poll.c.completeness.in_(("complete", "truncated")))
+        .order_by(poll.c.at_s, poll.c.id)
+    )
+    with database.read() as connection:
+        rows = connection.execute(complete).all()
+    return [(gpu, bool(spot), count, datetime.fromtimestamp(at_s, UTC)) for gpu, spot, count, at_s in rows]
+
+
 def searches_since(database: Database, provider: str, since: datetime) -> dict[str, int]:
     """Return the number of searches by lane; one of several pages counts once. Raises StoreError."""
     counts = (
