@@ -49,6 +49,7 @@ _WORDS: Final = {  # of `layer_types` and its like
     "recurrent": Mixer.RECURRENT,
     "kda": Mixer.KDA,
     "indexed_attention": Mixer.ATTENTION,
+    "deepseek_sparse_attention": Mixer.ATTENTION,
 }
 _LINEAR: Final = {  # what `linear_attention` is
     "granitemoehybrid": Mixer.MAMBA_2,
@@ -83,6 +84,7 @@ _FULL_EVERY: Final = {
     "gemma2": 2,
     "gemma3_text": 6,
     "gemma3n_text": 5,
+    "gemma4_text": 6,
     "cohere2": 4,
     "gpt_oss": 2,
     "olmo3": 4,
@@ -203,7 +205,9 @@ def _windowed(keys: ConfigKeys, layers: int) -> list[Mixer]:
 
 def _sparse_layers(keys: ConfigKeys) -> Callable[[int], bool]:
     """Which layers have experts."""
-    if max(keys.wholes("num_experts"), default=0) <= (0 if keys.kind == "granitemoehybrid" else 1):
+    fewest = 0 if keys.kind == "granitemoehybrid" else 1
+    has_none = keys.kind == "gemma4_text" and not keys.flag("enable_moe_block")
+    if has_none or max(keys.wholes("num_experts"), default=0) <= fewest:
         return lambda _at: False
     kinds = keys.texts("mlp_layer_types", "ffn_layer_types")
     if kinds:
@@ -211,12 +215,17 @@ def _sparse_layers(keys: ConfigKeys) -> Callable[[int], bool]:
     if isinstance(keys.get("moe_layer_freq"), list):
         chosen = keys.wholes("moe_layer_freq")
         return lambda at: at < len(chosen) and chosen[at] == 1
-    if period := keys.whole("expert_layer_period", default=0):  # Jamba
-        offset = keys.whole("expert_layer_offset", default=0)
-        return lambda at: at % period == offset
     if keys.get("moe_layers") is not None:
         listed = set(keys.wholes("moe_layers"))
         return lambda at: at in listed
+    return _sparse_by_period(keys)
+
+
+def _sparse_by_period(keys: ConfigKeys) -> Callable[[int], bool]:
+    """Experts in every n-th layer, after some dense ones."""
+    if period := keys.whole("expert_layer_period", default=0):  # Jamba
+        offset = keys.whole("expert_layer_offset", default=0)
+        return lambda at: at % period == offset
     if step := keys.whole("interleave_moe_layer_step", default=0):  # Llama 4
         return lambda at: (at + 1) % step == 0
     first, step = keys.whole("first_k_dense_replace", default=0), keys.whole("decoder_sparse_step", default=0) or 1

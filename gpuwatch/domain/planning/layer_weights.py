@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from math import ceil
 from typing import Final
 
@@ -18,6 +17,9 @@ UNGATED: Final = frozenset(
      "gpt_neox_japanese", "gptj", "mpt", "nemotron", "nanochat", "nemotron_h", "opt", "openai-gpt", "persimmon", "phi",
      "starcoder2", "xglm", "fuyu"}
 )  # fmt: skip
+
+
+_GATED_QUERIES: Final = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "afmoe"})
 
 
 class LayerSums:
@@ -55,25 +57,30 @@ class LayerSums:
         return tuple(LayerCache(layers, values, window) for (values, window), layers in self._caches.items())
 
 
-def add_mixer(sums: LayerSums, keys: ConfigKeys, mixer: Mixer) -> None:
-    """Add what mixes the tokens in one layer. Raises ValueError: a key is missing or impossible."""
+def add_mixer(sums: LayerSums, keys: ConfigKeys, mixer: Mixer, *, reuses: bool = False) -> None:
+    """Add what mixes the tokens in one layer. Raises ValueError: a key is missing or impossible.
+
+    Args:
+        reuses: the layer uses the keys and values of an earlier one (Gemma 3n, Gemma 4).
+    """
     if mixer in {Mixer.ATTENTION, Mixer.WINDOW, Mixer.CROSS, Mixer.BOTH}:
-        _add_attention(sums, keys, mixer)
+        _add_attention(sums, keys, mixer, reuses)
     if (add := _STATEFUL.get(mixer)) is not None:
         add(sums, keys)
 
 
-def add_feed_forward(sums: LayerSums, keys: ConfigKeys, kind: FeedForward) -> None:
+def add_feed_forward(sums: LayerSums, keys: ConfigKeys, kind: FeedForward, *, reuses: bool = False) -> None:
     """Add the feed-forward part of one layer. Raises ValueError: a key is missing or impossible."""
     if kind is FeedForward.NONE:
         return
     hidden = keys.whole("hidden_size")
     if kind is FeedForward.DENSE:
-        _add_inner(sums, keys, hidden, dense_width(keys), "mlp")
+        wide = 2 if reuses and keys.flag("use_double_wide_mlp") else 1
+        _add_inner(sums, keys, hidden, wide * dense_width(keys), "mlp")
         return
     experts, used = expert_count(keys), keys.whole("num_experts_per_tok", default=1)
     keys.get("intermediate_size")  # of layers without experts, if there are any
-    inner, width = keys.whole("moe_latent_size", default=0) or hidden, expert_width(keys)
+    inner, width = keys.whole("moe_latent_size", "routed_expert_hidden_size", default=0) or hidden, expert_width(keys)
     for role_inputs, outputs in _inner_sizes(keys, inner, width):
         sums.add(LinearRole.FEED_FORWARD, role_inputs, outputs, "mlp.experts", experts, min(used, experts))
     if inner != hidden:  # Nemotron 3: experts in a narrower space
@@ -106,7 +113,7 @@ def expert_width(keys: ConfigKeys) -> int:
 
 def shared_width(keys: ConfigKeys) -> int:
     """The inner width of what all tokens use besides their experts."""
-    if keys.kind == "llama4_text":
+    if keys.kind in {"llama4_text", "gemma4_text"}:
         return keys.whole("intermediate_size")
     stated = keys.whole(
         "shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
@@ -172,27 +179,27 @@ def head_width(keys: ConfigKeys) -> int:
     return keys.whole("head_dim", default=0) or keys.whole("hidden_size") // keys.whole("num_attention_heads")
 
 
-def _add_attention(sums: LayerSums, keys: ConfigKeys, mixer: Mixer) -> None:
+def _add_attention(sums: LayerSums, keys: ConfigKeys, mixer: Mixer, reuses: bool) -> None:
     window = window_of(keys) if mixer is Mixer.WINDOW else 0
     if keys.whole("kv_lora_rank", default=0):
         _add_latent(sums, keys)
         return
-    hidden = keys.whole("hidden_size")
-    queries, values = keys.whole("num_attention_heads") * head_width(keys), kv_heads(keys) * head_width(keys)
-    is_gated = keys.kind in {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "afmoe"}
+    hidden, width, values = keys.whole("hidden_size"), head_width(keys), kv_heads(keys)
+    has_values = True
+    if keys.kind.startswith("gemma4") and mixer is Mixer.ATTENTION:  # other heads than those of layers with a window
+        width = keys.whole("global_head_dim", default=0) or width
+        if keys.flag("attention_k_eq_v"):
+            values, has_values = keys.whole("num_global_key_value_heads", default=0) or values, False
+    queries, values = keys.whole("num_attention_heads") * width, values * width
+    is_gated = keys.flag("attn_output_gate", default=keys.kind in _GATED_QUERIES)
     sums.add(LinearRole.QUERY, hidden, queries, "self_attn.q_proj", 2 if is_gated else 1)
-    sums.add(LinearRole.KEY, hidden, values, "self_attn.k_proj")
-    sums.add(LinearRole.VALUE, hidden, values, "self_attn.v_proj")
+    if not (reuses and keys.kind.startswith("gemma4")):
+        sums.add(LinearRole.KEY, hidden, values, "self_attn.k_proj")
+        if has_values:
+            sums.add(LinearRole.VALUE, hidden, values, "self_attn.v_proj")
     sums.add(LinearRole.OUTPUT, queries, hidden, "self_attn.o_proj")
-    if mixer is not Mixer.CROSS:  # that caches the images, not the text
+    if mixer is not Mixer.CROSS and not reuses:  # the former caches the images, not the text
         sums.cache(2 * values, window)
-
-
-def drop_shared_caches(sums: LayerSums, keys: ConfigKeys, kinds: Sequence[Mixer]) -> None:
-    """The last layers of Gemma 3n use the caches of earlier ones."""
-    values = 2 * kv_heads(keys) * head_width(keys) if keys.whole("num_kv_shared_layers", default=0) else 0
-    for mixer in kinds[len(kinds) - keys.whole("num_kv_shared_layers", default=0) :] if values else ():
-        sums.cache(values, window_of(keys) if mixer is Mixer.WINDOW else 0, -1)
 
 
 def _add_latent(sums: LayerSums, keys: ConfigKeys) -> None:

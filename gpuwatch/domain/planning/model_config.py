@@ -15,7 +15,6 @@ from gpuwatch.domain.planning.layer_weights import (
     add_feed_forward,
     add_mixer,
     dense_width,
-    drop_shared_caches,
     expert_count,
     expert_width,
     head_width,
@@ -25,16 +24,17 @@ from gpuwatch.domain.planning.layer_weights import (
 )
 from gpuwatch.domain.planning.model_keys import ConfigKeys, config_text, model_types
 from gpuwatch.domain.planning.quantisation import Quantisation, quantisation_of
-from gpuwatch.domain.planning.side_models import encoders_of, other_embeddings, positions_of
+from gpuwatch.domain.planning.side_models import encoders_of, other_embeddings, positions_of, unread_encoders
 from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
 _ABOVE: Final = ("vocab_size", "tie_word_embeddings")  # may be stated outside of the text model
+_PREDICTING: Final = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 _NESTED: Final = ("attn_config", "ffn_config")
 _TEXT_PARTS: Final = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")
 # keys of structures that are not understood, whatever the model type
 _OTHER_LAYERS: Final = (
-    "block_configs", "global_head_dim", "num_global_key_value_heads", "num_zero_experts", "zero_expert_num",
-    "swa_num_key_value_heads", "hybrid_layer_pattern", "compress_rates", "use_double_wide_mlp",
+    "block_configs", "num_zero_experts", "zero_expert_num", "swa_num_key_value_heads", "hybrid_layer_pattern",
+    "compress_rates", "compress_ratios",
 )  # fmt: skip
 
 
@@ -113,10 +113,10 @@ def _decoder_shape(outer: ConfigKeys, keys: ConfigKeys) -> TransformerShape:
     layers, hidden = layer_count(keys), keys.whole("hidden_size")
     kinds = layer_kinds(keys, layers)
     sums = LayerSums()
-    for mixer, feed_forward in kinds:
-        add_mixer(sums, keys, mixer)
-        add_feed_forward(sums, keys, feed_forward)
-    drop_shared_caches(sums, keys, [mixer for mixer, _ in kinds])
+    first_reuse = layers - keys.whole("num_kv_shared_layers", default=0)
+    for at, (mixer, feed_forward) in enumerate(kinds):
+        add_mixer(sums, keys, mixer, reuses=at >= first_reuse)
+        add_feed_forward(sums, keys, feed_forward, reuses=at >= first_reuse)
     mixers, inner = {mixer for mixer, _ in kinds}, {kind for _, kind in kinds}
     attends = bool(mixers & {Mixer.ATTENTION, Mixer.WINDOW, Mixer.CROSS, Mixer.BOTH})
     has_experts = FeedForward.EXPERTS in inner
@@ -144,8 +144,10 @@ def _remarks(fields: Mapping[str, Any], outer: ConfigKeys, keys: ConfigKeys, *, 
     """What is not understood, and what is not counted."""
     if keys.kind and not is_known:
         yield f"model_type {config_text(keys.kind)} is unknown: counted as a transformer like Llama"
+    for name, fault in unread_encoders(outer):
+        yield f"not counted: {name} ({fault})"
     if unknown := unknown_keys(keys, fields if outer is keys or keys.fields is fields else {}):
         yield f"keys that are not understood, and may change the size: {', '.join(unknown)}"
-    extra = keys.whole("num_nextn_predict_layers", "num_mtp_layers", default=0)
-    if extra and any(name in keys.fields for name in ("num_nextn_predict_layers", "num_mtp_layers")):
+    extra = next((keys.whole(name) for name in _PREDICTING if keys.fields.get(name)), 0)
+    if extra:
         yield f"not counted: {extra} further layers that predict several tokens at once"

@@ -21,7 +21,10 @@ _SYNONYMS: Final = (
     ("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "block_ff_dim", "d_ff"),
     ("vocab_size", "padded_vocab_size"),
     ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    ("num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk", "moe_top_k", "num_experts_per_token"),
+    (
+        *("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk", "moe_top_k"),
+        "top_k_experts",
+    ),
     ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_dim"),
     ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
     ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"),

@@ -57,7 +57,9 @@ def quantisation_of(fields: Mapping[str, Any], keys: ConfigKeys, shape: Transfor
     if stated is None:
         return None
     settings = stated["quantization_config"]
-    method = str(settings.get("quant_method") or settings.get("quant_type") or "unnamed")[:40].lower()
+    producer = settings.get("producer")
+    named = settings.get("quant_method") or settings.get("quant_type")
+    method = str(named or (producer.get("name") if isinstance(producer, Mapping) else None) or "unnamed")[:40].lower()
     bits = _bits(method, settings)
     if bits is None:
         return Quantisation(method=method, bits=None, share=0.0)

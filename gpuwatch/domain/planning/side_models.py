@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from gpuwatch.domain.planning.model_keys import ConfigKeys
@@ -19,12 +20,19 @@ def encoders_of(keys: ConfigKeys) -> Iterator[OtherWeights]:
     """The image and sound encoders of a multimodal model, and what joins them to the text model."""
     for name, what in _ENCODERS.items():
         part = keys.part(name)
-        if part is None:
-            continue
-        try:
-            yield OtherWeights(what, _encoder_params(part))
-        except ValueError as fault:
-            raise ValueError(f"{name}: {fault}") from None
+        with suppress(ValueError):  # `unread_encoders` names it
+            if part is not None:
+                yield OtherWeights(what, _encoder_params(part))
+
+
+def unread_encoders(keys: ConfigKeys) -> Iterator[tuple[str, str]]:
+    """The encoders whose configuration is not understood, and why."""
+    for name in _ENCODERS:
+        if (part := keys.part(name)) is not None:
+            try:
+                _encoder_params(part)
+            except ValueError as fault:
+                yield name, str(fault)
 
 
 def positions_of(keys: ConfigKeys, hidden: int) -> Iterator[OtherWeights]:
@@ -36,10 +44,10 @@ def positions_of(keys: ConfigKeys, hidden: int) -> Iterator[OtherWeights]:
 
 def _encoder_params(keys: ConfigKeys) -> int:
     """Attention and feed-forward of each layer, patches and positions, and the projection into the text model."""
-    hidden = keys.whole("embed_dim", "hidden_size", "d_model")
-    layers = keys.whole("depth", "num_hidden_layers", "encoder_layers")
+    hidden = keys.whole("embed_dim", "hidden_size", "d_model", "vt_hidden_size")
+    layers = keys.whole("depth", "num_hidden_layers", "encoder_layers", "vt_num_hidden_layers")
     ratio = keys.get("mlp_ratio")
-    inner = keys.whole("intermediate_size", "encoder_ffn_dim", default=0)
+    inner = keys.whole("intermediate_size", "encoder_ffn_dim", "vt_intermediate_size", default=0)
     if not inner or ("intermediate_size" not in keys.fields and "hidden_size" in keys.fields):
         inner = int(float(ratio) * hidden) if isinstance(ratio, (int, float)) else 4 * hidden
     matrices = 3 if keys.kind.startswith(_GATED) else 2

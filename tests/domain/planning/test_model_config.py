@@ -153,6 +153,16 @@ def test_a_key_that_nobody_knows_is_named_and_harmless_ones_are_not() -> None:
     assert remark == "keys that are not understood, and may change the size: num_zebra_experts, zebra_hidden_size"
 
 
+def test_an_encoder_and_layers_that_are_not_counted_are_named() -> None:
+    odd = {**LLAMA, "vision_config": {"zebra_size": 64}, "num_nextn_predict_layers": 1}
+    model = model_from_config(odd, "odd")
+    assert model.params == pytest.approx(8.03e9, rel=0.001)
+    assert model.remarks == (
+        "not counted: vision_config (embed_dim: expected a whole number above 0)",
+        "not counted: 1 further layers that predict several tokens at once",
+    )
+
+
 def test_a_type_that_nobody_knows_is_named() -> None:
     model = model_from_config({**LLAMA, "model_type": "zebra"}, "zebra")
     assert model.params == pytest.approx(8.03e9, rel=0.001)
@@ -172,7 +182,6 @@ def test_layers_of_a_kind_of_their_own_are_refused(kind: str) -> None:
         ({"layer_types": "zebra"}, "layer_types: expected a list of texts"),
         ({"hybrid_override_pattern": "MZ*"}, "hybrid_override_pattern: expected 32 of the letters"),
         ({"num_local_experts": "8"}, "num_experts: expected whole numbers"),
-        ({"vision_config": {"hidden_size": "wide"}}, "vision_config: hidden_size: expected a whole number"),
         ({"num_attention_heads": True}, "num_attention_heads: expected a whole number"),
     ],
 )

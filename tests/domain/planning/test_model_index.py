@@ -108,7 +108,7 @@ def test_grouped_queries_cache_their_few_keys_at_their_own_width() -> None:
     assert model_of("gpt-oss-120b").shape.cached_values == 36 * 2 * 8 * 64
 
 
-@pytest.mark.parametrize("key", ["block_configs", "global_head_dim", "swa_num_key_value_heads"])
+@pytest.mark.parametrize("key", ["block_configs", "compress_ratios", "swa_num_key_value_heads"])
 def test_layers_that_are_not_understood_are_refused(key: str) -> None:
     with pytest.raises(ValueError, match=f"{key}: its layers differ"):
         model_from_config({**_GPT_OSS, key: 1}, "hybrid")
