@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from gpuwatch.app.plan_job import JobRequest, OfferPlan, verdict_of
-from gpuwatch.app.plan_watch import LIMIT, chosen_offers, offer_clauses, offers_under_one_limit, toml_value
+from gpuwatch.app.plan_watch import (
+    LIMIT,
+    are_under_one_limit,
+    chosen_offers,
+    offer_clauses,
+    offers_under_one_limit,
+    toml_value,
+)
+from gpuwatch.domain.launches.billing import END_PROVEN_S
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.marks import ARM64, arch_of
 from gpuwatch.domain.market.money import dollars, price_text
@@ -73,6 +81,9 @@ def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> Plann
     )
     if not job_offers:
         return PlannedJob(name=name, verdict=verdict, text=None, samples=plan.ranking.seen)
+    under_usd = inf if new_job.under_usd is None else new_job.under_usd
+    if verdict is Feasibility.FEASIBLE and not are_under_one_limit(job_offers, under_usd, END_PROVEN_S):
+        verdict = Feasibility.UNCERTAIN  # it is charged until its end is proven
     hours = FigureRange(
         min(job_offer.cost.low.hours for job_offer in job_offers),
         max(job_offer.cost.high.hours for job_offer in job_offers),
@@ -103,7 +114,8 @@ def _comparable_offers(job_offers: Sequence[JobOffer], new_job: NewJob) -> tuple
     first = offers[0]
     same_count = [job_offer for job_offer in offers if job_offer.offer.gpu_count == first.offer.gpu_count]
     limit_usd = LIMIT * first.cost.microusd / MICRO if new_job.under_usd is None else new_job.under_usd
-    return tuple(offers_under_one_limit(same_count, limit_usd))
+    beyond_s = 0.0 if new_job.under_usd is None else END_PROVEN_S
+    return tuple(offers_under_one_limit(same_count, limit_usd, beyond_s))
 
 
 def write_job_file(path: Path, text: str, *, force: bool) -> None:
@@ -152,7 +164,7 @@ def _lines(
     yield f"command = {toml_value(new_job.command)}"
     yield from _files(new_job)
     dearest = max(job_offer.price.price_microusd_hour for job_offer in job_offers) / MICRO
-    most_h = inf if new_job.under_usd is None else new_job.under_usd / dearest
+    most_h = inf if new_job.under_usd is None else new_job.under_usd / dearest - END_PROVEN_S / 3600
     yield f'hours = "{_file_hours(hours, most_h)}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"

@@ -15,6 +15,8 @@ from gpuwatch.app.plan_job import JobRequest, OfferPlan
 from gpuwatch.app.plan_size import named_model
 from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.launches.billing import END_PROVEN_S
+from gpuwatch.domain.launches.launch import disk_microusd_hour
 from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO
@@ -23,6 +25,8 @@ from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_comparison import Feasibility, JobOffer, feasibility
 from gpuwatch.domain.planning.job_hours import hours_on
 from gpuwatch.domain.planning.language_models import LanguageModel
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.settings.sources import collect
 
@@ -78,24 +82,34 @@ def _limits(request: JobRequest, plan: OfferPlan) -> _WatchLimits | None:
     limit_usd = _rounded_up(LIMIT * job_usd)
     if request.max_cost_usd is not None:
         limit_usd = max(0.01, floor((request.max_cost_usd + request.credit - other_usd) * 100 + 1e-6) / 100)
-    budget_usd = _rounded_up(_RUNTIME * limit_usd)  # the launch reserves `max_runtime` at the price of the offer
+    beyond_usd = _beyond_runtime_s(job_offers[0]) * _dearest_usd_hour(job_offers[:1]) / 3600
+    budget_usd = _rounded_up(max(_RUNTIME * limit_usd, limit_usd + beyond_usd))
+    room_s = {id(one): budget_usd * 3600 / _dearest_usd_hour([one]) - _beyond_runtime_s(one) for one in job_offers}
     within_s, runtime_s = plan.spec.within_s, _RUNTIME * _longest_s(job_offers)
-    if within_s is not None and within_s * _dearest_usd_hour(job_offers[:1]) <= budget_usd * 3600:
+    if within_s is not None and within_s <= room_s[id(job_offers[0])]:
         runtime_s = within_s
-        job_offers = [one for one in job_offers if within_s * _dearest_usd_hour([one]) <= budget_usd * 3600]
+        job_offers = [one for one in job_offers if within_s <= room_s[id(one)]]
     else:
         job_offers = offers_under_one_limit(job_offers, max(limit_usd, job_usd))
-        runtime_s = min(_RUNTIME * _longest_s(job_offers), within_s or inf)
+        longest_s = _longest_s(job_offers)
+        job_offers = [job_offers[0], *(one for one in job_offers[1:] if longest_s <= room_s[id(one)])]
+        runtime_s = min(_RUNTIME * _longest_s(job_offers), within_s or inf, *(room_s[id(one)] for one in job_offers))
     return _WatchLimits(
         job_offers=job_offers,
         is_feasible=job_usd <= limit_usd + 1e-6,
         job_cost_usd=limit_usd,
-        runtime_s=ceil(runtime_s / 60) * 60 if runtime_s >= 7200 else ceil(runtime_s),
+        runtime_s=floor(runtime_s / 60) * 60 if runtime_s >= 7200 else floor(runtime_s),
         budget_usd=budget_usd,
     )
 
 
-def offers_under_one_limit(job_offers: Sequence[JobOffer], limit_usd: float) -> list[JobOffer]:
+def _beyond_runtime_s(one: JobOffer) -> float:
+    """Seconds at the offer's price that a budget reserves beyond `max_runtime`: for its start, and its end's proof."""
+    disk = disk_microusd_hour(Match(one.offer, one.price), None)
+    return END_PROVEN_S + LaunchSpec().ready_within_s * disk / max(1, one.price.listed_microusd_hour)
+
+
+def offers_under_one_limit(job_offers: Sequence[JobOffer], limit_usd: float, beyond_s: float = 0.0) -> list[JobOffer]:
     """The offers, cheapest first, of which the dearest stays under the limit even for the longest hours of all.
 
     A fast and expensive offer, or a slow one, that would push a common limit far above the cost of the cheapest job is
@@ -104,9 +118,14 @@ def offers_under_one_limit(job_offers: Sequence[JobOffer], limit_usd: float) -> 
     kept = list(job_offers[:1])
     for job_offer in job_offers[1:]:
         more = [*kept, job_offer]
-        if _dearest_usd_hour(more) * _longest_s(more) / 3600 <= limit_usd:
+        if are_under_one_limit(more, limit_usd, beyond_s):
             kept = more
     return kept
+
+
+def are_under_one_limit(job_offers: Sequence[JobOffer], limit_usd: float, beyond_s: float = 0.0) -> bool:
+    """Whether the dearest costs no more for the longest hours of all, and for this many seconds beyond them."""
+    return _dearest_usd_hour(job_offers) * (_longest_s(job_offers) + beyond_s) / 3600 <= limit_usd
 
 
 def _dearest_usd_hour(job_offers: Sequence[JobOffer]) -> float:
@@ -136,7 +155,7 @@ def _basis(request: JobRequest, limits: _WatchLimits) -> Iterator[str]:
     verdict = "the job costs" if limits.is_feasible else "not feasible yet: the job costs"
     yield f"Cheapest offer: {where}, where {verdict} {amount_text(best.cost.microusd / MICRO)} $ in the worst case."
     given = "as given" if request.max_cost_usd is not None else f"{LIMIT:g} times that, for the machine alone"
-    yield f"max_job_cost: {given}; max_usd_month: one run of max_runtime, {_RUNTIME:g} times max_job_cost."
+    yield f"max_job_cost: {given}; max_usd_month: one run of max_runtime with its start and end."
 
 
 def add_watch(config: str | None, name: str, watch: str) -> Path:

@@ -17,6 +17,7 @@ from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, watch_of
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
+from gpuwatch.domain.launches.billing import END_PROVEN_S
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.obligation import latest_end
 from gpuwatch.domain.market.pricing import MICRO
@@ -142,7 +143,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
             return until
         now, left = self.clock(), usd_left(job)
         if left is not None and launch.price_microusd_hour:
-            hours = float(left) / (launch.price_microusd_hour / MICRO)
+            hours = float(left) / (launch.price_microusd_hour / MICRO) - END_PROVEN_S / 3600
             until = min(until, now + timedelta(hours=max(hours, 0.0)))
         if until <= ends_at or launch.state is not LaunchState.RUNNING:
             return ends_at

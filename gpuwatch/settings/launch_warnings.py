@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gpuwatch import providers
+from gpuwatch.domain.launches.billing import END_PROVEN_S
 from gpuwatch.domain.launches.labels import EXTRA_LENGTH
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobHours, hours_on
@@ -120,10 +121,10 @@ def _job_warnings(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
 
 
 def _budget_warnings(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> Iterator[str]:
-    """A budget reserves the whole `max_runtime` of a launch, at its highest possible hourly price."""
+    """A budget reserves the whole `max_runtime` of a launch, and until its end is proven, at its highest price."""
     is_bid = watch.spot is SpotPolicy.ONLY and launch.bid is not None
     per_gpu = launch.bid.max_usd_gpu_hour if is_bid and launch.bid else watch.max_price_usd_gpu_hour
-    runtime_h = 24.0 if launch.max_runtime_s is None else launch.max_runtime_s / 3600
+    runtime_h = (24.0 if launch.max_runtime_s is None else launch.max_runtime_s / 3600) + END_PROVEN_S / 3600
     for key, window_h in _BUDGET_HOURS.items():
         limit: Decimal | None = getattr(budget, key)
         hours = 1.0 if key == "max_usd_hour" else min(runtime_h, window_h)

@@ -207,8 +207,9 @@ def test_the_budget_admits_exactly_its_limit(world: World) -> None:
 
 def test_a_day_budget_counts_the_whole_max_runtime(world: World) -> None:
     world.watch = changed(RENTS, launch=LaunchSpec(max_runtime_s=10 * 3600.0))
-    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("35.99"))), LaunchRefusal)
-    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("36.00"))), Launch)
+    """And its start, and the minutes until its end is proven."""
+    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("36.12"))), LaunchRefusal)
+    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("36.13"))), Launch)
 
 
 def test_whoever_holds_an_old_version_cannot_move_a_launch(world: World) -> None:

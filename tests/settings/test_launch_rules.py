@@ -80,14 +80,15 @@ def warned(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
 @pytest.mark.parametrize(
     ("budget", "launch", "sum_"),
     [
-        ("max_usd_day = 23.99", 'max_runtime = "12h"', "1 GPU × 2 USD × 12 h = 24.00 USD"),
+        ("max_usd_day = 23.99", 'max_runtime = "12h"', "1 GPU × 2 USD × 12.03 h = 24.07 USD"),
         ("max_usd_day = 47", 'max_runtime = "10d"', "1 GPU × 2 USD × 24 h = 48.00 USD"),
         ("max_usd_day = 47", "", "1 GPU × 2 USD × 24 h = 48.00 USD"),
         ("max_usd_hour = 1.99", 'max_runtime = "5m"', "1 GPU × 2 USD × 1 h = 2.00 USD"),
-        ("max_usd_month = 100", 'max_runtime = "51h"', "1 GPU × 2 USD × 51 h = 102.00 USD"),
+        ("max_usd_month = 100", 'max_runtime = "51h"', "1 GPU × 2 USD × 51.03 h = 102.07 USD"),
     ],
 )
 def test_a_launch_that_breaks_a_budget_by_itself_is_reported(warned: Any, budget: str, launch: str, sum_: str) -> None:
+    """A day and a month reserve two minutes more, until its end is proven."""
     key, _, limit = budget.partition(" = ")
     text = f"{key} = {limit} blocks every launch at max_price: {sum_}"
     assert warned(budget, "", launch) == [f"[budget] {text}"]
@@ -100,7 +101,7 @@ def test_a_watch_that_rents_nothing_breaks_no_budget(loaded: Any, caplog: pytest
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("budget", ["max_usd_day = 24", "max_usd_hour = 2", "max_usd_month = 24", ""])
+@pytest.mark.parametrize("budget", ["max_usd_day = 24.07", "max_usd_hour = 2", "max_usd_month = 24.07", ""])
 def test_one_that_fits_to_the_cent_is_not(warned: Any, budget: str) -> None:
     assert warned(budget, "", 'max_runtime = "12h"') == []
 

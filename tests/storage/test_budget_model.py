@@ -46,6 +46,7 @@ MONEY = {
     RefusalReason.MAX_USD_MONTH,
 }
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+PROOF = timedelta(minutes=2)  # until an end is proven
 DUST = Fraction(1, 1000)  # dollars: each launch's cost is rounded to a micro-dollar
 _NAMES = st.sampled_from(sorted(WATCHES))
 _LISTED = st.sampled_from([0.5, 1.0, 2.0, 3.0, 3.5])
@@ -75,9 +76,9 @@ class Reported:
     def still(self, now: datetime, window: timedelta) -> Fraction:
         if self.over_at is not None:
             return Fraction(0)
-        left = HOURS[self.watch] * HOUR
+        left = HOURS[self.watch] * HOUR + PROOF
         if self.running_at is not None:
-            left = max(timedelta(0), left - (now - self.running_at))
+            left = max(PROOF, left - (now - self.running_at))
         return self.bound * Fraction(round(min(left, window).total_seconds() * 1000), 3_600_000)
 
 

@@ -8,6 +8,7 @@ from decimal import ROUND_FLOOR, Decimal
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition
+from gpuwatch.domain.launches.billing import END_PROVEN_S
 from gpuwatch.domain.launches.checklist import PILOT_ITEMS
 from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
 
@@ -27,7 +28,7 @@ def hours_left(job: Job) -> float:
 def price_cap(job: Job) -> Decimal:
     """The highest price per GPU-hour that the job's limits allow, in USD: the strictest of them.
 
-    For `max_usd`, it is the money left divided by the hours left.
+    For `max_usd`, it is the money left divided by the hours left and the time until its end is proven.
     """
     limit, resources = job.definition.limit, job.definition.resources
     caps = [resources.max_price_usd_gpu_hour]
@@ -36,7 +37,8 @@ def price_cap(job: Job) -> Decimal:
     if limit.max_usd_hour is not None:
         caps.append(limit.max_usd_hour / resources.gpu_count_min)
     if limit.max_usd is not None:
-        usd_hour = max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(hours_left(job)))
+        billed_h = hours_left(job) + END_PROVEN_S / 3600
+        usd_hour = max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(billed_h))
         caps.append(usd_hour / resources.gpu_count_max)  # so that the largest offer can finish, too
     return max(min(caps).quantize(_CENT, ROUND_FLOOR), _CENT)
 
@@ -62,7 +64,7 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
         most_usd_hour = float(limit_usd_gpu_hour) * spec.resources.gpu_count_max
         if spec.limit.max_usd_hour is not None:
             most_usd_hour = min(most_usd_hour, float(spec.limit.max_usd_hour))
-        bounds.append(float(left) / most_usd_hour * 3600)
+        bounds.append(float(left) / most_usd_hour * 3600 - END_PROVEN_S)  # it is charged until its end is proven
         return max(min(bounds), 60.0)
     return max(min(bounds), _LEAST_RUNTIME_S)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from gpuwatch.domain.launches.launch import LOST_STATES, Launch, LaunchState, Promise
 
+END_PROVEN_S: Final = 120.0  # from the request of its end until that is proven; until then it counts as billed
 _MS_AN_HOUR = 3_600_000
 
 
@@ -46,6 +48,11 @@ def billed_time(promised: Promise, lived: timedelta) -> timedelta:
     lived = max(lived, timedelta(seconds=promised.min_billing_s))
     step = timedelta(seconds=promised.billing_step_s)
     return lived if not step else -(-lived // step) * step
+
+
+def proof_time(launch: Launch) -> timedelta:
+    """Return how long a launch may still be billed after its end was requested; a command proves nothing."""
+    return timedelta(0) if launch.is_by_command or launch.dry_run else timedelta(seconds=END_PROVEN_S)
 
 
 def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:

@@ -1,8 +1,8 @@
 """Whether a budget allows another launch. Pure: the repository calls it in its transaction.
 
-A launch is admitted on an upper bound: the amount spent in the window, plus, for every launch that is not over
-(including unknown, held and stopping ones), the highest possible hourly price for the rest of its `max_runtime` (24 h
-if not set).
+A launch is admitted on an upper bound of what will be charged: the amount spent in the window, plus, for every launch
+that is not over (including unknown, held and stopping ones), the highest possible hourly price for the rest of its
+`max_runtime` (24 h if not set) and until its end is proven, and the price of its disk until it must be running.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING
 
-from gpuwatch.domain.launches.billing import billed_spans, billed_time, cost_microusd
+from gpuwatch.domain.launches.billing import billed_spans, billed_time, cost_microusd, proof_time
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.pricing import microusd, usd
@@ -100,11 +100,26 @@ def highest_rate_microusd_hour(launch: Launch) -> int:
 def remaining_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
     """Return the maximum further cost of the launch within a window of that length."""
     left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
-    left = billed_time(launch.promised, left)
+    left = billed_time(launch.promised, left + proof_time(launch))
     if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
         left -= max(now - launch.running_at, timedelta(0))
+    left = max(left, proof_time(launch))  # overdue or stopping, it is billed until its end is proven
     left = max(timedelta(0), left - _billed_ahead(launch, now))
-    return -(-highest_rate_microusd_hour(launch) * (min(left, window) // timedelta(milliseconds=1)) // 3_600_000)
+    left = min(left, window)
+    return _cost(highest_rate_microusd_hour(launch), left) + _start_microusd(launch, now, window - left)
+
+
+def _start_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
+    """Return the cost of its disk until it runs, or is ended because it does not."""
+    if launch.running_at is not None or launch.is_by_command or launch.dry_run:
+        return 0
+    start = DAY if launch.ready_within_s is None else timedelta(seconds=launch.ready_within_s)
+    waited = max(timedelta(0), now - (launch.requested_at or now))
+    return _cost(launch.with_commission(launch.disk_microusd_hour), min(max(timedelta(0), start - waited), window))
+
+
+def _cost(microusd_hour: int, billed: timedelta) -> int:
+    return -(-microusd_hour * (billed // timedelta(milliseconds=1)) // 3_600_000)
 
 
 def _billed_ahead(launch: Launch, now: datetime) -> timedelta:

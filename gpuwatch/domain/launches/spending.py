@@ -1,7 +1,8 @@
 """Budgets while instances run: the amount spent against the limit. Pure.
 
 A launch is admitted on an upper bound (`budget`). Here its cost so far counts, within the budget's window: the UTC day
-or month. `max_usd_hour` is compared with the current hourly rate.
+or month; a budget that ends launches is reached once what is left only pays until their ends are proven.
+`max_usd_hour` is compared with the current hourly rate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from decimal import Decimal
 
 import msgspec
 
-from gpuwatch.domain.launches.billing import billed_spans, cost_microusd
+from gpuwatch.domain.launches.billing import billed_spans, cost_microusd, proof_time
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import dollars, price_text
@@ -32,7 +33,7 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
     limit_microusd: int
     spent_microusd: int  # in the window; for max_usd_hour: the current hourly rate
     by_end_microusd: int  # if all launches continue until the window's end, or their own
-    is_full: bool  # False: 80 % of it is reached
+    is_full: bool  # reached, or what is left only pays for proving the ends; False: 80 % of it is reached
 
     @property
     def words(self) -> str:
@@ -61,9 +62,10 @@ def budget_statuses(
     next_month = (first + timedelta(days=32)).replace(day=1)
     day = _in_window(ours, over, (midnight, midnight + timedelta(days=1)), now)
     month = _in_window(ours, over, (first, next_month), now)
+    ending = sum(_ending_cost(launch, now) for launch in ours) if budget.on_reached is BudgetPolicy.STOP else 0
     found = [
-        _day_or_month("max_usd_day", budget.max_usd_day, day, f"{now:%Y-%m-%d}", watch),
-        _day_or_month("max_usd_month", budget.max_usd_month, month, f"{now:%Y-%m}", watch),
+        _day_or_month("max_usd_day", budget.max_usd_day, day, ending, f"{now:%Y-%m-%d}", watch),
+        _day_or_month("max_usd_month", budget.max_usd_month, month, ending, f"{now:%Y-%m}", watch),
         _hour(budget.max_usd_hour, ours, now, watch),
     ]
     return [one for one in found if one is not None]
@@ -129,11 +131,19 @@ def _further_cost(launch: Launch, until: datetime, now: datetime) -> int:
     return round(current_rate_microusd_hour(launch, now) * (max(timedelta(0), end - now) / _HOUR))
 
 
+def _ending_cost(launch: Launch, now: datetime) -> int:
+    """Return what it costs from now until its end is proven, if it is ended now."""
+    return round(current_rate_microusd_hour(launch, now) * (proof_time(launch) / _HOUR))
+
+
 def _day_or_month(
-    name: str, limit: Decimal | None, money: tuple[int, int], window: str, watch: str | None
+    name: str, limit: Decimal | None, money: tuple[int, int], ending: int, window: str, watch: str | None
 ) -> BudgetStatus | None:
     spent, by_end = money
-    if limit is None or spent <= 0 or spent < microusd(limit) * WARN_AT:
+    if limit is None or spent <= 0:
+        return None
+    is_full = spent + ending >= microusd(limit)
+    if not is_full and spent < microusd(limit) * WARN_AT:
         return None
     return BudgetStatus(
         name=name,
@@ -142,7 +152,7 @@ def _day_or_month(
         limit_microusd=microusd(limit),
         spent_microusd=spent,
         by_end_microusd=by_end,
-        is_full=spent >= microusd(limit),
+        is_full=is_full,
     )
 
 

@@ -162,7 +162,7 @@ def test_watches_share_the_budget() -> None:
 def test_the_daily_budget_is_free_again_the_next_day() -> None:
     market_history = history_of([(hour * HOUR, {"a": 1.0}) for hour in range(0, 36, 2)])
     watch = a_renting_rule(hours=2.0)
-    watch_replay = played(market_history, watch, budget=Budget(max_usd_day=Decimal("4.00")))[0]
+    watch_replay = played(market_history, watch, budget=Budget(max_usd_day=Decimal("4.07")))[0]
     begun = [step[0] / HOUR for step in reported(watch_replay) if step[4]]
     assert begun == [0, 2, 12, 14], "two of 2 $ a day; midnight is 12 hours after noon"
     assert watch_replay.refused["max_usd_day"] > 0

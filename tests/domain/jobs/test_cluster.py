@@ -35,8 +35,8 @@ def launched(job: Job) -> Launch:
     [
         (JobLimit(max_price_usd_gpu_hour=Decimal("2.5")), 0, 20.0),
         (JobLimit(max_usd_hour=Decimal(60)), 0, 15.0),
-        (JobLimit(max_usd=Decimal(1600)), 0, 20.0),
-        (JobLimit(max_usd=Decimal(1600)), 800_000_000, 10.0),  # after a first run that cost half of it
+        (JobLimit(max_usd=Decimal(1600)), 0, 19.9667),
+        (JobLimit(max_usd=Decimal(1600)), 800_000_000, 9.9833),  # after a first run that cost half of it
     ],
 )
 def test_each_machine_has_its_share_and_all_are_reserved(limit: JobLimit, spent: int, of_one: float) -> None:

@@ -32,8 +32,8 @@ def test_no_limit_of_the_queue_exceeds_that_of_the_job() -> None:
     [
         (JobLimit(max_price_usd_gpu_hour=Decimal("2.5")), 1, 0, "2.5"),
         (JobLimit(max_usd_hour=Decimal(8)), 4, 0, "2"),
-        (JobLimit(max_usd=Decimal(100)), 1, 0, "5"),
-        (JobLimit(max_usd=Decimal(100)), 2, 20_000_000, "2"),
+        (JobLimit(max_usd=Decimal(100)), 1, 0, "4.991680"),  # 20 hours, and two minutes until its end is proven
+        (JobLimit(max_usd=Decimal(100)), 2, 20_000_000, "1.996672"),
         (JobLimit(max_usd=Decimal(100), max_price_usd_gpu_hour=Decimal(3)), 1, 0, "3"),
         (JobLimit(max_usd=Decimal(10)), 1, 11_000_000, "0.000001"),
     ],

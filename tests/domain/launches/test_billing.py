@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.billing import billed_time, cost_microusd
+from gpuwatch.domain.launches.billing import END_PROVEN_S, billed_time, cost_microusd
 from gpuwatch.domain.launches.budget import budget_refusal, remaining_microusd
 from gpuwatch.domain.launches.costs import predicted_cost
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
@@ -61,8 +61,9 @@ def test_what_never_came_to_life_owes_no_minimum() -> None:
     assert cost_microusd(failed, NOON + HOUR) == 0
 
 
-@pytest.mark.parametrize(("max_runtime_s", "hours"), [(1800.0, 1), (3600.0, 1), (5400.0, 2), (None, 24)])
+@pytest.mark.parametrize(("max_runtime_s", "hours"), [(1800.0, 1), (3600.0, 2), (5400.0, 2), (None, 25)])
 def test_a_budget_is_admitted_on_what_will_be_billed(max_runtime_s: float | None, hours: int) -> None:
+    """After a whole hour, the minute in which its end is proven is an hour more."""
     launch = _launch(BY_THE_HOUR, max_runtime_s)
     enough = Budget(max_usd_month=Decimal(3 * hours))
     assert budget_refusal(launch, (), (), enough, NOON) is None
@@ -70,9 +71,28 @@ def test_a_budget_is_admitted_on_what_will_be_billed(max_runtime_s: float | None
 
 
 def test_what_is_billed_ahead_is_not_counted_twice() -> None:
-    running = changed(_launch(BY_THE_HOUR, 7200.0), state=LaunchState.RUNNING, instance_id="1", running_at=NOON)
+    running = changed(_launch(BY_THE_HOUR, 7000.0), state=LaunchState.RUNNING, instance_id="1", running_at=NOON)
     now = NOON + 10 * MINUTE
     assert cost_microusd(running, now) + remaining_microusd(running, now, 31 * 24 * HOUR) == 6_000_000
+
+
+def test_a_budget_reserves_for_the_start_and_for_the_proof_of_the_end() -> None:
+    """A launch of 4 minutes at 1.80 an hour was admitted under 0.12 and ended at more."""
+    launch = changed(_launch(Commission(), 240.0), price_microusd_hour=1_800_000, most_microusd_hour=1_800_000)
+    launch = changed(launch, disk_microusd_hour=40_000, listed_microusd_hour=1_500_000)
+    refused = budget_refusal(launch, (), (), Budget(max_usd_day=Decimal("0.12")), NOON)
+    assert refused is not None
+    assert budget_refusal(launch, (), (), Budget(max_usd_day=Decimal("0.1919")), NOON) is not None
+    assert budget_refusal(launch, (), (), Budget(max_usd_day=Decimal("0.192")), NOON) is None
+    began, ended = NOON + 15 * MINUTE, NOON + 15 * MINUTE + timedelta(seconds=240 + END_PROVEN_S)
+    over = changed(launch, state=LaunchState.ENDED, instance_id="1", running_at=began, ended_at=ended)
+    assert cost_microusd(over, NOON + HOUR) <= 192_000
+
+
+@pytest.mark.parametrize("state", [LaunchState.RUNNING, LaunchState.STOPPING])
+def test_what_is_overdue_or_ending_is_billed_until_that_is_proven(state: LaunchState) -> None:
+    late = changed(_launch(Commission(), 1800.0), state=state, instance_id="1", running_at=NOON)
+    assert remaining_microusd(late, NOON + HOUR, 24 * HOUR) == 100_000
 
 
 def test_the_report_of_costs_says_the_same() -> None:

@@ -149,16 +149,20 @@ def test_a_budget_counts_what_runs_and_this_one(budget: Budget, reason: RefusalR
 
 
 def test_a_budget_admits_exactly_its_limit() -> None:
-    budget = Budget(max_instances=2, max_usd_hour=Decimal("7.20"), max_usd_day=Decimal(72), max_usd_month=Decimal(72))
+    """Ten hours at 3.60 each, two minutes until each end is proven, and the disk of the one that starts."""
+    budget = Budget(max_instances=2, max_usd_hour=Decimal("7.20"), max_usd_day=BOTH, max_usd_month=BOTH)
     assert budget_refusal(a_launch(), [a_running()], [], budget, NOON) is None
 
 
 def test_what_was_spent_today_counts_and_yesterday_does_not() -> None:
     today = a_running(NOON - 2 * HOUR, state=S.ENDED, ended_at=NOON - HOUR)
     yesterday = a_running(NOON - 26 * HOUR, state=S.ENDED, ended_at=NOON - 25 * HOUR, requested_at=NOON - 26 * HOUR)
-    budget = Budget(max_usd_day=Decimal("39.60"))
+    budget = Budget(max_usd_day=Decimal("39.73"))
     assert budget_refusal(a_launch(), [], [today, yesterday], budget, NOON) is None
     assert budget_refusal(a_launch(), [], [today, today], budget, NOON) is not None
+
+
+BOTH = Decimal("72.25")
 
 
 def test_a_day_counts_no_more_than_a_day_of_a_long_launch() -> None:

@@ -220,7 +220,7 @@ def test_a_month_counts_what_was_spent_since_its_first_and_no_more() -> None:
         times = {"requested_at": began, "running_at": began, "ended_at": began + 10 * HOUR}
         return over(EndReason.STOPPED, **times)
 
-    budget = Budget(max_usd_month=Decimal(72))
+    budget = Budget(max_usd_month=Decimal("72.13"))  # with its start, and until its end is proven
     assert budget_refusal(a_launch(), [], [ran(5), ran(-10)], budget, NOON) is None
     assert budget_refusal(a_launch(), [], [ran(5), ran(-9)], budget, NOON) is not None
 

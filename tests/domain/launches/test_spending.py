@@ -36,6 +36,18 @@ def test_a_day_is_reported_at_80_percent_and_full_at_100() -> None:
     assert full.words == "$10.00 spent in 2026-11-21 (max_usd_day = 10.00)"
 
 
+def test_a_budget_that_ends_launches_is_reached_while_it_still_pays_for_the_proof_of_their_ends() -> None:
+    launch = a_running_launch()  # 4 $ an hour: two minutes cost 0.13
+    (nearly,) = looked([launch], STOPS, NOON + 2.46 * HOUR)
+    assert not nearly.is_full
+    now = NOON + 2.47 * HOUR
+    (full,) = looked([launch], STOPS, now)
+    assert (full.is_full, full.spent_microusd) == (True, 9_880_000)
+    assert set(launches_to_end([full], [launch], STOPS, now)) == {launch.launch_id}
+    (warned,) = looked([launch], changed(STOPS, on_reached=BudgetPolicy.WARN), now)
+    assert not warned.is_full
+
+
 def test_what_runs_counts_no_longer_than_it_may() -> None:
     launch = a_running_launch(max_runtime_s=10_800.0)
     (nearly,) = looked([launch], STOPS, NOON + 2 * HOUR)
