@@ -75,6 +75,7 @@ class Polling:
             MachineReputations(SqlMachineNoteRepository(store).records),
         )
         self._paced_ages: dict[str, timedelta] = {}
+        self._emptied: set[str] = set()
         self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s))
         self.evaluator = Evaluator(
             base.uow_factory,
@@ -84,6 +85,7 @@ class Polling:
                 self.price_ranks.rank_of,
                 following.known_accounts,
                 self._paced_ages,
+                self._emptied,
             ),
             executor,
             base.slots,
@@ -112,7 +114,12 @@ class Polling:
             partial(self._executor.wait_for_started, name, LAUNCH_PRIORITY_S),
             prices=prices,
             empty_answers=EmptyAnswers(
-                name, base.uow_factory, SqlHolds(base.store), new_id, recent_sweeps(base.store, name, now() - PAST)
+                name,
+                base.uow_factory,
+                SqlHolds(base.store),
+                new_id,
+                recent_sweeps(base.store, name, now() - PAST),
+                self._emptied,
             ),
         )
         newest_sweep = last_sweep(base.store, name)

@@ -35,6 +35,7 @@ def build_rules(
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
     accounts: Callable[[], Mapping[str, str]] = dict,
     paced_ages: Mapping[str, timedelta] = {},
+    emptied: Collection[str] = frozenset(),
 ) -> EvaluationRules:
     """The rules of a daemon.
 
@@ -43,6 +44,7 @@ def build_rules(
         rank_of: the rank of an offer's price in its history; None: unknown.
         accounts: the accounts known so far, by provider.
         paced_ages: the longer ages of answers while a row quota slows the polls down; kept by the workers.
+        emptied: the providers whose answers became empty; kept by their recorders.
     """
     ages = max_ages(settings, names)
 
@@ -61,6 +63,7 @@ def build_rules(
         max_age=max(ages.values(), default=AGE_SLACK),
         max_ages=ages,
         paced_ages=paced_ages,
+        emptied=emptied,
         rank_of=rank_of,
         accounts=accounts,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},

@@ -43,6 +43,7 @@ class EmptyAnswers:
 
     Args:
         sweeps: (GPU, spot, rows, time) of recent sweeps, oldest first, also by an earlier process.
+        found: kept up to date: contains the provider while its answers are empty.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class EmptyAnswers:
         holds: HoldStore,
         new_id: Callable[[], str],
         sweeps: Iterable[tuple[str, bool, int, datetime]] = (),
+        found: set[str] | None = None,
     ) -> None:
         self._provider = provider
         self._uow_factory = uow_factory
@@ -62,12 +64,14 @@ class EmptyAnswers:
         self._since: datetime | None = None  # the first of the empty answers
         self._is_swept = False  # a sweep since then was empty, too
         self._hold: Hold | None = None  # what was reported
+        self._found = set() if found is None else found
         for gpu, spot, rows, at in sweeps:
             if rows:
                 self._remember((SWEEP, gpu, spot), rows, at)
         for hold in holds.load(provider):
             if hold.kind == EMPTY and hold.until > hold.set_at:
                 self._hold = hold
+                self._found.add(provider)
 
     @property
     def needs_sweep(self) -> bool:
@@ -127,6 +131,7 @@ class EmptyAnswers:
             uow.enqueue(outbox_alert(alert))
             uow.save_hold(hold)
         self._hold = hold
+        self._found.add(self._provider)
 
     def _filled(self, hold: Hold, now: datetime) -> None:
         alert = filled_alert(self._provider, hold.set_at, alert_id=self._new_id(), now=now)
@@ -134,6 +139,7 @@ class EmptyAnswers:
             uow.enqueue(outbox_alert(alert))
             uow.save_hold(msgspec.structs.replace(hold, until=hold.set_at))
         self._hold = None
+        self._found.discard(self._provider)
 
 
 def emptied(holds: HoldStore, provider: str, now: datetime) -> Hold | None:

@@ -57,6 +57,7 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # rank in the price history, without reading it
     max_ages: Mapping[str, timedelta] = {}  # provider → its own maximum, according to its poll interval
     paced_ages: Mapping[str, timedelta] = {}  # provider → its maximum while a row quota slows its polls down
+    emptied: Collection[str] = frozenset()  # providers whose answers became empty: "no match" is not proven there
 
     def age_of(self, provider: str) -> timedelta:
         """Return the maximum age of a provider's view; list prices, for instance, are polled a few times a day."""
@@ -120,7 +121,7 @@ class Evaluator:
             found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
         else:
             found = self._index(watches, answer.provider, spot).update(answer.offers, now)
-        is_complete = answer.completeness is Completeness.COMPLETE
+        is_complete = answer.completeness is Completeness.COMPLETE and answer.provider not in self._rules.emptied
         return {
             watch.name: Observation(
                 matches=found[watch.name],

@@ -41,7 +41,8 @@ class World:
 
     def restart(self, sweeps: Iterable[tuple[str, bool, int, datetime]] = ()) -> None:
         holds = StoredHolds(self.stored)
-        self.answers = EmptyAnswers("vastai", self.stored, holds, lambda: next(IDS), sweeps)
+        self.found: set[str] = set()
+        self.answers = EmptyAnswers("vastai", self.stored, holds, lambda: next(IDS), sweeps, self.found)
 
     def sees(self, query: object, *rows: int, from_s: float = 0.0, every_s: float = 30.0) -> None:
         lane = HUNT if isinstance(query, Query) else SWEEP
@@ -63,9 +64,11 @@ def test_sixty_rows_and_then_none_for_minutes_are_reported_once_and_once_more_wh
     headline = world.stored.alerts[0][0].headline
     assert headline == "vastai lists no offers any more: its answers are empty, and had 60 rows before"
     assert world.is_empty_at(2000)
+    assert world.found == {"vastai"}
     world.sees(H100, 55, 60, from_s=3000)
     assert world.reported == [AlertKind.BLIND, AlertKind.RECOVERED]
     assert not world.is_empty_at(3100)
+    assert world.found == set()
 
 
 def test_one_empty_answer_is_not_reported() -> None:
@@ -158,6 +161,7 @@ def test_a_restart_knows_the_past_and_what_was_reported() -> None:
     world.sees(H100, 0, 0, from_s=900, every_s=300)
     assert world.reported == [AlertKind.BLIND]
     world.restart(past)
+    assert world.found == {"vastai"}
     world.sees(H100, 60, from_s=1800)
     assert world.reported == [AlertKind.BLIND, AlertKind.RECOVERED]
 

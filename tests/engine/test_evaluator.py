@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -46,6 +46,7 @@ class Bench:
         refusal: LaunchRefusal | None = None,
         providers: Sequence[str] = ("vastai",),
         stored: MemoryUnitOfWork | None = None,
+        emptied: Collection[str] = (),
     ) -> None:
         self.uow_factory = stored or MemoryUnitOfWork(refusal)
         self.executor = FakeExecutor()
@@ -59,6 +60,7 @@ class Bench:
             expected_views={watch.name: frozenset((name, False) for name in providers) for watch in watches},
             max_age=timedelta(minutes=2),
             links={},
+            emptied=emptied,
         )
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, lambda: next(ids))
         self.watches = watches
@@ -371,3 +373,12 @@ def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(databa
     assert len(SqlApprovalRepository(database).recent(later)) == 1
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 1
+
+
+def test_an_empty_answer_of_a_provider_whose_answers_became_empty_is_no_data() -> None:
+    """So it re-arms no watch, which would fire anew when the offers are back."""
+    bench = Bench(WATCH, emptied={"vastai"})
+    assert bench.sees(h100()) is DecisionReason.FIRST_MATCH
+    for number in range(1, 5):
+        assert bench.sees(after_s=30 * number) is DecisionReason.NO_DATA
+    assert bench.sees(h100(), after_s=150) is DecisionReason.NOTHING_NEW

@@ -138,3 +138,15 @@ def test_the_chart_is_drawn(live: LiveDaemon, browser: Browser) -> None:
     with page_at(browser, live.url) as page:
         page.goto("/gpu/H100%20SXM?spot=any")
         page.locator(".chart canvas").wait_for()
+
+
+def test_a_matching_watch_says_on_a_phone_why_it_does_not_rent(live: LiveDaemon, browser: Browser) -> None:
+    wait_for(lambda: loopback_client.items(live.url, "approvals"))
+    (watch,) = loopback_client.items(live.url, "watches")
+    assert watch["blocked_by"] == "approval"
+    for size in (PHONE, DESKTOP):
+        for path in ("/", "/watches"):
+            with page_at(browser, live.url, size) as page:
+                page.goto(path)
+                assert "it awaits your approval until" in page.get_by_role("main").inner_text()
+                assert overflow(page) == 0
