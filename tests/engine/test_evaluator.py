@@ -147,7 +147,7 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
             "Resume renting: gpuwatch resume",
         ),
         (
-            LaunchRefusal(RefusalReason.PAUSED, "renting by watch 'h100' is paused"),
+            LaunchRefusal(RefusalReason.PAUSED, "renting by watch 'h100' is paused", of_watch=True),
             "Resume renting: gpuwatch resume h100",
         ),
         (LaunchRefusal(RefusalReason.BREAKER, "3 launches failed"), "See what failed: gpuwatch launches"),
