@@ -66,7 +66,7 @@ def build_job_queue(base: Essentials) -> JobQueue:
     """The job queue of the daemon."""
 
     def price_of(job: Job) -> float | None:
-        return base.observations.best_usd_gpu_hour(WATCH_PREFIX + job.name)
+        return base.observations.best_usd_gpu_hour(WATCH_PREFIX + job.name, base.time_source.now())
 
     return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=min_billing_h(base.settings))
 

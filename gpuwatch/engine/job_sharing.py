@@ -20,6 +20,7 @@ from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.obligation import latest_end
 from gpuwatch.domain.market.pricing import threshold_microusd
+from gpuwatch.domain.watches.decide import current_quotes
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.errors import JobConflict
@@ -77,7 +78,9 @@ class InstanceSharing:
             return False
         price = launch.price_microusd_hour / launch.gpu_count
         return costs_less_here(
-            job, price, min((one.price_microusd_gpu_hour for one in self._parts.seen(job)), default=None)
+            job,
+            price,
+            min((one.price_microusd_gpu_hour for one in current_quotes(self._parts.seen(job), now)), default=None),
         )
 
     def _give(self, job: Job, done: Job, run: JobRun, launch: Launch, now: datetime) -> JobRun | None:

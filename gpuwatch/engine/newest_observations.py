@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.decide import Match, Observation
+from gpuwatch.domain.watches.decide import Match, Observation, current_quotes
 
 View = tuple[str, bool]  # provider and rental type
 
@@ -30,9 +31,10 @@ class NewestObservations:
         return self.of(watch).get((provider, spot))
 
     def latest_matches(self, watch: str) -> list[Match]:
-        """Return the matches in a watch's newest observations."""
+        """Return the matches in a watch's newest observations, of any age: `current_quotes` selects."""
         return [match for one in list(self.of(watch).values()) for match in one.matches]
 
-    def best_usd_gpu_hour(self, watch: str) -> float | None:
-        """Return the lowest GPU price in a watch's newest observations; None: no offers, or not polled."""
-        return min((match.price_microusd_gpu_hour for match in self.latest_matches(watch)), default=0.0) / MICRO or None
+    def best_usd_gpu_hour(self, watch: str, now: datetime) -> float | None:
+        """Return the lowest GPU price in a watch's current quotes; None: no offers, or not polled lately."""
+        current = current_quotes(self.latest_matches(watch), now)
+        return min((match.price_microusd_gpu_hour for match in current), default=0.0) / MICRO or None

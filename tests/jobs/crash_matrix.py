@@ -19,7 +19,7 @@ from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobFiles, JobLimit, Jo
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.engine.job_parts import JobParts
-from tests.builders import a_match, an_offer, changed
+from tests.builders import a_match, an_offer, changed, seen_at
 from tests.jobs.job_world import WATCH, JobWorld, kill
 
 # "moves": its pilot exceeds a limit, and it moves to a faster GPU; "shares": another job takes over its instance
@@ -118,7 +118,9 @@ def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> O
     world, matrix = JobWorld(folder, real=False, bounds={"gone_s": 5.0}), _Matrix(point, after, only)
     moves = fault == "moves"
     world.gpu = "A100 SXM 80GB" if moves else world.gpu
-    world.wrap = lambda parts: matrix.wrap(changed(parts, seen=lambda job: (_FASTER,)) if moves else parts)
+    world.wrap = lambda parts: matrix.wrap(
+        changed(parts, seen=lambda job: (seen_at(_FASTER, world.now),)) if moves else parts
+    )
     world.restarted()
     pilot = {"pilot": PilotSpec(duration_s=10.0), "limit": JobLimit(max_usd=5)} if moves else {}
     small = {"resources": _RENTED, "hours": FigureRange(0.2, 0.5)} if fault == "shares" else {}

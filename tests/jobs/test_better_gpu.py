@@ -20,7 +20,7 @@ NOW = BEGIN + timedelta(hours=1)
 
 
 def seen(gpu: str = "H100 SXM", usd: float = 2.0, **values: Any) -> Match:
-    return a_match(an_offer(gpu=gpu, quoted_usd_hour=usd, **values), commission="0")
+    return a_match(an_offer(gpu=gpu, quoted_usd_hour=usd, **({"observed_at": NOW} | values)), commission="0")
 
 
 def a_job(**values: Any) -> Job:
@@ -62,6 +62,13 @@ def test_a_deadline_no_retry_a_second_run_and_no_progress_keep_it_where_it_is() 
     assert asked(a_job(), good, run_number=2) is None
 
 
+@pytest.mark.parametrize(("age", "is_taken"), [(timedelta(minutes=10), True), (timedelta(minutes=11), False),
+                                                (timedelta(hours=5), False), (timedelta(days=-1), False)])  # fmt: skip
+def test_an_instance_is_not_given_up_for_a_quote_that_is_not_current(age: timedelta, is_taken: bool) -> None:
+    """The offer may be gone: then the job would wait in the queue, with its instance destroyed."""
+    assert (asked(a_job(), seen(usd=1.2, observed_at=NOW - age)) is not None) is is_taken
+
+
 def test_without_a_checkpoint_all_of_it_is_done_and_paid_again() -> None:
     usd = 1.1
     fits = next(most / 10 for most in range(10, 200) if asked(a_job(limit=JobLimit(max_usd=most / 10)), seen(usd=usd)))
@@ -77,7 +84,7 @@ def world(tmp_path: Path) -> Iterator[JobWorld]:
 
 def test_it_goes_on_there_once_the_old_instance_is_gone(world: JobWorld) -> None:
     world.gpu = "A100 SXM 80GB"
-    world.wrap = lambda parts: changed(parts, seen=lambda job: (seen(usd=0.02),))
+    world.wrap = lambda parts: changed(parts, seen=lambda job: (seen(usd=0.02, observed_at=world.now),))
     world.restarted()
     world.submit(
         'mkdir -p ckpt out; if [ -n "${GPUWATCH_CHECKPOINT:-}" ];'
@@ -97,3 +104,19 @@ def test_it_goes_on_there_once_the_old_instance_is_gone(world: JobWorld) -> None
     assert job.definition.resources.gpu_names == ("H100 SXM",)
     assert "job train: moves after its pilot" in world.texts()
     assert (world.folder / "project/results/n.txt").read_text() == "1\n"
+
+
+def test_with_old_quotes_alone_the_pilot_asks_and_moves_nothing(world: JobWorld) -> None:
+    """Seen hours ago: what destroys an instance must be on offer."""
+    world.gpu = "A100 SXM 80GB"
+    world.wrap = lambda parts: changed(
+        parts, seen=lambda job: (seen(usd=0.02, observed_at=world.now - timedelta(hours=3)),)
+    )
+    world.restarted()
+    world.submit(
+        "mkdir -p ckpt; echo 1 > ckpt/1; echo step 1/100; while :; do sleep 0.1; done",
+        checkpoint=CheckpointSpec(path="ckpt", every_s=600.0),
+        pilot=PilotSpec(duration_s=600.0), limit=JobLimit(max_usd=5),
+    )  # fmt: skip
+    job = world.until(lambda job: job.state in {JobState.PAUSED, JobState.PREEMPTED}, step_s=300.0)
+    assert (job.state, job.definition.resources.gpu_names) == (JobState.PAUSED, ("H100",))

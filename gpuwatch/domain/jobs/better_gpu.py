@@ -16,7 +16,7 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.decide import Match, current_quotes
 
 
 class BetterGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ def better_gpu(
     speed-up is the smaller of the ratios of arithmetic and of memory bandwidth.
 
     Args:
-        seen: offers within the job's limits.
+        seen: offers within the job's limits; only current quotes count, because an instance is destroyed for them.
         resumes: the job resumes from a checkpoint; otherwise all its work is repeated.
     """
     done = job.progress or 0.0
@@ -43,7 +43,7 @@ def better_gpu(
         return None
     hours = (run.ended_at - run.started_at).total_seconds() / 3600
     spent = spent_usd(job, run, launch, now)
-    ways = _ways_to_finish(launch, seen, hours / done, 1 - done if resumes else 1)
+    ways = _ways_to_finish(launch, current_quotes(seen, now), hours / done, 1 - done if resumes else 1)
     best = min((way for way in ways if _is_within_limits(way, job, spent, now)), default=None)
     if best is None:
         return None

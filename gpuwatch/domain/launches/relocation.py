@@ -15,11 +15,10 @@ from gpuwatch.domain.launches.billing import billed_time
 from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
 from gpuwatch.domain.launches.runtime_rules import ends_by_itself_at
 from gpuwatch.domain.planning.job_hours import JobSpec
-from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.decide import Match, current_quotes
 from gpuwatch.domain.watches.watch import Watch
 
 NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
-QUOTED_WITHIN = timedelta(minutes=10)  # older quotes are ignored (assumed)
 
 
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,7 @@ def relocation(launch: Launch, watch: Watch, offers: Iterable[Match], now: datet
         return None
     if now - launch.running_at < timedelta(seconds=wanted.after_s):
         return None
-    same = [match for match in offers if _is_alike(match, launch) and now - match.offer.observed_at <= QUOTED_WITHIN]
+    same = [match for match in current_quotes(offers, now) if _is_alike(match, launch)]
     best = min(same, key=lambda match: match.price.price_microusd_hour, default=None)
     found = None if best is None else _compared(launch, watch, best, now)
     return found if found is not None and found.share >= wanted.min_saving else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 
@@ -99,6 +100,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def best(self) -> Match | None:
         """The cheapest match."""
         return self.matches[0] if self.matches else None
+
+
+QUOTE_MAX_AGE = timedelta(minutes=10)  # of every quote that decides about money without being requested again (assumed)
+
+
+def current_quotes(matches: Iterable[Match], now: datetime) -> list[Match]:
+    """The matches whose quotes are recent; after a step of the clock, none from the future either."""
+    return [match for match in matches if abs(now - match.offer.observed_at) <= QUOTE_MAX_AGE]
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
