@@ -69,9 +69,11 @@ class Polling:
         self._launchers, self._job_queue = following.launchers, job_queue
         self.auto_prices = _auto_prices(base)
         self.price_ranks = PriceRanks(SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB)
+        self.past_limits = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
+        self._open_jobs: frozenset[str] = frozenset()
         self.limits = WatchLimits(
             self.auto_prices,
-            PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB),
+            self.past_limits,
             MachineReputations(SqlMachineNoteRepository(store).records),
         )
         self._paced_ages: dict[str, timedelta] = {}
@@ -100,6 +102,16 @@ class Polling:
         self.quotes = QuoteCollector(
             self.gathering, self.evaluator, hunters, base.slots.run_now, base.time_source.now, real_monotonic
         )
+
+    def forget_jobs_that_are_over(self) -> None:
+        """Keep nothing in memory about the watches of jobs that are over: a daemon runs for months."""
+        names = self._job_queue.open_watches
+        if self._open_jobs - names:
+            kept = names | {watch.name for watch in self._base.settings.watches}
+            self.evaluator.forget_except(kept)
+            self.auto_prices.forget_except(kept)
+            self.past_limits.forget_except(kept)
+        self._open_jobs = names
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
         base = self._base

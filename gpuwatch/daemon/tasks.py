@@ -63,13 +63,18 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
     if not service.settings.rescue:
-        shared.append(PeriodicTask(name="jobs", run=_with_now(service, service.job_queue.tick), every_s=JOBS_EVERY_S))
+        shared.append(PeriodicTask(name="jobs", run=lambda: _advance_queue(service), every_s=JOBS_EVERY_S))
         runs_s = JOB_RUNS_EVERY_S / min(pace(), 4.0)
         if service.cluster_jobs is not None:
             clusters = _with_now(service, service.cluster_jobs.tick)
             shared.append(PeriodicTask(name="clusters", run=clusters, every_s=CLUSTERS_EVERY_S / pace()))
         shared.append(PeriodicTask(name="job runs", run=_with_now(service, service.job_runner.tick), every_s=runs_s))
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
+
+
+def _advance_queue(service: Service) -> None:
+    service.job_queue.tick(service.time_source.now())
+    service.polling.forget_jobs_that_are_over()
 
 
 def _polling_tasks(service: Service) -> Iterator[PeriodicTask]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -112,6 +112,14 @@ class AutoPrices:
             with self._lock:
                 self._compute(watch, now)
         return self.with_current_limit(watch, now)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        with self._lock:
+            self._computed = {name: found for name, found in self._computed.items() if name in watches}
+            self._logged = {name: found for name, found in self._logged.items() if name in watches}
+        if self._ledger is not None:
+            self._ledger.forget_except(watches)
 
     def _known(self, watch: Watch, now: datetime) -> _ComputedPlan | None:
         """Return the computed plan if it is still valid. The end of a launch starts the wait again, at this poll."""

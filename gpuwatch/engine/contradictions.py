@@ -40,6 +40,7 @@ class Contradictions:
             return
         try:
             self._alert_queue.enqueue(self._launch_alerts.contradiction(launch, why, now))
+            self._reported = {one: at for one, at in self._reported.items() if at.date() == now.date()}
             self._reported[launch.launch_id] = now
         except StoreError as error:
             log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)

@@ -15,7 +15,6 @@ from gpuwatch.domain.launches.watch_limits import free_slot
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
-from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
 from gpuwatch.domain.watches.stock import StockProofs
@@ -38,6 +37,7 @@ from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.newest_observations import NewestObservations
 from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.engine.readiness_notes import ReadinessNotes
+from gpuwatch.engine.watch_indexes import WatchIndexes
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Evaluator:
         self._stock = StockProofs()
         self._memories = dict(uow_factory.memories())
         self._cycles: dict[str, PollCycle] = {}
-        self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
+        self._indexes = WatchIndexes(rules.commissions)
         self._reasons: dict[str, DecisionReason] = {}
         self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
         self._notes = ReadinessNotes()
@@ -120,7 +120,7 @@ class Evaluator:
         if len(watches) * len(answer.offers) < _MIN_PAIRS_FOR_INDEX:
             found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
         else:
-            found = self._index(watches, answer.provider, spot).update(answer.offers, now)
+            found = self._indexes.of(watches, answer.provider, spot).update(answer.offers, now)
         is_complete = answer.completeness is Completeness.COMPLETE and answer.provider not in self._rules.emptied
         return {
             watch.name: Observation(
@@ -161,6 +161,15 @@ class Evaluator:
             self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
             return self._gathering.next_due_s(now)
 
+    def forget_except(self, names: Collection[str]) -> None:
+        """Forget all other watches: jobs that are over."""
+        with self._lock:
+            for known in (self._memories, self._cycles, self._reasons, self._reported_not_ready):
+                for name in known.keys() - set(names):
+                    del known[name]
+            for part in (self.observations, self._indexes, self._stock, self._slots, self._notes):
+                part.forget_except(names)
+
     def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:
         observed = self._stock.added_to(self._merged(watch, just_polled, now), watch, now)
         return decide(watch, observed, self._memory(watch), now, self._rules.zone)
@@ -190,15 +199,6 @@ class Evaluator:
         expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
         unable = self._rules.unable_for(watch)
         return frozenset(view for view in expected if unable.why_not(view[0]) is None)
-
-    def _index(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
-        """Return an index that matches many watches on many offers by the changes since the last poll."""
-        key = (provider, spot, tuple(watch.name for watch in watches))
-        of, index = self._indexes.get(key, ((), None))
-        if index is None or of != tuple(watches):  # a limit from the history has changed
-            index = WatchIndex(watches, self._rules.commissions)
-            self._indexes[key] = tuple(watches), index
-        return index
 
     def _is_near(self, watch: Watch, answer: Answer, now: datetime) -> bool:
         return watch.has_near_limit and is_near(watch, answer.offers, self._rules.commissions, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.analysis.price_forecasts import PriceForecast, Scored, record_of
@@ -48,6 +49,10 @@ class ForecastLedger:
         self._scored_at: datetime | None = None
         self._newest: dict[str, PriceForecast] = {}  # by watch
         self._trusts: bool | None = None
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget the newest forecasts of all other watches; the store keeps them."""
+        self._newest = {name: made for name, made in self._newest.items() if name in watches}
 
     @property
     def trusts_optimal_stopping(self) -> bool:

@@ -77,6 +77,7 @@ class PriceGuard:
         except ProviderError as error:
             log.warning("price increases are unknown: %s", error, extra={"provider": self._launcher.name})
             return
+        self._answered &= {proposal.increase_id for proposal in proposals}
         mine = {launch.instance_id: launch for launch in running}
         for proposal in proposals:
             if (launch := mine.get(proposal.instance_id)) is not None:

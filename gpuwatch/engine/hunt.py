@@ -75,8 +75,7 @@ class Hunter:
         self._planner = planner
         self._polled_at: dict[Query, datetime] = {}
         self._rows: dict[Query, int] = {}  # rows of the last answer to each query
-        # by watch and spot: when its last answer was requested
-        self._answered_at: dict[tuple[str, bool], datetime] = {}
+        self._answered_at: dict[tuple[str, bool], datetime] = {}  # by watch and spot: request of its last answer
         self._asked: dict[Query, int] = {}  # number of its last poll: clocks may step back
         self._numbers = itertools.count(1)
         self._took_s: dict[Query, float] = {}  # duration of the last answer
@@ -292,10 +291,13 @@ class Hunter:
         if limited == self._limited:
             return
         self._limited, self._watches_of = limited, _by_query(limited, self._commission)
-        self._polled_at = {query: at for query, at in self._polled_at.items() if query in self._watches_of}
-        self._rows = {query: rows for query, rows in self._rows.items() if query in self._watches_of}
-        self._asked = {query: number for query, number in self._asked.items() if query in self._watches_of}
+        for known in (self._polled_at, self._rows, self._asked, self._took_s):
+            for query in known.keys() - self._watches_of.keys():
+                known.pop(query, None)
         self._unproven &= self._watches_of.keys()
+        names = {watch.name for watch in (*waiting, *self._watches)}  # jobs come and go
+        self._answered_at = {key: at for key, at in self._answered_at.items() if key[0] in names}
+        self._reported_places &= names
 
     def _last_answers(self, watch: Watch, now: datetime) -> Mapping[bool, datetime]:
         """Return when the watch's last answers, on demand and spot, were requested; before the first one, the start."""
@@ -331,8 +333,7 @@ class Hunter:
         """Return the answer and each watch's observation, with its cheapest offer even if the answer was truncated."""
 
         def highest_kept(observed: Observations) -> Match | None:
-            # the cheapest job or the fastest offer per dollar may be anywhere in the list; watches that only alert go
-            # by GPU price
+            # the cheapest job or the fastest offer per dollar may be anywhere; watches that only alert go by GPU price
             by_price = [watch for watch in watches if is_by_gpu_price(watch)]
             if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):
                 return None

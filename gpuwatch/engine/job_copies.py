@@ -6,7 +6,7 @@ STORE/JOB/SEQUENCE/files/…, manifest.json      the manifest is copied last: a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -35,6 +35,11 @@ class JobCopies:
         self._parts = parts
         self._there: dict[str, set[StoredCheckpoint]] = {}  # job → checkpoints in its store
         self._failed: dict[str, tuple[datetime, datetime]] = {}  # job → first failure, last attempt
+
+    def forget_except(self, job_ids: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._there = {job_id: there for job_id, there in list(self._there.items()) if job_id in job_ids}
+        self._failed = {job_id: failed for job_id, failed in list(self._failed.items()) if job_id in job_ids}
 
     def is_due(self, job: Job) -> bool:
         """Whether a checkpoint must be copied."""

@@ -49,6 +49,7 @@ class JobQueue:
         min_billing_h: float = 0.0,
     ) -> None:
         self.watches: tuple[Watch, ...] = ()  # always replaced as a whole
+        self.open_watches: frozenset[str] = frozenset()  # names of the watches of all open jobs
         self._store = store
         self._launches = launches
         self._price_of = price_of
@@ -66,6 +67,7 @@ class JobQueue:
         jobs = self._store.open_jobs()
         self._spent_at = {job.job_id: at for job in jobs if (at := self._spent_at.get(job.job_id)) is not None}
         self._spent_due = self._longest_unspent(jobs, now)
+        self.open_watches = frozenset(WATCH_PREFIX + job.name for job in jobs)
         living = self._living()
         alive = launches_of(jobs, living)
         states = group_states([*self._awaited(jobs, now), *jobs])

@@ -7,6 +7,7 @@ continues elsewhere only once the end of its instance is proven, or its lease ha
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -59,14 +60,24 @@ class JobRunner:
         self._preparing = RunPreparer(parts, program, self._copies)
         self._running = RunMonitor(parts, self._threads.long_rounds)
         self._ending = RunFinisher(parts, self._running, self._copies)
+        self._open_ids: Set[str] = frozenset()
 
     def tick(self, now: datetime) -> int:
         """Request a round for every job with an instance; return how many were accepted. Raises StoreError."""
-        jobs = [job for job in self._parts.jobs.open_jobs() if _is_driven(job)]
+        open_jobs = self._parts.jobs.open_jobs()
+        self._forget_others({job.job_id for job in open_jobs})
+        jobs = [job for job in open_jobs if _is_driven(job)]
         for job in jobs:  # beside the rounds: a slow store must not delay the renewal of a lease
             if self._copies.is_due(job):
                 self._threads.start(f"{job.job_id} copies", partial(self._copies.copy_checkpoints, job), Lane.COPY)
         return sum(self._threads.start(job.job_id, partial(self._round, job.job_id), self._lane(job)) for job in jobs)
+
+    def _forget_others(self, open_ids: Set[str]) -> None:
+        """Forget the jobs that are over: a daemon runs for months."""
+        if self._open_ids - open_ids:
+            self._running.forget_except(open_ids)
+            self._copies.forget_except(open_ids)
+        self._open_ids = open_ids
 
     def _lane(self, job: Job) -> Lane:
         """Return a job's lane. Fetched results whose instance is gone or reassigned may wait for their store."""

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_S = (10.0, 60.0, 300.0, 1200.0)  # after the first, second, … failure
 MAX_ATTEMPTS = len(RETRY_AFTER_S) + 1
 MAX_PARALLEL = 4
+_SAVED_MOST = 1_000  # launches that are being destroyed at once are far fewer
 _CUT_OFF = "gpuwatch was restarted while it ran, or before its end was recorded"
 
 
@@ -57,7 +58,7 @@ class LaunchHooks:
         self._lock = threading.Lock()
         self._running: set[threading.Thread] = set()
         self._ends_s: dict[str, float] = {}  # launch → time at which it is destroyed, hook or not
-        self._saved: set[str] = set()  # launches whose `before_stop` is over
+        self._saved: dict[str, None] = {}  # launches whose `before_stop` is over, the newest last
         self._stopping = stopping
 
     def close(self, within_s: float = 3.0) -> bool:
@@ -184,7 +185,9 @@ class LaunchHooks:
     def _over(self, launch_id: str) -> bool:
         with self._lock:
             self._ends_s.pop(launch_id, None)
-            self._saved.add(launch_id)
+            self._saved[launch_id] = None
+            while len(self._saved) > _SAVED_MOST:
+                del self._saved[next(iter(self._saved))]
         return True
 
     # --- one hook -----------------------------------------------------------------------------------------------------

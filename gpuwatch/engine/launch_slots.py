@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal, RefusalReason
@@ -64,6 +64,11 @@ class LaunchSlots:
         """Note that a launch of this watch failed or ended, so that its slot is free."""
         self._full.discard(watch)
         self._blocked.discard(watch)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        self._full.intersection_update(watches)
+        self._blocked.intersection_update(watches)
 
     def launch_over(self, launch: Launch) -> None:
         """Free the slot and poll at once, because the watch may take the next offer."""

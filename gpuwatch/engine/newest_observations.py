@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from gpuwatch.domain.market.pricing import MICRO
@@ -21,6 +21,10 @@ class NewestObservations:
         """Store the observations of one answer, by the watch's name."""
         for name, observation in observed.items():
             self._found.setdefault(name, {})[provider, spot] = observation
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        self._found = {name: found for name, found in self._found.items() if name in watches}
 
     def of(self, watch: str) -> Mapping[View, Observation]:
         """Return all observations of a watch, failures and old ones included."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -85,6 +85,12 @@ class PastLimits:
             self._log_limit(watch, limit)
         past = PastComparison(limits=limits, disk_gb=self._disk_gb if watch.disk_gb is None else watch.disk_gb)
         return msgspec.structs.replace(watch, past=past)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        with self._lock:
+            self._read = {key: read for key, read in self._read.items() if key[1][0] in watches}
+            self._logged = {part: has_any for part, has_any in self._logged.items() if part[0] in watches}
 
     def _limits(
         self, watch: Watch, gpu: str, spot: bool, now: datetime, until: datetime, provider: str

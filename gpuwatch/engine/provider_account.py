@@ -197,7 +197,7 @@ class OtherAccounts:
                     self._provider,
                 )
                 self._alert_queue.enqueue(self._launch_alerts.other_account(launch, now))
-                self._reported.add(today)
+                self._reported = {one for one in self._reported if one[1] == today[1]} | {today}
 
     def reason(self) -> str | None:
         """Return why nothing can be rented at this provider, in one line, or None."""

@@ -6,7 +6,7 @@ that every command, page and program can say it; they expire unless the daemon f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from gpuwatch.ports import UnitOfWork
@@ -35,6 +35,10 @@ class ReadinessNotes:
         hold = Hold(provider=provider, kind=_kind(watch), set_at=now, until=until, reason=why[:_REASON_LENGTH])
         uow.save_hold(hold)
         self._noted[watch] = provider
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches; what is stored ends by itself."""
+        self._noted = {watch: provider for watch, provider in self._noted.items() if watch in watches}
 
     def ready(self, uow: UnitOfWork, watch: str, now: datetime) -> None:
         """Note that its matches can be rented as far as the providers are concerned."""

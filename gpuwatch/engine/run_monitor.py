@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -72,6 +73,12 @@ class RunMonitor:
         self._jiffies: dict[str, tuple[int, int, int]] = {}
         self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → first observed progress
         self._written: dict[str, datetime] = {}  # job → time of its newest sample
+
+    def forget_except(self, job_ids: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._jiffies = {job_id: one for job_id, one in list(self._jiffies.items()) if job_id in job_ids}
+        self._first = {key: one for key, one in list(self._first.items()) if key[0] in job_ids}
+        self._written = {job_id: one for job_id, one in list(self._written.items()) if job_id in job_ids}
 
     def observe(self, job: Job, run: JobRun, launch: Launch) -> RunObservation:
         """Run one round. Raises RemoteUnreachable, RemoteRefused."""

@@ -219,7 +219,7 @@ class UnknownInstances:
         today = (instance.instance_id, now.date())
         if today not in self._reported:
             self._repository.enqueue(self._launch_alerts.orphan(self._provider, instance, why, now))
-            self._reported.add(today)
+            self._reported = {one for one in self._reported if one[1] == today[1]} | {today}
 
 
 def _installation(label: str | None) -> str | None:

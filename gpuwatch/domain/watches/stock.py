@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -26,6 +26,10 @@ class StockProofs:
         empty_at = self._empty_at.get(watch.name)
         was_empty = empty_at is not None and timedelta(0) <= now - empty_at <= PROOF_LASTS
         return msgspec.structs.replace(observation, was_empty=was_empty)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        self._empty_at = {name: at for name, at in self._empty_at.items() if name in watches}
 
     def note_all(self, decided: Iterable[tuple[Watch, Decision]]) -> None:
         """Record what these decisions prove, once their consequences are stored."""
