@@ -30,7 +30,7 @@ import msgspec
 from gpuwatch.emulator.machines import PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 
-NOW_S = 1_795_000_000.0
+NOW_S = float(int(time.time()))  # an offer whose end has passed is not for rent
 GPU, COUNT, USD_HOUR = "H100 SXM", 1, 0.42  # the bargain
 FIRST_BARGAIN = 99_000_000
 _VIEW = PriceView(False, 8.0)
