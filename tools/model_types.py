@@ -38,6 +38,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "minicpm": {"like": "llama", "defaults": {"tie_word_embeddings": True}},
     "exaone": {"like": "llama", "defaults": {"tie_word_embeddings": False}},
     "bailing_moe": {"like": "deepseek_moe"},
+    "minimax_text_01": {"like": "minimax"},
     "deepseek_moe": {"defaults": {"tie_word_embeddings": False}},
     "chatglm": {"defaults": {"tie_word_embeddings": False}},
 }

@@ -41,7 +41,7 @@ def _t5_shape(keys: ConfigKeys) -> TransformerShape:
         head_dim=size,
         ffn=inner,
         vocab=keys.whole("vocab_size"),
-        tied=keys.flag("tie_word_embeddings"),
+        tied=keys.flag("tie_word_embeddings", default=keys.kind != "mt5"),
         matrices=3 if is_gated else 2,
         own=sums.linears,
         caches=sums.caches,

@@ -72,6 +72,8 @@ _ALL_OF: Final = {  # types with layers of one kind
     "falcon_h1": Mixer.BOTH,
 }
 _ALL_BY_DEFAULT: Final = {"granitemoehybrid": Mixer.MAMBA_2, "bamba": Mixer.MAMBA_2}  # unless the file says otherwise
+_FULL_BY_DEFAULT: Final = {"qwen3_next": 4, "qwen3_5_text": 4, "qwen3_5_moe_text": 4, "minimax": 2}  # each n-th layer
+_GRIFFIN: Final = ["recurrent", "recurrent", "attention"]  # RecurrentGemma's layers, over and over
 _NAMES_OF_KINDS: Final = ("layer_types", "layers_block_type", "block_types", "_block_types")
 _OTHER_NAMES: Final = (  # say the same as the former, or concern layers that this model has none of
     "attn_layer_indices", "attn_layer_offset", "attn_layer_period", "attn_type_list", "full_attention_interval",
@@ -137,7 +139,7 @@ def _nemotron(words: list[str]) -> list[tuple[Mixer, FeedForward]]:
 def _mixers(keys: ConfigKeys, layers: int) -> list[Mixer]:
     if keys.kind in _ALL_OF:
         return [_ALL_OF[keys.kind]] * layers
-    words = keys.texts(*_NAMES_OF_KINDS)
+    words = keys.texts(*_NAMES_OF_KINDS) or (_GRIFFIN if keys.kind == "recurrent_gemma" else [])
     if words:
         if len(words) < layers:
             words = [words[at % len(words)] for at in range(layers)]
@@ -151,6 +153,8 @@ def _mixers(keys: ConfigKeys, layers: int) -> list[Mixer]:
 def _named_mixer(keys: ConfigKeys, word: str) -> Mixer:
     if keys.kind == "jamba" and word == "mamba":
         return Mixer.MAMBA
+    if keys.kind == "recurrent_gemma" and word == "attention":
+        return Mixer.WINDOW
     if word == "linear_attention":
         return _LINEAR.get(keys.kind, Mixer.DELTA)
     if word not in _WORDS:
@@ -165,8 +169,6 @@ def _hybrid(keys: ConfigKeys, layers: int) -> list[Mixer]:
     if period := keys.whole("attn_layer_period", default=0):  # Jamba
         offset = keys.whole("attn_layer_offset", default=0)
         is_full = lambda at: at % period == offset  # noqa: E731
-    elif interval := keys.whole("full_attention_interval", default=0):  # Qwen3-Next
-        is_full, other = lambda at: (at + 1) % interval == 0, Mixer.DELTA
     elif keys.get("attn_layer_indices") is not None:  # Bamba
         indices = set(keys.wholes("attn_layer_indices"))
         is_full, other = lambda at: at in indices, Mixer.MAMBA_2
@@ -182,6 +184,8 @@ def _hybrid(keys: ConfigKeys, layers: int) -> list[Mixer]:
     elif keys.get("cross_attention_layers") is not None:  # Llama 3.2 Vision
         crossing = set(keys.wholes("cross_attention_layers"))
         is_full, other = lambda at: at not in crossing, Mixer.CROSS
+    elif interval := keys.whole("full_attention_interval", default=0) or _FULL_BY_DEFAULT.get(keys.kind, 0):
+        is_full, other = lambda at: (at + 1) % interval == 0, _LINEAR.get(keys.kind, Mixer.DELTA)
     else:
         return []
     return [Mixer.ATTENTION if is_full(at) else other for at in range(layers)]

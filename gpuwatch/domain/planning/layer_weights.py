@@ -245,8 +245,10 @@ def _add_mamba_2(sums: LayerSums, keys: ConfigKeys) -> None:
     names = ("num_heads", "head_dim") if keys.kind == "mamba2" else ("mamba_n_heads", "mamba_d_head")
     heads = keys.whole(names[0], "mamba_num_heads")
     size = keys.get(names[1], "mamba_head_dim")
-    keys.get("mamba_d_ssm", "mamba_expand", "expand")  # the same
-    if keys.kind in {"mamba2", "nemotron_h"} or isinstance(size, int):
+    keys.get("mamba_expand", "expand")  # the same
+    if stated := keys.whole("mamba_d_ssm", default=0):  # Falcon-H1
+        inner = stated
+    elif keys.kind in {"mamba2", "nemotron_h"} or isinstance(size, int):
         inner = heads * keys.whole(names[1], "mamba_head_dim")
     else:
         inner = keys.whole("mamba_expand", "expand", default=2) * hidden

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from gpuwatch.domain.planning.model_keys import ConfigKeys
+from gpuwatch.domain.planning.model_keys import ConfigKeys, model_types
 from gpuwatch.domain.planning.transformer_shape import OtherWeights
 
 _ENCODERS: Final = {"vision_config": "image encoder", "audio_config": "sound encoder"}
@@ -26,8 +26,11 @@ def encoders_of(keys: ConfigKeys) -> Iterator[OtherWeights]:
 
 
 def unread_encoders(keys: ConfigKeys) -> Iterator[tuple[str, str]]:
-    """The encoders whose configuration is not understood, and why."""
+    """The encoders that are not counted, and why."""
+    known = model_types().get(keys.kind)
     for name in _ENCODERS:
+        if known and name in known.parts and name not in keys.fields:
+            yield name, "the file does not have it"
         if (part := keys.part(name)) is not None:
             try:
                 _encoder_params(part)
