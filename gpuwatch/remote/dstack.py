@@ -34,6 +34,7 @@ _PLAIN_OUTPUT_ENV: Final = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}  
 _ENDED_STATUSES: Final = frozenset({"terminated", "failed", "done"})
 _STARTING_STATUSES: Final = frozenset({"pending", "submitted"})
 _ACTIVE_STATUSES: Final = frozenset({"provisioning", "running", "terminating"})
+_KNOWN_STATUSES: Final = _ENDED_STATUSES | _STARTING_STATUSES | _ACTIVE_STATUSES  # RunStatus of dstack, 2026-08
 T = TypeVar("T")
 _BEFORE_RUNNING: Final = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.HELD})
 
@@ -310,6 +311,7 @@ def _instance(run: _Run, state: LaunchState | None) -> Instance | None:
         label=cluster_run.name if label_ids(cluster_run.name) else None,
         state=_state(cluster_run, state),
         status=_status_text(cluster_run),
+        unknown_status=None if cluster_run.status in _KNOWN_STATUSES else clean(cluster_run.status, 60),
         listed_usd_hour=cluster_run.usd_hour,
         is_placed=cluster_run.is_placed,
     )

@@ -58,6 +58,14 @@ def program(tmp_path: Path) -> Callable[..., Dstack]:
     return make
 
 
+def test_a_status_that_dstack_gained_is_named(program: Callable[..., Dstack]) -> None:
+    later = json.loads(json.dumps(RECORDED).replace('"terminating"', '"hibernating"'))
+    [shown] = program(ps=later).list_instances()
+    assert (shown.state, shown.unknown_status) == (InstanceState.UNKNOWN, "hibernating")
+    [shown] = program(ps=RECORDED).list_instances()
+    assert shown.unknown_status is None
+
+
 def test_the_recorded_answer_is_understood(program: Callable[..., Dstack]) -> None:
     """It was ending when it was recorded, and never had a machine."""
     engine = program(ps=RECORDED)
