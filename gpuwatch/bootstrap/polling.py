@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from gpuwatch.engine.job_queue import JobQueue
     from gpuwatch.engine.launch_commands import LaunchCommands
     from gpuwatch.engine.launch_executor import LaunchExecutor
+    from gpuwatch.ports import ProviderSettings
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 
@@ -132,6 +134,7 @@ class Polling:
                 new_id,
                 recent_sweeps(base.store, name, now() - PAST),
                 self._emptied,
+                filters=_filters_of(provider),
             ),
         )
         newest_sweep = last_sweep(base.store, name)
@@ -187,3 +190,9 @@ def _auto_prices(base: Essentials) -> AutoPrices:
     commissions, watches = commissions_of(base.settings), base.settings.watches
     ledger = ForecastLedger(SqlForecasts(base.store, commissions, watches))
     return AutoPrices(SqlAutoPriceWaits(base.store, commissions), ledger=ledger, new_id=new_id)
+
+
+def _filters_of(provider: ProviderSettings) -> str:
+    """What decides which offers a provider lists, apart from the queries: a digest, because options may be long."""
+    text = repr((provider.base_url, sorted(provider.options.items())))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

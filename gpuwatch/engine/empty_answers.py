@@ -22,6 +22,7 @@ from gpuwatch.ports.holds import Hold, HoldStore
 log = logging.getLogger(__name__)
 
 EMPTY = "empty answers"  # the kind of its hold, by which commands and pages know it
+_FILTERS = "filters"  # the kind of the hold that names the settings of its sweeps
 PAST = timedelta(days=1)  # older rows are no recent past
 _ANSWERS = 3  # the fewest rows of so many answers are what a query can be expected to return
 _MIN_HUNT_ROWS, _MIN_SWEEP_ROWS = 10, 20  # fewer may sell out between two answers
@@ -43,10 +44,11 @@ class EmptyAnswers:
 
     Args:
         sweeps: (GPU, spot, rows, time) of recent sweeps, oldest first, also by an earlier process.
+        filters: the settings that decide what it lists, as a text: sweeps under other settings are not compared.
         found: kept up to date: contains the provider while its answers are empty.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is a collaborator, or read before the first answer
         self,
         provider: str,
         uow_factory: UnitOfWorkFactory,
@@ -54,6 +56,8 @@ class EmptyAnswers:
         new_id: Callable[[], str],
         sweeps: Iterable[tuple[str, bool, int, datetime]] = (),
         found: set[str] | None = None,
+        *,
+        filters: str = "",
     ) -> None:
         self._provider = provider
         self._uow_factory = uow_factory
@@ -65,10 +69,15 @@ class EmptyAnswers:
         self._is_swept = False  # a sweep since then was empty, too
         self._hold: Hold | None = None  # what was reported
         self._found = set() if found is None else found
+        stored = holds.load(provider)
+        self._filters = filters
+        known = next((hold for hold in stored if hold.kind == _FILTERS), None)
+        self._are_filters_saved = known is not None and known.reason == filters
         for gpu, spot, rows, at in sweeps:
-            if rows:
+            is_comparable = known is None or (known.reason == filters and at >= known.set_at)
+            if rows and is_comparable:
                 self._remember((SWEEP, gpu, spot), rows, at)
-        for hold in holds.load(provider):
+        for hold in stored:
             if hold.kind == EMPTY and hold.until > hold.set_at:
                 self._hold = hold
                 self._found.add(provider)
@@ -85,6 +94,8 @@ class EmptyAnswers:
             query: the query with all its filters, so that only equal ones are compared.
             rows: the number of rows as received.
         """
+        if not self._are_filters_saved:
+            self._save_filters(now)
         if rows:
             self._remember(query, rows, now)
             self._missing, self._cut, self._since, self._is_swept = {}, {}, None, False
@@ -95,6 +106,12 @@ class EmptyAnswers:
         since = self._since = None if self._since is None else min(self._since, now)  # the clock may step back
         if self._hold is None and since is not None and now - since >= _CONFIRM and self._is_unlikely():
             self._emptied(since, now)
+
+    def _save_filters(self, now: datetime) -> None:
+        hold = Hold(provider=self._provider, kind=_FILTERS, set_at=now, until=now, reason=self._filters)
+        with self._uow_factory.open() as uow:
+            uow.save_hold(hold)
+        self._are_filters_saved = True
 
     def _remember(self, query: Hashable, rows: int, at: datetime) -> None:
         past = self._past.pop(query, None) or _Past(deque(maxlen=_ANSWERS), at)

@@ -39,10 +39,12 @@ class World:
         self.stored = MemoryUnitOfWork()
         self.restart(sweeps)
 
-    def restart(self, sweeps: Iterable[tuple[str, bool, int, datetime]] = ()) -> None:
+    def restart(self, sweeps: Iterable[tuple[str, bool, int, datetime]] = (), filters: str = "all") -> None:
         holds = StoredHolds(self.stored)
         self.found: set[str] = set()
-        self.answers = EmptyAnswers("vastai", self.stored, holds, lambda: next(IDS), sweeps, self.found)
+        self.answers = EmptyAnswers(
+            "vastai", self.stored, holds, lambda: next(IDS), sweeps, self.found, filters=filters
+        )
 
     def sees(self, query: object, *rows: int, from_s: float = 0.0, every_s: float = 30.0) -> None:
         lane = HUNT if isinstance(query, Query) else SWEEP
@@ -177,3 +179,19 @@ def test_a_clock_that_steps_back_delays_nothing() -> None:
     world.sees(H100, 60, 60, 0, every_s=300)
     world.sees(H100, 0, 0, from_s=-7200, every_s=300)
     assert world.reported == [AlertKind.BLIND]
+
+
+def test_a_restart_with_other_options_of_the_provider_compares_nothing() -> None:
+    """The owner has excluded the regions that had offers."""
+    world = World()
+    world.sees(H100, 60, 60, every_s=300)
+    past = [("H100 SXM", False, 60, NOON + timedelta(seconds=after_s)) for after_s in (0, 300)]
+    world.restart(past, filters="one region")
+    world.sees(H100, 0, 0, 0, from_s=600, every_s=300)
+    assert world.reported == []
+    world.restart(past, filters="one region")
+    world.sees(H100, 0, 0, 0, from_s=1800, every_s=300)
+    assert world.reported == []
+    world.restart(past, filters="all")
+    world.sees(H100, 0, 0, 0, from_s=3600, every_s=300)
+    assert world.reported == []
