@@ -320,4 +320,6 @@ def _report_json(part: ProviderCheck) -> dict[str, Any]:
         "elapsed_ms": round(report.elapsed_s * 1000),
         "error": report.error,
         "without_country": dict(report.without_country),
+        "not_listed": sorted(report.not_listed),
+        "not_understood": dict(report.skipped),
     }

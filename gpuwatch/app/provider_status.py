@@ -20,7 +20,14 @@ from gpuwatch.ports import LANES, ProviderHealth, ProviderSettings
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.poll_queries import FormatChange, LastPoll, format_changes, last_poll, last_sweep
+from gpuwatch.storage.poll_queries import (
+    FormatChange,
+    LastPoll,
+    format_changes,
+    last_not_understood,
+    last_poll,
+    last_sweep,
+)
 from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
@@ -58,6 +65,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
     plan: RowPlan
     lanes: Mapping[str, ProviderHealth]  # "hunt" and "sweep"
     last_poll: LastPoll | None  # the newest complete one
+    not_understood: Mapping[str, int]  # reason → rows of that poll
     drift: Sequence[FormatChange]  # changes of its format
     swept_at: datetime | None
     next_sweep_at: datetime | None
@@ -138,6 +146,7 @@ def _with_records(settings: Settings, store: Database, known: ConfiguredProvider
         plan=plan,
         lanes={lane: _lane_health(store, name, lane) for lane in LANES},
         last_poll=newest,
+        not_understood=last_not_understood(store, name),
         drift=format_changes(store, name),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
@@ -198,6 +207,7 @@ def provider_status_json(status: ProviderStatus) -> dict[str, object]:
         "last_poll_gpu": None if newest is None else newest.gpu or None,
         "last_poll_offers": None if newest is None else newest.offers,
         "last_poll_skipped": None if newest is None else newest.skipped,
+        "not_understood": dict(status.not_understood),
         "blind_since": rfc3339(health.blind_since),
         "empty_since": rfc3339(status.empty.set_at if status.empty else None),
         "last_error": health.last_error,

@@ -208,7 +208,7 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mappin
         if matches:
             table(*offers_table(matches[:10], checked.at), title=headline)
         else:
-            click.echo(f"{headline}\n  {_empty_reason(checked)}")
+            click.echo(f"{headline}\n  {_empty_reason(checked, watch)}")
         if len(matches) > 10:
             click.echo(f"  … and {len(matches) - 10} more (--json shows all)")
         if (block := blocks.get(watch.name)) is not None:
@@ -217,11 +217,14 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mappin
             click.echo(f"  would run: {displayable(shlex.join(words))}")
 
 
-def _empty_reason(checked: MarketCheck) -> str:
-    """State "no offers" and "no data" as different results."""
+def _empty_reason(checked: MarketCheck, watch: Watch) -> str:
+    """State "no offers", "no data" and "could not be seen" as different results."""
+    from gpuwatch.engine.coverage import Coverage, empty_text
+
+    reports = [part.report for part in checked.providers if watch.name in part.matches or not part.answers]
     if checked.is_complete:
-        return "no offers (every provider answered)"
-    reports = [part.report for part in checked.providers]
+        seen = [Coverage(provider=one.provider, not_listed=one.not_listed, skipped=one.skipped) for one in reports]
+        return empty_text(seen, watch.gpu_names, watch.gpu)
     return "cannot tell: " + "; ".join(f"{report.provider}: {report.error}" for report in reports if not report.ok)
 
 

@@ -166,7 +166,7 @@ def offers(
             json_out(groups_json(matches, layout.group_by, layout.limit))
     else:
         answers = _collect_live(arriving, names, layout)
-        _print(answers, layout)
+        _print(answers, layout, query.gpu_names, wanted.gpu)
     sys.stdout.flush()
     for answer in answers:
         if answer.error:
@@ -174,13 +174,19 @@ def offers(
     return Exit.CANNOT_TELL if any(answer.error for answer in answers) else Exit.DONE
 
 
-def _print(answers: Sequence[ProviderOffers], layout: ListLayout) -> None:
-    """A table; "no offers" and "no data" are different results."""
+def _print(
+    answers: Sequence[ProviderOffers], layout: ListLayout, gpu_names: Sequence[str], texts: Sequence[str]
+) -> None:
+    """A table; "no offers", "no data" and "could not be seen" are different results."""
+    from gpuwatch.engine.coverage import empty_text
+
     columns, rows = _table(answers, layout)
     if rows:
         table(columns, rows)
+    elif any(answer.error for answer in answers):
+        click.echo("cannot tell")
     else:
-        click.echo("cannot tell" if any(answer.error for answer in answers) else "no offers (every provider answered)")
+        click.echo(empty_text([one.coverage for one in answers if one.coverage is not None], gpu_names, texts))
 
 
 def _collect_live(arriving: Iterator[ProviderOffers], names: Sequence[str], layout: ListLayout) -> list[ProviderOffers]:

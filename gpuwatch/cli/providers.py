@@ -9,7 +9,7 @@ import click
 
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import json_option, settings_option
-from gpuwatch.cli.output import counted, json_out, local, note
+from gpuwatch.cli.output import counted, displayable, json_out, local, note
 from gpuwatch.cli.tables import left, table, text
 from gpuwatch.errors import StoreMissing, StoreNotReady
 
@@ -118,6 +118,8 @@ def _recorded_lines(status: ProviderStatus, timezone: str) -> Iterator[str]:
         yield from _polling_lines(status.polling, timezone)
     yield from _blind_lines(status, timezone)
     yield f"  seen    {'never' if newest is None else _seen(newest, timezone)}"
+    if newest is not None and newest.skipped:
+        yield f"  unread  {_not_understood(newest.skipped, status)}"
     if status.drift:
         last = status.drift[-1]
         yield f"  format  changed {len(status.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
@@ -179,9 +181,16 @@ def _names_text(names: Sequence[str]) -> str:
 
 
 def _seen(newest: LastPoll, timezone: str) -> str:
-    skipped = f", {counted(newest.skipped, 'row')} not understood" if newest.skipped else ""
     of = f" of {newest.gpu}" if newest.gpu else ""  # one poll of several: another GPU's may have had more
-    return f"{local(newest.at, timezone)}, {counted(newest.offers, 'offer')}{of} at that poll ({newest.lane}){skipped}"
+    return f"{local(newest.at, timezone)}, {counted(newest.offers, 'offer')}{of} at that poll ({newest.lane})"
+
+
+def _not_understood(skipped: int, status: ProviderStatus) -> str:
+    """ "7 plans not understood: 5 × a plan of an unknown type: vxg; 2 × no price"."""
+    shown = list(status.not_understood.items())[:_NAMES_SHOWN]
+    rest = skipped - sum(rows for _, rows in shown)
+    reasons = [f"{rows} × {displayable(reason)}" for reason, rows in shown] + ([f"{rest} more"] if rest > 0 else [])
+    return f"{counted(skipped, status.info.row_name)} not understood: {'; '.join(reasons)}"
 
 
 def _off_cells(configured: ConfiguredProvider) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 
@@ -12,6 +13,7 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.coverage import Coverage
 from gpuwatch.engine.search import PAGE_ROWS, highest_priced, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderDown, ProviderError, ResourceNotFound, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
@@ -38,6 +40,7 @@ class ProviderOffers(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     matches: Sequence[Match] = ()  # cheapest GPU price first
     error: str | None = None
+    coverage: Coverage | None = None  # None: it did not answer
 
 
 def offer_filter(  # noqa: PLR0913 one for each option of the command
@@ -80,6 +83,7 @@ def search_offers(
     search = _while_there_is_time(market, has_time)
     found: list[Match] = []
     errors: dict[str, None] = {}
+    answers: list[Answer] = []
     for query in _queries(wanted, commission, limit):
         try:
             answer, fitting = search_cheapest(
@@ -93,12 +97,18 @@ def search_offers(
             errors[str(error).removeprefix(f"{market.name}: ")] = None
             break
         found += fitting
+        answers.append(answer)
         if (why := why_incomplete(answer)) is not None:
             errors[why] = None
         elif answer.completeness is Completeness.TRUNCATED and limit is None:
             errors["its answer was cut short"] = None
     found.sort(key=lambda match: match.price_microusd_gpu_hour)
-    return ProviderOffers(provider=market.name, matches=found, error="; ".join(errors) or None)
+    coverage = Coverage(
+        provider=market.name,
+        not_listed=frozenset(gpu for answer in answers for gpu in answer.not_listed),
+        skipped=sum((Counter(answer.skipped) for answer in answers), Counter()),
+    )
+    return ProviderOffers(provider=market.name, matches=found, error="; ".join(errors) or None, coverage=coverage)
 
 
 def _while_there_is_time(market: Market, has_time: Callable[[], bool]) -> Callable[[Query], Answer]:

@@ -36,6 +36,7 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int]  # reason → number of rows that could not be used
     elapsed_s: float
     error: str | None = None
+    not_listed: frozenset[str] = frozenset()  # queried GPUs that no answer of this provider can contain
     without_country: Mapping[str, int] = {}  # watch → offers that only `regions` rejects, because they state no country
 
 
@@ -178,6 +179,7 @@ class _Round:
             skipped=sum((Counter(answer.skipped) for _, answer in self._answers), self._unread),
             elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._failed_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
+            not_listed=frozenset(gpu for _, answer in self._answers for gpu in answer.not_listed),
             without_country={name: len(offers) for name, offers in self._placeless.items() if offers},
         )
         found = {watch.name: tuple(in_order(watch, self._found[watch.name].values())) for watch in self._watches}

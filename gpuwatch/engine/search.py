@@ -151,6 +151,7 @@ def _joined(first: Answer, later: Answer, asked: Query, query: Query) -> Answer:
         rows=first.rows + later.rows,
         searches=first.searches + later.searches,
         skipped=later.skipped if is_all else Counter(first.skipped) + Counter(later.skipped),
+        not_listed=tuple(dict.fromkeys((*first.not_listed, *later.not_listed))),
         drift=tuple(dict.fromkeys((*first.drift, *later.drift))),
         complete_to_usd_hour=later.complete_to_usd_hour if is_all else first.complete_to_usd_hour,
         incomplete_because="; ".join(dict.fromkeys(filter(None, (first.incomplete_because, later.incomplete_because)))),

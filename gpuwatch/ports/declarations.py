@@ -118,6 +118,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     extra: str | None = None  # required extra
     options: tuple[OptionSpec, ...] = ()
     label_length: int = LABEL_LENGTH  # maximum length of an instance's label, name or tag
+    row_name: str = "plan"  # what a row of its list is called: "7 plans not understood"
     rates_hosts: bool = False  # its offers state whether the host is verified, and how reliable it is
     default_disk_gb: float = 0.0  # disk included in a quote by default
     poll_every_s: float = 30.0

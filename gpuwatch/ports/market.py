@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -30,6 +30,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of a market: cheapest first, no duplicate identities.
 
     `complete_to_usd_hour`: for TRUNCATED, all offers up to this listed price of the whole offer are included.
+    `not_listed`: GPUs of the query that no answer of this provider can contain: it has no name for them, or its adapter
+    reads only the machines of a table.
     """
 
     provider: str
@@ -39,6 +41,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # returned rows, counted against the quota
     searches: int = 1
     skipped: Mapping[str, int] = {}  # reason → rows that could not be parsed
+    not_listed: Collection[str] = ()
     drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each is reported once
     complete_to_usd_hour: float | None = None
     incomplete_because: str = ""  # one line: why data may be missing; empty: not stated

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Final
 
 import msgspec
-from sqlalchemy import func, select, true
+from sqlalchemy import ColumnElement, func, select, true
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.provider_tables import seen_value
@@ -62,9 +64,9 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
     """
     newest = (
         select(poll.c.at_s, poll.c.rows, poll.c.skipped, poll.c.gpu, poll.c.lane)
-        .where(poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated")))
         .where(poll.c.lane == lane if lane is not None else true())
-        .order_by(poll.c.at_s.desc(), poll.c.id.desc())
+        .where(*_answered(provider))
+        .order_by(*_NEWEST_FIRST)
         .limit(1)
     )
     with database.read() as connection:
@@ -74,6 +76,24 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
     at_s, rows, skipped, gpu, lane = row
     at = datetime.fromtimestamp(at_s, UTC)
     return LastPoll(at=at, offers=max(0, rows - skipped), skipped=skipped, gpu=gpu, lane=lane)
+
+
+def last_not_understood(database: Database, provider: str) -> Mapping[str, int]:
+    """Return what the last complete poll did not understand: reason → rows, most first. Raises StoreError."""
+    newest = select(poll.c.not_understood).where(*_answered(provider)).order_by(*_NEWEST_FIRST).limit(1)
+    with database.read() as connection:
+        text = connection.execute(newest).scalar()
+    try:
+        return msgspec.json.decode(text, type=dict[str, int]) if text else {}
+    except msgspec.DecodeError:  # written by another version
+        return {}
+
+
+def _answered(provider: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated"))
+
+
+_NEWEST_FIRST: Final = (poll.c.at_s.desc(), poll.c.id.desc())
 
 
 def longest_gap(database: Database, provider: str, polls: int) -> timedelta:

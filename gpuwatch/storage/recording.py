@@ -5,7 +5,8 @@ The order within a transaction: read the state, compare, write. `apply_to_memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -35,7 +36,9 @@ _DAY_S = 86_400
 _QUOTA = """INSERT INTO quota_day (provider, day, rows) VALUES (?, ?, ?)
  ON CONFLICT (provider, day) DO UPDATE SET rows = quota_day.rows + excluded.rows"""
 _POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows, skipped,
- elapsed_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+ elapsed_ms, not_understood) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_MAX_REASONS = 12  # for skipped rows, of one poll
+_REASON_LENGTH = 120
 _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour, disk_microusd_gb_month)
  VALUES (?, ?, NULL, ?, ?)"""
 _CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
@@ -194,9 +197,17 @@ def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot
 
 
 def _poll_row(poll: RecordedPoll, answer: Answer) -> Row:
-    counts = (answer.rows, sum(answer.skipped.values()), round(answer.elapsed_s * 1000))
+    counts = (answer.rows, sum(answer.skipped.values()), round(answer.elapsed_s * 1000), _reasons_text(answer.skipped))
     coverage = (int(poll.covers), poll.complete_to_microusd)
     return poll.provider, poll.lane, poll.gpu, poll.spot, poll.at_s, str(answer.completeness), *coverage, *counts
+
+
+def _reasons_text(skipped: Mapping[str, int]) -> str | None:
+    """Return the reasons for skipped rows as JSON, the most frequent first; None: no row was skipped."""
+    if not skipped:
+        return None
+    most = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))[:_MAX_REASONS]
+    return json.dumps({clean(reason, _REASON_LENGTH): rows for reason, rows in most})
 
 
 class _ChangeWriter:

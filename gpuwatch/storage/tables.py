@@ -119,6 +119,7 @@ poll = Table(
     Column("skipped", Integer, nullable=False),
     Column("elapsed_ms", Integer, nullable=False),
     Column("error", Text),
+    Column("not_understood", Text),  # reason → skipped rows, as JSON
     Index(None, "provider", "at_s"),
     partial_index("ix_poll_covering", "provider", "gpu", "spot", "at_s", where=_COVERS),
     comment="every search; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'; "

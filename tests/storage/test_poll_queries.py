@@ -7,7 +7,15 @@ from datetime import timedelta
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.poll_queries import FormatChange, LastPoll, LastSweep, format_changes, last_poll, last_sweep
+from gpuwatch.storage.poll_queries import (
+    FormatChange,
+    LastPoll,
+    LastSweep,
+    format_changes,
+    last_not_understood,
+    last_poll,
+    last_sweep,
+)
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import changed
 from tests.storage.market import NOON, an_answer
@@ -52,3 +60,16 @@ def test_changes_of_a_format_are_reported_oldest_first_and_other_words_are_none(
         FormatChange(text="new field: a", first_seen_at=NOON),
         FormatChange(text="field gone: b", first_seen_at=NOON + timedelta(hours=1)),
     ]
+
+
+def test_what_the_last_poll_did_not_understand_is_kept_by_reason_most_first(database: Database) -> None:
+    history = SqlHistoryRecorder(database)
+    history.record(changed(an_answer(rows=9), skipped={"no price": 2, "no plan: x": 5}), lane="hunt", gpu="A40")
+    assert list(last_not_understood(database, "vastai").items()) == [("no plan: x", 5), ("no price", 2)]
+    many = {f"name {n}": n + 1 for n in range(50)}
+    history.record(changed(an_answer(rows=9, after_s=30), skipped=many), lane="hunt", gpu="A40")
+    found = last_not_understood(database, "vastai")
+    assert (len(found), next(iter(found.items()))) == (12, ("name 49", 50))
+    history.record(an_answer(rows=9, after_s=60), lane="hunt", gpu="A40")
+    assert last_not_understood(database, "vastai") == {}
+    assert last_not_understood(database, "lambda") == {}

@@ -89,7 +89,8 @@ class PublicMarket:
         if errors and len(errors) == result.searches:
             raise errors[0]
         elapsed_s = self._tools.monotonic() - started_s
-        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
+        listable = {machine.gpu.name for machine in table().values()}
+        return build_answer(result, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s, listable=listable)
 
     def _prices(self, region: str, spot: bool) -> PriceList:
         found = self._spot.get(self._fetch_spot_prices).get(region) if spot else self._on_demand_prices(region)

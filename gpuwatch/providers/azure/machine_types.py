@@ -66,6 +66,12 @@ _FILTERS: Final[Mapping[str, str]] = {
 }
 
 
+@cache
+def listable_gpus() -> frozenset[str]:
+    """Return the GPUs of the table: prices of others are not requested."""
+    return frozenset(one.gpu for one in _TYPES)
+
+
 def families_of(gpus: Iterable[str]) -> tuple[str, ...]:
     """Return the families to request for these GPUs; without GPUs: all families."""
     requested = set(gpus)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
-from gpuwatch.providers.azure.machine_types import families_of, filter_of
+from gpuwatch.providers.azure.machine_types import families_of, filter_of, listable_gpus
 from gpuwatch.providers.azure.prices import parse_prices
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard
@@ -60,7 +60,7 @@ class AzureMarket:
         if first_error is not None and not result.searches:
             raise first_error
         elapsed_s = self._tools.monotonic() - started_s
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s, listable=listable_gpus())
 
     def _fetch_family(self, family: str) -> _FamilyPages:
         """Return all pages of one family's prices."""

@@ -27,6 +27,7 @@ WEEKLY_URL: Final = (
 )
 _SKUS: Final = "/v1/services/6F81-5844-456A/skus"  # Compute Engine
 _PAGE: Final = {"pageSize": "5000", "currencyCode": "USD"}
+_LISTABLE: Final = frozenset(machine.gpu for machine in MACHINES.values())
 _PARTIAL_TTL_S: Final = 60.0
 _PAGES_MAX: Final = 40  # there are eight
 _STALE_AFTER: Final = timedelta(days=30)  # the file is created every week
@@ -69,7 +70,8 @@ class GoogleMarket:
         )
         if result.partial:
             self._cache.invalidate()
-        return build_answer(result, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - started_s)
+        elapsed_s = self._tools.monotonic() - started_s
+        return build_answer(result, query, self.name, observed_at=now, elapsed_s=elapsed_s, listable=_LISTABLE)
 
     def _fetch_price_list(self) -> ParseResult:
         """With a key: fetch all pages of the price list, and compute the machines from their parts."""

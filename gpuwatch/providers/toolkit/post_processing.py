@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -121,12 +121,19 @@ def short_id(*parts: str) -> str:
 
 
 def build_answer(
-    result: ParseResult, query: Query, provider: str, *, observed_at: datetime, elapsed_s: float
+    result: ParseResult,
+    query: Query,
+    provider: str,
+    *,
+    observed_at: datetime,
+    elapsed_s: float,
+    listable: Container[str] | None = None,
 ) -> Answer:
     """Build the answer to one query.
 
     Args:
         observed_at: when the provider answered; aware, UTC.
+        listable: the GPUs of the adapter's table; None: it reads any.
 
     Raises:
         NoRowUnderstood: it has rows, but none is usable.
@@ -141,6 +148,7 @@ def build_answer(
         rows=result.rows,
         searches=result.searches,
         skipped=dict(result.skipped),
+        not_listed=() if listable is None else tuple(gpu for gpu in query.gpus if gpu not in listable),
         drift=tuple(result.drift),
         incomplete_because=_missing_text(result.missing, provider) if result.partial else "",
         elapsed_s=elapsed_s,

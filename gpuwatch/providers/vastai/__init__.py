@@ -13,6 +13,7 @@ from gpuwatch.ports.prerequisites import declared
 INFO = ProviderInfo(
     name="vastai",
     title="vast.ai",
+    row_name="offer",
     base_url="https://console.vast.ai",
     # The owner's decision. It is added to a listed price that seems to include the marketplace's own share already.
     commission=Commission("0.20", CommissionMode.ON_TOP),

@@ -134,6 +134,7 @@ class _PagedSearch:
             rows=self._rows,
             searches=self.searches,
             skipped=self._skipped,
+            not_listed=tuple(gpu for gpu in self._query.gpus if not wire_names((gpu,))),
             drift=tuple(self._drift),
             complete_to_usd_hour=None if complete or not self._is_sorted else self._complete_to_usd_hour,
             incomplete_because=self._incomplete_because,
