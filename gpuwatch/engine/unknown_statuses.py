@@ -40,6 +40,8 @@ class UnknownStatuses:
             log.warning("%s: cannot report unknown status words yet: %s", self._provider, error)
             return
         self._known |= words
+        for word in new:
+            log.warning("a status of an instance that is not known: %s", word, extra={"provider": self._provider})
 
 
 def unknown_status_alert(provider: str, words: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
