@@ -337,6 +337,22 @@ def test_launches_change_their_state_through_one_door() -> None:
     }  # fmt: skip
 
 
+def test_what_writes_the_database_has_the_name_of_a_write() -> None:
+    """A reader may be called as often as anyone likes; whoever writes says so, and is a task or a command."""
+    verbs = (
+        "add adopt apply approve begin delete deny end enqueue ensure expire extend finish hand lease link mark note"
+        " open pause prune receive record register release remove report resume retarget retry route save set"
+        " silence skip store submit take tick transition untick update upgrade"
+    )
+    named = set()
+    for path in sorted((PACKAGE / "storage").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+            if is_public and ".write()" in ast.unparse(node) and node.name not in {"write"}:
+                named.add(node.name)
+    assert {name for name in named if name.partition("_")[0] not in verbs.split()} == set()
+
+
 def test_nothing_depends_on_the_text_of_an_error() -> None:
     """An error carries what happens next in its class and its fields: a reworded text must change nothing."""
     assert {name: source.matched_errors for name, source in _sources().items() if source.matched_errors} == {}

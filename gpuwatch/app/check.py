@@ -70,7 +70,11 @@ def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) 
     try:
         with open_store(settings) if keep else open_store_read_only(settings) as store:
             ledger = ForecastLedger(SqlForecasts(store, {}))  # only its record: a check makes no forecasts
-            prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), may_write=keep), ledger=ledger)
+            waits = SqlAutoPriceWaits(store, commissions_of(settings), may_write=keep)
+            for watch in watches if keep else ():
+                if watch.auto is not None:
+                    waits.begin_wait(watch, now)
+            prices = AutoPrices(waits, ledger=ledger)
             limits_by_watch = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
             limited = [prices.with_current_limit(watch, now) for watch in watches]
             return CurrentLimits(watches=limited, limits_by_watch=limits_by_watch)

@@ -13,7 +13,7 @@ from gpuwatch.engine.signed_buttons import ButtonSigner
 from gpuwatch.ports.buttons import ButtonChannel
 from gpuwatch.redaction import register_secret
 from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.installation import load_installation
+from gpuwatch.storage.installation import ensure_installation
 
 if TYPE_CHECKING:
     from gpuwatch.ports import Channel
@@ -47,7 +47,7 @@ def attach_buttons(store: Database, channels: Iterable[Channel]) -> None:
 
 def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
     with store.write() as connection:
-        installation = load_installation(connection, real_now())
+        installation = ensure_installation(connection, real_now())
     message = f"gpuwatch {purpose} {installation.install_id} {installation.key_salt}"
     return digest(channel.button_secret.encode(), message.encode(), "sha256")
 

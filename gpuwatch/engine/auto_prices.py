@@ -81,7 +81,7 @@ class AutoPrices:
         found = self._known(watch, now)
         if found is None:
             with self._lock:  # the hunts of all providers arrive at once; the first one reads
-                found = self._known(watch, now) or self._compute(watch, now)
+                found = self._known(watch, now) or self._compute(watch, self._waits.wait_started_at(watch, now), now)
         limit = limit_at(found.plan, auto, found.deadline, now)
         return AutoPriceLimit(
             limit_usd_gpu_hour=limit,
@@ -110,7 +110,7 @@ class AutoPrices:
         is_due = found is None or not timedelta(0) <= now - found.at < self._every  # also after a clock stepped back
         if watch.auto is not None and is_due:
             with self._lock:
-                self._compute(watch, now)
+                self._compute(watch, self._waits.begin_wait(watch, now), now)
         return self.with_current_limit(watch, now)
 
     def forget_except(self, watches: Collection[str]) -> None:
@@ -129,14 +129,14 @@ class AutoPrices:
         if found.auto.deadline_at is not None:
             return found
         try:
-            deadline = deadline_of(found.auto, self._waits.wait_started_at(watch, now))
+            deadline = deadline_of(found.auto, self._waits.wait_started_at(watch, now) or now)
         except StoreError:  # a new wait cannot begin now either
             return found
         return None if deadline - found.deadline > _ANEW else found
 
-    def _compute(self, watch: Watch, now: datetime) -> _ComputedPlan:
+    def _compute(self, watch: Watch, started_at: datetime | None, now: datetime) -> _ComputedPlan:
         auto = _auto(watch)
-        deadline = deadline_of(auto, self._waits.wait_started_at(watch, now))
+        deadline = deadline_of(auto, started_at or now)
         is_simple = self._ledger is not None and not self._ledger.trusts_optimal_stopping
         made = limit_schedule(self._waits.series(watch, now), auto, deadline, now, is_simple=is_simple)
         found = self._computed[watch.name] = _ComputedPlan(plan=made, deadline=deadline, at=now, auto=auto)

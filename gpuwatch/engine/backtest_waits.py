@@ -33,8 +33,12 @@ class BacktestWaits:
         self._first_polls: dict[str, datetime] = {}
         self._complete_series: dict[str, PriceSeries] = {}
 
-    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
-        """Return the time of the first poll."""
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
+        """Return the time of the first poll; None: there was none."""
+        return self._first_polls.get(watch.name)
+
+    def begin_wait(self, watch: Watch, now: datetime) -> datetime:
+        """Note and return the time of the first poll."""
         return self._first_polls.setdefault(watch.name, now)
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:

@@ -120,7 +120,7 @@ class ProviderAccount:
 
     def _look_up(self, now: datetime) -> str:
         name = self._launcher.name
-        of_key = self._accounts.key_account(name, self._key or "", now)
+        of_key = self._accounts.ensure_key_account(name, self._key or "", now)
         known = self._accounts.canonical_account(name, of_key) if self._key is not None else None
         asked = self._launcher if isinstance(self._launcher, AccountLookup) else None
         if known is not None and (asked is None or known != of_key):

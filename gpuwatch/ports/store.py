@@ -235,7 +235,7 @@ class LaunchRepository(LaunchReader, LaunchWriter, InstanceRecords, UnknownInsta
 class AccountRepository(Protocol):
     """The accounts at providers, by the provider's id or by the hash of a key. All methods raise StoreError."""
 
-    def key_account(self, provider: str, key: str, now: datetime) -> str:
+    def ensure_key_account(self, provider: str, key: str, now: datetime) -> str:
         """The account id of a key if the provider reports none: a salted hash."""
 
     def canonical_account(self, provider: str, account_id: str) -> str | None:
@@ -272,8 +272,11 @@ class PastPriceReader(Protocol):
 class AutoPriceRepository(Protocol):
     """The start of the wait of a watch with `max_price = "auto"`, and its history. All methods raise StoreError."""
 
-    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
-        """When it was first evaluated (now, if never). After a launch that ran, its wait starts again."""
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
+        """When it was first evaluated; None: never. After a launch that ran, its wait starts again."""
+
+    def begin_wait(self, watch: Watch, now: datetime) -> datetime:
+        """Store that its wait begins now, unless it has begun; returns when it began."""
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         """Store the current limit for other readers."""

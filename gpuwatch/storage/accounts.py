@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.identity_tables import provider_account
-from gpuwatch.storage.installation import READ_INSTALLATION, load_installation
+from gpuwatch.storage.installation import READ_INSTALLATION, ensure_installation
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import launch
 
@@ -44,10 +44,10 @@ class SqlAccountRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def key_account(self, provider: str, key: str, now: datetime) -> str:
+    def ensure_key_account(self, provider: str, key: str, now: datetime) -> str:
         """Return a key's account if the provider states none: a salted hash, from which nobody can guess the key."""
         with self._database.write() as connection:
-            return _hash_key(load_installation(connection, now).key_salt, provider, key)
+            return _hash_key(ensure_installation(connection, now).key_salt, provider, key)
 
     def account_of_key(self, provider: str, key: str) -> str | None:
         """Return the account of a key that was used before, or None. Only reads."""

@@ -36,12 +36,16 @@ class SqlAutoPriceWaits:
         self._commissions = commissions
         self._may_write = may_write
 
-    def wait_started_at(self, watch: Watch, now: datetime) -> datetime:
-        """Return its first poll, or the end of its newest launch that ran. A beginning in the future counts as now."""
+    def wait_started_at(self, watch: Watch, now: datetime) -> datetime | None:
+        """Return its first poll, or the end of its newest launch that ran; None: not yet, or in the future."""
         with self._database.read() as connection:
             stored_since = _wait_start(connection, watch.name)
-        if stored_since is not None and stored_since <= now:
-            return stored_since
+        return stored_since if stored_since is not None and stored_since <= now else None
+
+    def begin_wait(self, watch: Watch, now: datetime) -> datetime:
+        """Store that its wait begins now, unless it has begun; return when it began."""
+        if (started_at := self.wait_started_at(watch, now)) is not None:
+            return started_at
         if self._may_write:
             with self._database.write() as connection:
                 upsert(connection, auto_price, {"watch": watch.name, "since_ms": to_ms(now)})

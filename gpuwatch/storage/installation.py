@@ -29,7 +29,7 @@ def new_identity() -> str:
     return base64.b32encode(secrets.token_bytes(5)).decode().lower()
 
 
-def load_installation(connection: Connection, now: datetime) -> StoredInstallation:
+def ensure_installation(connection: Connection, now: datetime) -> StoredInstallation:
     """Return the installation of this database, created if there is none. Needs a writing transaction."""
     existing = connection.execute(READ_INSTALLATION).first()
     if existing is None:  # another process may create it at the same moment; one of the two stays

@@ -50,7 +50,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.reputation import ProviderMachine
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.storage.checklists import ticked_items
-from gpuwatch.storage.installation import INSTALL_ID, load_installation
+from gpuwatch.storage.installation import INSTALL_ID, ensure_installation
 from gpuwatch.storage.job_tables import job
 from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
@@ -115,7 +115,7 @@ def reserve(
     if (unidentified := _identity_refusal(connection, watch, stored.watch_id)) is not None:
         return unidentified
     watch_id = stored.watch_id or identify(connection, watch.name, now)
-    installation = stored.install_id or load_installation(connection, now).install_id
+    installation = stored.install_id or ensure_installation(connection, now).install_id
     standing = _standing(connection, stored, watch, now)
     standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)
     admitted = admit_launch(intent, standing, budget, now)

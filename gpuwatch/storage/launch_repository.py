@@ -32,7 +32,7 @@ from gpuwatch.storage import hook_runs, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import update_breaker
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.installation import load_installation
+from gpuwatch.storage.installation import ensure_installation
 from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
@@ -274,7 +274,7 @@ class SqlLaunchRepository:
             StoreError: it was not written.
         """
         with self._database.write() as connection:
-            if install_id is not None and install_id != load_installation(connection, now).install_id:
+            if install_id is not None and install_id != ensure_installation(connection, now).install_id:
                 insert_if_absent(connection, foreign_installation, {"install_id": install_id, "at_ms": to_ms(now)})
                 remove_installation(connection, install_id)
             remove_unknown(connection, provider, [instance_id])
@@ -296,7 +296,7 @@ class SqlLaunchRepository:
                     return False
                 launch = msgspec.structs.replace(
                     launch,
-                    install_id=load_installation(connection, now).install_id,
+                    install_id=ensure_installation(connection, now).install_id,
                     watch_id=connection.execute(select(WATCH_ID), {"of_watch": launch.watch}).scalar(),
                 )
                 connection.execute(insert(launches), row_of(launch))

@@ -54,6 +54,9 @@ class Waits:
             raise StoreError("the disk is full")
         return self.since
 
+    def begin_wait(self, watch: Watch, now: datetime) -> datetime:
+        return self.wait_started_at(watch, now)
+
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         self.limits.append(limit_usd_gpu_hour)
 

@@ -38,22 +38,23 @@ def stored(database: Database, keep: bool = True) -> SqlAutoPriceWaits:
 
 def test_a_wait_outlives_the_process_and_ends_with_its_watch(database: Database) -> None:
     waits = stored(database)
-    assert waits.wait_started_at(WATCH, NOON) == NOON
+    assert waits.begin_wait(WATCH, NOON) == NOON
     waits.save_limit(WATCH, Decimal("2.10"), NOON)
-    assert stored(database).wait_started_at(WATCH, NOON + 5 * H) == NOON
-    assert stored(database).wait_started_at(WATCH, NOON - 5 * H) == NOON - 5 * H  # the clock was put back
+    assert stored(database).begin_wait(WATCH, NOON + 5 * H) == NOON
+    assert stored(database).begin_wait(WATCH, NOON - 5 * H) == NOON - 5 * H  # the clock was put back
     waits.delete_except(["another"])
-    assert stored(database).wait_started_at(WATCH, NOON + 9 * H) == NOON + 9 * H
+    assert stored(database).begin_wait(WATCH, NOON + 9 * H) == NOON + 9 * H
 
 
 def test_a_check_that_keeps_nothing_writes_nothing(sqlite_database: Database) -> None:
-    assert stored(sqlite_database, keep=False).wait_started_at(WATCH, NOON) == NOON
-    assert stored(sqlite_database).wait_started_at(WATCH, NOON + H) == NOON + H
+    assert stored(sqlite_database, keep=False).begin_wait(WATCH, NOON) == NOON
+    assert stored(sqlite_database).wait_started_at(WATCH, NOON) is None
+    assert stored(sqlite_database).begin_wait(WATCH, NOON + H) == NOON + H
 
 
 def test_after_a_launch_that_ran_the_wait_begins_anew(sqlite_database: Database) -> None:
     waits = stored(sqlite_database)
-    waits.wait_started_at(WATCH, NOON)
+    waits.begin_wait(WATCH, NOON)
     row = (
         "INSERT INTO launch (launch_id, watch, slot, provider, offer_id, gpu, gpu_count, spot, state, dry_run, label,"
         " listed_microusd_hour, price_microusd_hour, intended_at_ms, running_at_ms, ended_at_ms)"
@@ -63,10 +64,10 @@ def test_after_a_launch_that_ran_the_wait_begins_anew(sqlite_database: Database)
     with sqlite_database.write() as connection:
         driver_executor(connection).run(row, ("dry", True, 1, ended_ms + 1))
         driver_executor(connection).run(row, ("failed", False, None, ended_ms + 2))
-    assert waits.wait_started_at(WATCH, NOON + 4 * H) == NOON
+    assert waits.begin_wait(WATCH, NOON + 4 * H) == NOON
     with sqlite_database.write() as connection:
         driver_executor(connection).run(row, ("ran", False, 1, ended_ms))
-    assert waits.wait_started_at(WATCH, NOON + 4 * H) == NOON + 3 * H
+    assert waits.begin_wait(WATCH, NOON + 4 * H) == NOON + 3 * H
 
 
 def test_the_history_is_what_fits_the_watch_with_its_commission(sqlite_database: Database) -> None:

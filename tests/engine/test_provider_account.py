@@ -116,8 +116,8 @@ def test_an_owner_who_ends_an_older_launch_vouches_for_it(database: Database) ->
 
 def test_a_key_is_kept_as_a_hash_of_this_installation_alone(database: Database) -> None:
     repository = SqlAccountRepository(database)
-    hashed = repository.key_account("vastai", "secret-key", NOON)
-    assert hashed != repository.key_account("runpod", "secret-key", NOON)
+    hashed = repository.ensure_key_account("vastai", "secret-key", NOON)
+    assert hashed != repository.ensure_key_account("runpod", "secret-key", NOON)
     repository.record("vastai", hashed, None, NOON)
     (row,) = repository.all()
     assert (row.account_id, row.known_by, row.same_as) == (hashed, BY_KEY, None)

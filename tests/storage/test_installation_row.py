@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.installation import load_installation
+from gpuwatch.storage.installation import ensure_installation
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import installation
 from tests.builders import NOON
@@ -16,7 +16,7 @@ from tests.storage.test_launch_repository import race, renting, reserve, reservi
 
 def _stored(database: Database) -> str:
     with database.write() as connection:
-        return load_installation(connection, NOON).install_id
+        return ensure_installation(connection, NOON).install_id
 
 
 def test_it_is_made_once_and_stays(database: Database) -> None:
