@@ -49,7 +49,9 @@ class PostgresPair:
         self._configure(primary, self.ports[0])
         self._control(primary, "start")
         self.sql(0, "CREATE DATABASE gpuwatch", "postgres")
-        self._run("pg_basebackup", "-D", str(standby), "-d", self._address(0, "postgres"), "-R", "--no-sync")
+        self._run(
+            "pg_basebackup", "-D", str(standby), "-d", self._address(0, "postgres"), "-R", "-c", "fast", "--no-sync"
+        )
         self._configure(standby, self.ports[1])
         self._control(standby, "start")
 
