@@ -59,6 +59,7 @@ ADDED = {
     "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000},
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},
+    "poll": {"not_understood": None},
     "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None},
 }
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
