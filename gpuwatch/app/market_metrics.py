@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.metric_specs import OTHER_GPU
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age
+from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
@@ -66,7 +66,7 @@ def is_answering(
 
 def _max_age(settings: Settings, store: Database, status: ProviderStatus) -> timedelta:
     if any(is_polled_for(status.provider, watch) for watch in settings.watches):
-        return stored_max_age(settings, status.provider, store)
+        return stored_max_age(settings, status.provider, stored_pace(settings, status.provider, store))
     return MAX_MISSED_POLLS * _sweep_every(status) + AGE_SLACK
 
 

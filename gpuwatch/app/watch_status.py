@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -15,7 +15,7 @@ from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.offers import match_json
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.bootstrap.rules import commissions_of, stored_max_age
+from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
@@ -120,7 +120,8 @@ class _StatusInputs:
         self._pauses: PauseTable = SqlPauseRepository(store).load()
         self._silences = {silence.watch: silence.until for silence in SqlSilences(store).in_force(now)}
         self._polls = {name: last_poll(store, name) for name in settings.providers}
-        self._ages = {name: stored_max_age(settings, name, store) for name in settings.providers}
+        self._paces = {name: stored_pace(settings, name, store) for name in settings.providers}
+        self._ages = {name: stored_max_age(settings, name, pace) for name, pace in self._paces.items()}
         self._history = SqlHistoryRecorder(store)
         holds = {name: emptied(SqlHolds(store), name, now) for name in settings.providers}
         self._emptied = {name: hold for name, hold in holds.items() if hold is not None}
@@ -188,11 +189,7 @@ class _StatusInputs:
         return None if breaker is None or breaker.is_closed else breaker.why
 
     def _next_poll(self, polled: Sequence[str]) -> datetime | None:
-        due = [
-            poll.at + timedelta(seconds=self._settings.providers[name].poll_every_s)
-            for name in polled
-            if (poll := self._polls[name]) is not None
-        ]
+        due = [poll.at + self._paces[name] for name in polled if (poll := self._polls[name]) is not None]
         return max(min(due), self._now) if due else None
 
 

@@ -12,7 +12,7 @@ from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable, providers_polled_for
 from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.evaluator import EvaluationRules
-from gpuwatch.engine.row_budget import paced_age
+from gpuwatch.engine.row_budget import matched_pace_s
 from gpuwatch.engine.search import RENTAL_TYPES
 from gpuwatch.ports import SilentChannel
 
@@ -107,17 +107,27 @@ def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedel
     return ages
 
 
-def stored_max_age(settings: Settings, name: str, store: Database) -> timedelta:
-    """The maximum age of a provider's stored answer: longer while its row quota slows its polls down.
+def stored_pace(settings: Settings, name: str, store: Database) -> timedelta:
+    """How often a provider is polled as far as the store shows: less often while its row quota slows its polls down.
 
     Raises StoreError.
     """
     from gpuwatch.storage.poll_queries import longest_gap
 
+    provider = settings.providers[name]
     queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in settings.watches if providers_polled_for(watch, [name]))
-    pace = paced_age(settings.providers[name].rows_per_day, queries)
-    plain = max_ages(settings, [name])[name]
-    return plain if pace <= plain else max(plain, min(pace, 2 * longest_gap(store, name, 2 * queries + 2)))
+    slowest = timedelta(seconds=matched_pace_s(provider.rows_per_day, queries))
+    plain = timedelta(seconds=provider.poll_every_s)
+    return plain if slowest <= plain else max(plain, min(slowest, longest_gap(store, name, 2 * queries + 2)))
+
+
+def stored_max_age(settings: Settings, name: str, pace: timedelta) -> timedelta:
+    """The maximum age of a provider's stored answer.
+
+    Args:
+        pace: from `stored_pace`.
+    """
+    return max(max_ages(settings, [name])[name], 2 * pace)
 
 
 def watched_gpus(settings: Settings) -> frozenset[str] | None:

@@ -27,6 +27,7 @@ from gpuwatch.storage.launch_admission import reserve
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.provider_holds import SqlHolds
+from gpuwatch.storage.tables import poll
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_match
 from tests.storage.market import an_answer, an_offer
@@ -270,3 +271,19 @@ def test_the_chat_says_it_too(tmp_path: Path) -> None:
     signer = ButtonSigner(b"secret", "chat", lambda: "abc123")
     text = str(chat_watches(ChatContext(settings=world.settings, signer=signer, now=real_now()), "").lines)
     assert "Renting is paused until you resume it (holiday)." in text
+
+
+def test_a_pace_that_gpuwatch_chose_itself_is_neither_a_lack_of_data_nor_an_overdue_poll(tmp_path: Path) -> None:
+    """With 250 rows a day a matching watch is polled every two hours."""
+    world = World(tmp_path, key='api_key = "a-key"\nrows_per_day = 250')
+    offers = [an_offer(f"m{n}", offer_id=str(n)) for n in range(3)]
+    for hours in (3.0, 1.1):
+        at = world.now - timedelta(hours=hours)
+        with world.store.write() as connection:
+            connection.execute(poll.delete().where(poll.c.at_s > int(at.timestamp())))
+        answer = an_answer(*offers, observed_at=at)
+        SqlHistoryRecorder(world.store).record(answer, lane="hunt", gpu="H100 SXM", spot=False)
+    (status,) = watch_statuses(world.settings)
+    assert (status.state, "no_data" in status.why) == ("matched", False)
+    assert status.next_poll_at is not None
+    assert status.next_poll_at > world.now + timedelta(minutes=20)
