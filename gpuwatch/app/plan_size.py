@@ -105,7 +105,8 @@ def published_text(work: Workload) -> list[str]:
         return []
     if published_weights(work) is not None:
         return [stated.text]
-    return [f"the published weights are quantised ({stated.method}); counted here in {work.precision.value}"]
+    held = "4 bits" if work.method is TrainingMethod.QLORA else work.precision.value
+    return [f"the published weights are quantised ({stated.method}); counted here in {held}"]
 
 
 def workload_of(request: WorkloadRequest) -> Workload:

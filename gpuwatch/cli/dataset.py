@@ -249,15 +249,21 @@ def _run(
             return Exit.CANNOT_TELL
         report = finished.report
         if target is not None:
-            removed = report["removed"]
-            reasons = {reason: weight["rows"] for reason, weight in removed["reasons"].items()}
-            if not _may_remove(loss_lines(removed["rows"], report["rows"]["rows"], reasons), yes=yes):
+            if not _may_remove(loss_lines(*_losses(report, target)), yes=yes):
                 return Exit.FAILED
             finished.write(target)
     _show(report, request.folder, as_json)
     if html:
         save_page(html, (request.folder / "report.html").read_text(encoding="utf-8"))
     return Exit.DONE
+
+
+def _losses(report: dict[str, Any], target: FilterTarget) -> tuple[int, int, dict[str, int]]:
+    """How many lines go, of how many, and how many for each reason."""
+    reasons = {reason: weight["rows"] for reason, weight in report["removed"]["reasons"].items()}
+    unusable = report["skipped"] if target.drop_unread else {}
+    lines = report["rows"]["rows"] + sum(unusable.values())
+    return report["removed"]["rows"] + sum(unusable.values()), lines, {**reasons, **unusable}
 
 
 def _may_remove(warnings: Sequence[str], *, yes: bool) -> bool:

@@ -251,3 +251,19 @@ def test_a_pipeline_reads_each_file_by_its_own_shape_and_counts_the_rest(shell: 
     assert ran.code == 0, ran.err
     assert "2 files, 3 rows: 0 exact duplicates, 0 near duplicates; 0 rows removed" in ran.out
     assert "Not judged, and kept: 1 lines (not JSON 1)" in ran.out
+
+
+def test_unreadable_lines_that_go_count_as_lost(shell: Shell, tmp_path: Path) -> None:
+    tiny_models.bert(tmp_path / "tiny")
+    path = written(tmp_path / "data.jsonl", [words([1, 2, 3]), words(list(range(20, 60)))])
+    path.write_bytes(path.read_bytes() + b"broken\n" * 5)
+    filter_ = ("dataset", "filter", "data.jsonl", "out.jsonl", "--model", "tiny", "--near", "off", "--force")
+    assert "Warning" not in shell(*filter_).err
+    assert "Warning: this removes 5 of 7 rows (71.4%): not JSON 5\n" in shell(*filter_, "--drop-unread").err
+
+
+def test_a_table_of_another_format_is_one_line(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("text,label\nhello,1\nworld,0\n")
+    ran = shell("dataset", "audit", "data.csv")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == "data.csv: no line is a valid row: not JSON (3); expected a JSON object per line\n"

@@ -129,3 +129,27 @@ def test_a_card_has_the_same_memory_in_every_command(shell: Shell) -> None:
     assert [one["memory_gb"] for one in sources if one["gpu"] == "B200"] == [180]
     assert "1× B200 SXM       180 " in shown
     assert "GiB each" in shown
+
+
+def test_a_config_that_is_not_understood_in_part_says_so_in_every_plan(shell: Shell) -> None:
+    fields = {
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 128256, "num_zebra_experts": 8,
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128},
+    }  # fmt: skip
+    (shell.folder / "odd.json").write_text(json.dumps(fields))
+    unknown = "keys that are not understood, and may change the size: num_zebra_experts"
+    awq = "awq as published: 4.156 bits for 86.9% of the weights, 16 for the others"
+    run = ("odd.json", "--method", "inference")
+    ran = shell(*SIZE, "--model", *run, "--json")
+    assert (unknown in ran.err, awq in ran.err) == (True, True)
+    assert (ran.json["remarks"], ran.json["quantisation"]["counted"]) == ([unknown], True)
+    assert ran.json["kv_bytes_token"] == 131072
+    assert ran.json["parts"][0]["gb"] == pytest.approx(5.73, rel=0.01)
+    in_bf16 = shell(*SIZE, "--model", *run, "--precision", "bf16", "--json")
+    assert "the published weights are quantised (awq); counted here in bf16" in in_bf16.err
+    assert in_bf16.json["parts"][0]["gb"] == pytest.approx(16.06, rel=0.01)
+    fit = shell("plan", "fit", "--size-of", *run, "--price", "H100=2.0")
+    assert (unknown in fit.err, awq in fit.err) == (True, True)
+    job = shell("plan", "job", "1x H100 @ 2.00", "--size-of", *run, "--tokens", "1M")
+    assert (unknown in job.err, awq in job.err) == (True, True)

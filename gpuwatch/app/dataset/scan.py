@@ -82,7 +82,8 @@ def detect_fields(path: Path, field_names: tuple[str, ...]) -> FieldSelection:
             break
     if not first:
         details = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-        raise NoUsableRows(f"{path}: no line is a valid row" + (f": {details}" if details else ": it is empty"))
+        why = f": {details}; expected a JSON object per line" if details else ": it is empty"
+        raise NoUsableRows(f"{path}: no line is a valid row{why}")
     return with_shared_text([(path, select_fields(first, field_names))])[0]
 
 

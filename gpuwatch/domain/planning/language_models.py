@@ -73,6 +73,7 @@ def model_of(text: str) -> LanguageModel:
             params=listed.shape.params,
             active_params=listed.shape.active_params,
             shape=listed.shape,
+            quantisation=listed.quantisation,
         )
     near = near_names(text)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gpuwatch plan models` lists more"

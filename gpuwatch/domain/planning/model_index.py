@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.spellings import fold
+from gpuwatch.domain.planning.quantisation import Quantisation, published_quantisation
 from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
 _NOT_SHAPE: Final = r"[-_ ](?:instruct|it|chat|base|hf|pt|thinking|think|v0\.[123]|2507|inst)(?=$|[-_ ])"
@@ -31,6 +32,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     published_params: float  # counted in the published files, or from the model card
     published_active: float | None  # from the model card; None: not stated, or all parameters
     source: str  # where the shape was read; see `sources` of the index
+    quantisation: Quantisation | None = None  # of the published weights
 
     @property
     def short_name(self) -> str:
@@ -94,10 +96,12 @@ def _keys(name: str) -> tuple[str, str, str]:
 
 
 def _listed(row: dict[str, str]) -> ListedModel:
-    shape = {key: int(row[key]) for key in _shape_fields() if row.get(key)}
+    fields = {key: int(row[key]) for key in _shape_fields() if row.get(key)}
+    shape = TransformerShape(**fields | {"tied": bool(row["tied"])})  # type: ignore[arg-type]
     return ListedModel(
         name=row["name"],
-        shape=TransformerShape(**shape | {"tied": bool(row["tied"])}),  # type: ignore[arg-type]
+        shape=shape,
+        quantisation=published_quantisation(row["quantised"], shape) if row["quantised"] else None,
         published_params=float(row["published_b"]) * 1e9,
         published_active=float(row["active_b"]) * 1e9 if row["active_b"] else None,
         source=row["source"],

@@ -56,7 +56,15 @@ def quantisation_of(fields: Mapping[str, Any], keys: ConfigKeys, shape: Transfor
     stated = next((one for one in (fields, keys.fields) if isinstance(one.get("quantization_config"), Mapping)), None)
     if stated is None:
         return None
-    settings = stated["quantization_config"]
+    return _quantisation(stated["quantization_config"], shape)
+
+
+def published_quantisation(method: str, shape: TransformerShape) -> Quantisation:
+    """The quantisation of a listed model, whose publisher uses a method with its usual settings."""
+    return _quantisation({"quant_method": method, "weight_block_size": [128, 128]}, shape)
+
+
+def _quantisation(settings: Mapping[str, Any], shape: TransformerShape) -> Quantisation:
     producer = settings.get("producer")
     named = settings.get("quant_method") or settings.get("quant_type")
     method = str(named or (producer.get("name") if isinstance(producer, Mapping) else None) or "unnamed")[:40].lower()

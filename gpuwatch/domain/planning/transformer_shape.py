@@ -142,9 +142,8 @@ class TransformerShape(msgspec.Struct, frozen=True):
         yield from self._latent() if self.kv_rank else self._attention()
         sparse = self.layers - self.dense
         each = self.matrices * sparse
-        yield LinearMatrices(
-            LinearRole.FEED_FORWARD, self.hidden, self.ffn, each * self.experts, each * min(self.used, self.experts)
-        )
+        used, module = each * min(self.used, self.experts), "mlp.experts" if self.experts > 1 else "mlp"
+        yield LinearMatrices(LinearRole.FEED_FORWARD, self.hidden, self.ffn, each * self.experts, used, module)
         if self.experts > 1:
             yield self._all(LinearRole.ROUTER, self.hidden, self.experts, sparse)
         if self.shared:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.planning.language_models import LanguageModel, model_from_config
+from gpuwatch.domain.planning.language_models import LanguageModel, model_from_config, model_of
 from gpuwatch.domain.planning.memory_need import MemoryPart, Precision, TrainingMethod, Workload, memory_need
 from gpuwatch.domain.planning.model_keys import model_types
 
@@ -84,6 +84,17 @@ def test_published_weights_have_the_bits_of_their_quantisation(settings: dict[st
     weights = part(model, "weights")
     assert weights.gb == pytest.approx(8.03 * (_LINEAR * bits / 8 + (1 - _LINEAR) * 2), rel=0.002)
     assert f"{settings['quant_method']} as published" in weights.how
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "weights_gb"),
+    [("gpt-oss-120b", "mxfp4", 65.2), ("gpt-oss-20b", "mxfp4", 13.75), ("DeepSeek-V3", "fp8", 672.9)],
+)
+def test_a_model_by_name_is_counted_as_published_too(name: str, method: str, weights_gb: float) -> None:
+    model = model_of(name)
+    assert model.quantisation is not None
+    assert model.quantisation.method == method
+    assert part(model, "weights").gb == pytest.approx(weights_gb, rel=0.003)
 
 
 def test_modules_that_are_not_converted_keep_16_bits() -> None:
