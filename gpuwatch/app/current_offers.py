@@ -40,7 +40,7 @@ class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_old(as_of: datetime | None, now: datetime) -> bool:
     """Whether prices of that time may have changed since."""
-    return as_of is not None and now - as_of > FRESH
+    return as_of is not None and abs(now - as_of) > FRESH
 
 
 def current_offers(

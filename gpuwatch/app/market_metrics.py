@@ -61,7 +61,7 @@ def is_answering(
     settings: Settings, store: Database, status: ProviderStatus, at: datetime | None, now: datetime
 ) -> bool:
     """Whether a provider's newest answer still counts, for three of its rounds or sweeps, and has not become empty."""
-    return at is not None and status.empty is None and now - at <= _max_age(settings, store, status)
+    return at is not None and status.empty is None and abs(now - at) <= _max_age(settings, store, status)
 
 
 def _max_age(settings: Settings, store: Database, status: ProviderStatus) -> timedelta:

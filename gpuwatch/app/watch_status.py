@@ -155,7 +155,7 @@ class _StatusInputs:
     ) -> Decision:
         polls = {name: self._polls[name] for name in polled}
         is_known = bool(polled) and all(
-            poll is not None and self._now - poll.at <= self._ages[name] and name not in self._emptied
+            poll is not None and abs(self._now - poll.at) <= self._ages[name] and name not in self._emptied
             for name, poll in polls.items()
         )
         near = bool(matches) or is_near(watch, offers, self._commissions, self._now)

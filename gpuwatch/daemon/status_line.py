@@ -8,7 +8,7 @@ import msgspec
 
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import TaskProgress
-from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.domain.watches.durations import format_moment, is_recent
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.storage.pauses import PauseTable
 
@@ -53,7 +53,7 @@ class StatusLine:
             parts.append(f"{self._stored.alive} launches alive")
             parts += [self._stored.pauses] if self._stored.pauses else []
         stored_at = self._stored.at if self._stored else self._started_at
-        if now - stored_at > STALE_AFTER:
+        if not is_recent(stored_at, now, STALE_AFTER):
             parts.append(f"the database has not answered since {stored_at:%H:%M} UTC")
         parts += [f"task {fault.task} {fault.kind}" for fault in self._progress.faults(tick_s)]
         rescue = self._service.settings.rescue

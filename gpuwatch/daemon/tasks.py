@@ -13,6 +13,7 @@ from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.domain.jobs.cluster import TOOL
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.engine.balance_cache import REFRESH_S
 from gpuwatch.engine.first_request import FirstRequestGate
 from gpuwatch.engine.invoices import InvoiceCollector
@@ -213,7 +214,7 @@ def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable
         if (
             reconciler.reconciled
             and listed_at
-            and now < listed_at[0] + idle
+            and is_recent(listed_at[0], now, idle)
             and not service.launch_repository.alive(TOOL)
         ):
             return False

@@ -98,7 +98,7 @@ class AlertDelivery:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._delivered = 0
-        self._started_at: dict[str, datetime] = {}
+        self._started: dict[str, tuple[datetime, float]] = {}  # by channel: both clocks at the start of its batch
         self._reports = ChannelReports(tuple(self._channels), self._enqueue)
         self._failover = ChannelFailover(outbox, self._routing, self._reports)
         self._moved: set[str] = set()
@@ -140,7 +140,7 @@ class AlertDelivery:
             deliveries = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet) if has_work else ()
             if deliveries:
                 failpoint("alert.leased")
-                self._started_at[name] = now
+                self._started[name] = now, self._monotonic()
                 self._start(name, channel, deliveries, clock)
         self._wait(self._patience_s)
         with self._lock:
@@ -187,8 +187,9 @@ class AlertDelivery:
         return thread is not None and thread.is_alive()
 
     def _report_hanging(self, name: str, now: datetime) -> None:
-        if name in self._started_at and now - self._started_at[name] >= HANGS_AFTER:
-            since = self._started_at.pop(name)  # removed: reported once
+        since, started_s = self._started.get(name, (now, math.inf))
+        if self._monotonic() - started_s >= HANGS_AFTER.total_seconds():
+            del self._started[name]  # reported once
             self._reports.silent(name, since, "no answer for a minute", now)
 
     def _start(

@@ -219,7 +219,7 @@ class Evaluator:
         """Merge a watch's recent observations: best offers of any provider first, old quotes behind young ones."""
         age_of = self._rules.age_of
         every = self.observations.of(watch.name)
-        recent = {key: one for key, one in every.items() if now - one.observed_at <= age_of(key[0])}
+        recent = {key: one for key, one in every.items() if abs(now - one.observed_at) <= age_of(key[0])}
         found = self._gathering.in_order(watch, self._rentable_views(watch), recent, now)
         found = [match for match in found if _is_under(watch, match)]
         expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)

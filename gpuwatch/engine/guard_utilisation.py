@@ -21,6 +21,7 @@ from gpuwatch.domain.launches.utilisation import (
 )
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import StoreError
@@ -87,7 +88,7 @@ class UtilisationGuard:
             if reported_at is not None:
                 self._recovered_at[launch.launch_id] = now
                 del self._reported_at[launch.launch_id]
-        elif reported_at is None or now - reported_at >= _DAY:
+        elif reported_at is None or not is_recent(reported_at, now, _DAY):
             self._reported_at[launch.launch_id] = now
             self._alerts.report(launch, self._notice(launch, spec, mean, now), now)
 

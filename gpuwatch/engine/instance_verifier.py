@@ -20,6 +20,7 @@ from gpuwatch.domain.launches.instance_verification import (
     slow_download,
 )
 from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode, Watch
 from gpuwatch.ports.probing import InstanceProbe, InstanceUnreachable, LoginRefused
 
@@ -121,7 +122,7 @@ class InstanceVerifier:
         """Handle a refused login, which need not be the machine's fault: later trust it, and alert the owner."""
         progress.words = str(found)
         progress.refused_at = progress.refused_at or now
-        if now - progress.refused_at < LOGIN_PATIENCE:
+        if is_recent(progress.refused_at, now, LOGIN_PATIENCE):
             return False
         self._unmeasured(launch, str(found), now)
         return True

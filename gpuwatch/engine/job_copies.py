@@ -16,6 +16,7 @@ from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.jobs.stores import below
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.engine.job_alerts import NOT_COPIED, NOT_STORED, job_alert
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.ports import Severity
@@ -128,7 +129,7 @@ class JobCopies:
 
     def _may_try(self, job: Job) -> bool:
         failed = self._failed.get(job.job_id)
-        return failed is None or self._parts.clock() - failed[1] >= _AGAIN
+        return failed is None or not is_recent(failed[1], self._parts.clock(), _AGAIN)
 
     def _note_failure(self, job: Job, what: str, why: str, did: str) -> None:
         """Report once per run that copying has failed for a while."""
@@ -136,7 +137,7 @@ class JobCopies:
         since, _ = self._failed.get(job.job_id, (now, now))
         self._failed[job.job_id] = since, now
         log.warning("job %s: %s: %s", job.name, what, why)
-        if now - since < timedelta(seconds=self._parts.bounds.late_results_s):
+        if is_recent(since, now, timedelta(seconds=self._parts.bounds.late_results_s)):
             return
         outbox_alert = job_alert(
             job,

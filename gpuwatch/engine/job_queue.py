@@ -17,6 +17,7 @@ from gpuwatch.domain.jobs.merge import SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, searching_jobs
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.job_alerts import job_alert
 from gpuwatch.engine.job_parts import record_step
@@ -169,7 +170,7 @@ class JobQueue:
             return job
         ended = self._launches.get(job.launch_id or "")
         over_at = ended.ended_at if ended is not None else None
-        if over_at is None or now - over_at < RUNNER_GRACE:
+        if over_at is None or is_recent(over_at, now, RUNNER_GRACE):
             return job
         self._note_spent(job, now, at_once=True)
         return self._record(job, S.PREEMPTED, now, (ended.end_reason if ended else None) or "its instance is gone")

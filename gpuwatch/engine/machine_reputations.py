@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.domain.watches.reputation import MachineRecords
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.errors import StoreError
@@ -36,7 +37,7 @@ class MachineReputations:
         if watch.min_reputation is None:
             return watch
         with self._lock:
-            if self._read_at is None or now - self._read_at >= READ_EVERY:
+            if self._read_at is None or not is_recent(self._read_at, now, READ_EVERY):
                 try:
                     self._records = self._read(now)
                 except StoreError as error:

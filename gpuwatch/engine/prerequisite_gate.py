@@ -62,7 +62,7 @@ class PrerequisiteGate:
 
     def run_if_due(self, now: datetime) -> bool:
         """Check again if it is time; return whether that happened."""
-        if self._next_at is not None and now < self._next_at:
+        if self._next_at is not None and now < self._next_at <= now + timedelta(seconds=CHECK_EVERY_S):
             return False
         try:
             found, offer_ids = self._probe()

@@ -32,7 +32,7 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.domain.watches.durations import format_moment, is_recent
 from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT, measured, untested_items
@@ -275,7 +275,7 @@ class RunMonitor:
         begun = RunSample(at=now, run_number=run.run_number, usd_hour=launch.price_microusd_hour / MICRO)
         sample = run_sample(begun, progress, status, ahead, waits_for)
         at = self._written.get(job.job_id)
-        is_old = at is None or now - at >= timedelta(seconds=self._parts.bounds.observed_every_s)
+        is_old = at is None or not is_recent(at, now, timedelta(seconds=self._parts.bounds.observed_every_s))
         if breaks is None and not is_old:
             return job, None, sample
         self._written[job.job_id] = now

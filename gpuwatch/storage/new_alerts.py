@@ -15,13 +15,14 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from gpuwatch.ports import Alert, OutboxAlert, UnroutedAlert
 from gpuwatch.storage.rows import insert_if_absent, to_ms
+from gpuwatch.storage.silences import in_force_at
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery, silence
 
 _INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the transaction that a rent waits for
 _SUBJECT_LENGTH = 200
 _UNROUTED = (
-    select(alerts.c.body, (silence.c.until_ms > alerts.c.created_at_ms).label("silenced"))
+    select(alerts.c.body, in_force_at(alerts.c.created_at_ms).label("silenced"))
     .outerjoin(silence, silence.c.watch == alerts.c.watch)
     .where(alerts.c.routed_at_ms.is_(None))
     .order_by(alerts.c.created_at_ms, alerts.c.alert_id)

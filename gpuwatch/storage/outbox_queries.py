@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, func, or_, select, true, update
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, case, func, or_, select, true, update
 
 from gpuwatch.ports import Severity
 from gpuwatch.storage import undelivered
@@ -73,7 +73,10 @@ EXPIRE = update(delivery).where(_is_overdue()).values(state="expired", leased_un
 CLAIM = (
     update(delivery)
     .where(_ROW, delivery.c.state == "pending", delivery.c.attempts == bindparam("attempts_are"), _is_not_leased())
-    .values(attempts=delivery.c.attempts + 1, first_try_at_ms=func.coalesce(delivery.c.first_try_at_ms, NOW))
+    .values(
+        attempts=delivery.c.attempts + 1,
+        first_try_at_ms=case((delivery.c.first_try_at_ms <= NOW, delivery.c.first_try_at_ms), else_=NOW),
+    )
 )
 
 

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, and_, delete, select
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import silence
+
+_CLOCKS_DIFFER_MS = 120_000  # between the hosts of several daemons
+
+
+def in_force_at(at_ms: ColumnElement[int] | int) -> ColumnElement[bool]:
+    """Match a silence that applies then. If the clock was set back since it began, it does not last until then."""
+    return and_(silence.c.until_ms > at_ms, silence.c.created_at_ms <= at_ms + _CLOCKS_DIFFER_MS)
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +49,7 @@ class SqlSilences:
 
     def in_force(self, now: datetime) -> Sequence[Silence]:
         """Return the current silences, by watch."""
-        query = select(silence).where(silence.c.until_ms > to_ms(now)).order_by(silence.c.watch)
+        query = select(silence).where(in_force_at(to_ms(now))).order_by(silence.c.watch)
         with self._database.read() as connection:
             return [
                 Silence(watch=row.watch, at=from_ms(row.created_at_ms), until=from_ms(row.until_ms))

@@ -13,6 +13,7 @@ from gpuwatch.storage.tables import delivery
 
 _MONEY = tuple(kind.value for kind in MONEY_KINDS)
 _IDS_PER_QUERY = 500  # ids per query
+_AHEAD_MS = 3_600_000  # later than this from the requested time: written before the clock was set back
 _NOW, _BEFORE = (bindparam(name, type_=BigInteger) for name in ("now_ms", "before_ms"))
 
 
@@ -47,7 +48,9 @@ _STALLED = and_(
 )
 _WITH_STALLED = select(delivery.c.channel).where(_STALLED).distinct()
 _OF_CHANNEL = delivery.c.channel == bindparam("channel_is")
-_LAST_ACCEPTED = select(func.max(delivery.c.sent_at_ms)).where(_OF_CHANNEL, delivery.c.state == "sent")
+_LAST_ACCEPTED = select(func.max(delivery.c.sent_at_ms)).where(
+    _OF_CHANNEL, delivery.c.state == "sent", delivery.c.sent_at_ms <= _BEFORE + _AHEAD_MS
+)
 _STALLED_SINCE = select(
     func.min(delivery.c.first_try_at_ms).label("since_ms"), func.max(delivery.c.last_error).label("error")
 ).where(_STALLED, _OF_CHANNEL, delivery.c.first_try_at_ms > bindparam("last_ms", type_=BigInteger))

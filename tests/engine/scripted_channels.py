@@ -72,12 +72,13 @@ class DeliveryBench:
         min_severity: Mapping[str, Severity] | None = None,
     ) -> None:
         self.outbox = Outbox(database)
+        self.tick_s = 0.0
         self.names = tuple(channel.name for channel in channels)
         self.deliverer = AlertDelivery(
             self.outbox,
             {channel.name: channel for channel in channels},
             routing=AlertRouting(channels=self.names, min_severity=min_severity or {}),
-            monotonic=lambda: 0.0,
+            monotonic=lambda: self.tick_s,
             jitter=lambda: 0.0,
             patience_s=patience_s,
         )
@@ -95,6 +96,7 @@ class DeliveryBench:
         self.outbox.enqueue(outbox_alert(alert, self.names if channels is None else channels, at + life))
 
     def send_due(self, after_s: float = 1) -> int:
+        self.tick_s = after_s
         return self.deliverer.send_due(NOON + timedelta(seconds=after_s))
 
     def send_until(self, done: Callable[[], bool], after_s: float = 1) -> None:

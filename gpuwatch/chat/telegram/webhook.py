@@ -124,7 +124,7 @@ class WebhookIntake:
             if update.update_id not in self._in_progress_ids:
                 self._receiver.carry_out(update)
         self._in_progress_ids = frozenset(update.update_id for update in unfinished)
-        if now >= self._next_check_at:
+        if not now < self._next_check_at <= now + timedelta(seconds=REFUSED_S):
             self._next_check_at = now + timedelta(seconds=self._check() if self._is_set else self._set())
         return _POLL_STORED_S
 

@@ -31,6 +31,7 @@ FAILURE_THRESHOLD = 3
 FAILURE_WINDOW = timedelta(minutes=30)
 OPEN_FOR = timedelta(hours=1)
 QUICK_END = timedelta(minutes=10)
+CLOCKS_DIFFER = timedelta(minutes=2)  # between the hosts of several daemons
 COUNTED_REASONS = (
     *MACHINE_FAULTS,
     EndReason.BAD_ORDER,
@@ -57,6 +58,10 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
     def is_closed(self) -> bool:
         """Return whether the watch rents without restrictions."""
         return self.until <= self.at
+
+    def is_from_future(self, now: datetime) -> bool:
+        """Return whether the clock was set back since it opened: its times say nothing; one launch is tried."""
+        return self.at > now + CLOCKS_DIFFER
 
     def text(self) -> str:
         """Return the state as one line of text."""
@@ -85,11 +90,12 @@ def after_failure(
     if not is_counted_failure(newest):
         return None
     if breaker is not None and not breaker.is_closed:
-        if newest.intended_at < breaker.until:  # requested before the breaker opened, so not a trial launch
+        is_earlier = newest.intended_at < breaker.until and not breaker.is_from_future(now)
+        if is_earlier:  # requested before the breaker opened, so not a trial launch
             return None
         return CircuitBreaker(
             watch=breaker.watch,
-            at=breaker.at,
+            at=min(breaker.at, now),
             until=now + OPEN_FOR,
             why="the retry after the pause failed as well",
         )
@@ -103,7 +109,9 @@ def after_failure(
 
 def after_run(breaker: CircuitBreaker | None, running: Launch, now: datetime) -> CircuitBreaker | None:
     """Return the breaker after a launch started running, or None if it does not change. Only a trial closes it."""
-    if breaker is None or breaker.is_closed or running.intended_at < breaker.until:
+    if breaker is None or breaker.is_closed:
+        return None
+    if running.intended_at < breaker.until and not breaker.is_from_future(now):
         return None
     return closed_breaker(breaker.watch, now, f"launch {running.launch_id} runs")
 
@@ -122,9 +130,10 @@ def breaker_refusal(breaker: CircuitBreaker | None, active: Sequence[Launch], no
     if breaker is None or breaker.is_closed:
         return None
     resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
-    if now < breaker.until:
+    is_from_future = breaker.is_from_future(now)
+    if now < breaker.until and not is_from_future:
         return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; to resume now: {resume}")
-    trying = [launch.launch_id for launch in active if launch.intended_at >= breaker.until]
+    trying = [launch.launch_id for launch in active if is_from_future or launch.intended_at >= breaker.until]
     if trying:
         return LaunchRefusal(
             RefusalReason.BREAKER,

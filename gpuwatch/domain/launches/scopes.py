@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker
+from gpuwatch.domain.launches.circuit_breaker import CLOCKS_DIFFER, CircuitBreaker
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import OfferGone, OrderError, OrderRateLimited, OrderRefused, RefusalKind, RefusalScope
@@ -146,9 +146,9 @@ def scopes_in_force(
         breaker: of the watch that wants to rent.
     """
     forgiven = breaker.at if breaker is not None and breaker.is_closed else None
-    # if the clock was set back, nothing is skipped for years: `_LONGEST_S` from now is the limit
-    latest = now + timedelta(seconds=_LONGEST_S)
-    return [scope for scope in scopes if now < scope.until <= latest and (forgiven is None or scope.since > forgiven)]
+    # a scope from the future was set before the clock was set back: nothing is skipped until the old time returns
+    current = [scope for scope in scopes if scope.since - CLOCKS_DIFFER <= now < scope.until]
+    return [scope for scope in current if forgiven is None or scope.since > forgiven]
 
 
 def scope_refusal(scopes: Iterable[SkippedScope], offer: Offer, watch: str) -> LaunchRefusal | None:

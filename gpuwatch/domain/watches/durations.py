@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
@@ -45,6 +45,14 @@ def format_duration(seconds: float) -> str:
     if left_ms:
         parts.append(f"{left_ms / 1000:.3f}".rstrip("0").rstrip(".") + "s")
     return "".join(parts)
+
+
+def is_recent(moment: datetime, now: datetime, span: timedelta) -> bool:
+    """Return whether a noted time is less than a span away from now, before or after it.
+
+    If the clock was set back, noted times lie in the future: they must not count as recent until the old time returns.
+    """
+    return abs(now - moment) < span
 
 
 def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
