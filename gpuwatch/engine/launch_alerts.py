@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
+from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS, is_of_any_machine
 from gpuwatch.domain.launches.stored_terms import stored_watch
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text
@@ -358,6 +358,8 @@ def _state_text(launch: Launch) -> str:
         ended = f"Launch {launch.launch_id} {'has ended' if launch.state is LaunchState.ENDED else 'failed'}."
         if launch.state is LaunchState.ENDED or launch.machine_id is None or not launch.ended_because(*MACHINE_FAULTS):
             return ended
+        if is_of_any_machine(launch):
+            return f"{ended} For an hour, gpuwatch tries other places and offers before {launch.machine_id}."
         hours = AVOID_FOR // timedelta(hours=1)
         return f"{ended} gpuwatch does not rent machine {launch.machine_id} for {hours} hours (gpuwatch machines)."
     if launch.state is LaunchState.STOPPING:

@@ -15,6 +15,7 @@ from gpuwatch.domain.launches.launch import (
     Launch,
     LaunchRefusal,
     LaunchState,
+    Promise,
     RefusalReason,
 )
 from gpuwatch.domain.launches.stored_terms import terms_of
@@ -54,6 +55,15 @@ def test_a_reached_day_limit_is_stored_once_for_each_watch_and_utc_day() -> None
         (
             {"state": LaunchState.FAILED, "end_reason": EndReason.NOT_READY.text()},
             "failed. gpuwatch does not rent machine 60006 for 24 hours (gpuwatch machines).",
+        ),
+        (
+            {
+                "state": LaunchState.FAILED,
+                "end_reason": EndReason.NO_SSH.text(),
+                "promised": Promise(is_stock=True),
+                "machine_id": "1H100/FIN-01",
+            },
+            "failed. For an hour, gpuwatch tries other places and offers before 1H100/FIN-01.",
         ),
     ],
 )

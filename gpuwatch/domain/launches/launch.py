@@ -133,6 +133,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     min_billing_s: float = 0.0  # the minimum that is billed
     billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
     machines: int = 1  # number of machines, for budgets
+    is_stock: bool = False  # any machine of a place, not a certain one
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,10 +200,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deadline(self) -> datetime | None:
-        """The latest end of the launch; None without `max_runtime`.
-
-        The instance is created with this end; an extension moves it for gpuwatch only.
-        """
+        """The latest end; None without `max_runtime`. The instance is created with it; an extension moves only ours."""
         if self.max_runtime_s is None:
             return None
         return self.intended_at + timedelta(seconds=self.max_runtime_s + (self.ready_within_s or 0.0))
@@ -396,4 +394,5 @@ def promise_of(match: Match, watch: Watch) -> Promise:
         min_billing_s=match.price.min_billing_s,
         billing_step_s=match.price.billing_step_s,
         machines=offer.terms.machines,
+        is_stock=offer.terms.fungible,
     )

@@ -147,8 +147,18 @@ def machine_records(
     return found
 
 
+def is_of_any_machine(launch: Launch) -> bool:
+    """Return whether it was stock and the next machine there is another one, so that only its place counts (`places`).
+
+    A wrong price or rental type would be the same at the next machine.
+    """
+    return launch.promised.is_stock and not launch.ended_because(*_OF_THE_STOCK)
+
+
 def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> AvoidedMachine | None:
     if launch.machine_id is None or launch.ended_at is None or launch.ended_at <= now - AVOID_FOR:
+        return None
+    if is_of_any_machine(launch):
         return None
     outbid = launch.watch in relaunching and launch.ended_because(EndReason.OUTBID)
     if not outbid and not launch.ended_because(*MACHINE_FAULTS):

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.budget import all_budgets_refusal, budget_refusal
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, RefusalReason, new_launch
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchState,
+    PriceSpan,
+    Promise,
+    RefusalReason,
+    new_launch,
+)
 from gpuwatch.domain.launches.machines import (
     MachineNote,
     MachineVerdict,
@@ -92,6 +101,8 @@ def test_of_stock_only_what_another_machine_would_repeat_is_avoided(end: EndReas
     assert (offer_machine_refusal(avoided, stock) is not None) is is_avoided
     assert offer_machine_refusal(avoided, an_offer(provider="vastai", machine_id="77")) is not None
     assert offer_machine_refusal(find_avoided_machines([over(end)], (), NOON + 25 * HOUR), stock) is None
+    of_stock = over(end, promised=Promise(is_stock=True))  # nor listed as avoided
+    assert bool(find_avoided_machines([of_stock], (), NOON + HOUR)) is is_avoided
 
 
 @pytest.mark.parametrize(
