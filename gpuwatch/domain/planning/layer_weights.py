@@ -139,7 +139,7 @@ def dense_width(keys: ConfigKeys) -> int:
             return 4 * hidden
         raise ValueError("intermediate_size: expected a whole number above 0")
     width = round(sum(widths) / len(widths))
-    if keys.kind == "recurrent_gemma":
+    if keys.kind in {"qwen", "recurrent_gemma"}:  # the width of both halves
         return width // 2
     if keys.kind in {"lfm2", "lfm2_moe"} and keys.flag("block_auto_adjust_ff_dim"):
         step = keys.whole("block_multiple_of", default=1)

@@ -80,6 +80,8 @@ class ConfigKeys:
         value = self.get(*names)
         if value is None:
             value = default
+        if isinstance(value, list) and value and all(one == value[0] for one in value):  # one for each layer
+            value = value[0]
         least = 0 if default == 0 else 1
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
             shown = next((name for name in _NAMES.get(names[0], names) if name in self.fields), names[0])

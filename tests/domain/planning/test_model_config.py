@@ -154,6 +154,28 @@ def test_recurrent_layers_hold_a_state_whatever_the_length() -> None:
     assert short > 28 * 8192 * 16 * 2 / 1e9
 
 
+@pytest.mark.parametrize(
+    ("fields", "billions"),
+    [
+        ({"model_type": "chatglm", "num_layers": 40, "hidden_size": 4096, "ffn_hidden_size": 13696, "kv_channels": 128,
+          "num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2,
+          "padded_vocab_size": 151552}, 9.40),
+        ({"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_attention_heads": 32,
+          "num_hidden_layers": 32, "vocab_size": 151936}, 7.72),
+        ({"model_type": "RefinedWeb", "hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60,
+          "vocab_size": 65024}, 41.8),
+        ({"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "intermediate_size": 3072, "num_attention_heads": 32,
+          "moe_intermediate_size": [3072] * 32, "num_key_value_heads": 8, "attention_head_dim": 128,
+          "num_hidden_layers": 32, "num_experts": 64, "moe_topk": [8] * 32, "num_shared_expert": [1] * 32,
+          "vocab_size": 128167, "tie_word_embeddings": True}, 80.4),
+    ],
+)  # fmt: skip
+def test_types_of_publishers_own_code_are_read(fields: dict[str, Any], billions: float) -> None:
+    model = model_from_config(fields, "own code")
+    assert model.params == pytest.approx(billions * 1e9, rel=0.01)
+    assert model.remarks == ()
+
+
 # --- what is not understood -------------------------------------------------------------------------------------------
 
 
