@@ -24,6 +24,7 @@ _SHOWN: Final = {
 _WORDS: Final = ("sxm", "pcie", "nvl", "oam", "super", "laptop", "mobile", "server", "workstation", "generation", "ada")
 _SERIES: Final = re.compile(r"[a-z]+")
 _JOINED: Final = re.compile(r"(?i)\b(RTX|GTX|RX|ARC)[ ]?(PRO|A(?=\d))?[ ]?(\d{3,4})(?:[ ]?([A-Z]{1,6}))?\b")
+_SPELLING: Final = re.compile(r"[A-Za-z0-9 ,._+/()-]+")  # other characters are of no name: "H100: a note"
 _CONFUSABLE: Final = str.maketrans("oil", "011")
 _SIZE: Final = "{:g}GB"
 _WORD_LENGTH: Final = 3  # shorter words are of a card: "D", "X", "Ti"
@@ -43,7 +44,7 @@ def plain_name(spelling: str, series: Collection[str], known: Collection[str]) -
     cleaned = clean_name(spelling)
     *_, reading = readings(cleaned)
     base = _JOINED.sub(_spaced, reading.base).upper()
-    if not cleaned.isascii() or not _is_model(base, series):
+    if not _SPELLING.fullmatch(cleaned) or not _is_model(base, series):
         return cleaned, cleaned
     family = " ".join(_SHOWN.get(word, word) for word in base.split()).replace("MAX Q", "Max-Q")
     words = [family]
@@ -61,7 +62,11 @@ def unlisted_names(text: str, series: Collection[str], known: Collection[str]) -
     Without a socket, it means the card with any.
     """
     name, family = plain_name(text, series, known)
-    if not _is_model(family.upper(), series) or not clean_name(text).isascii() or _is_slip(fold(family), known):
+    if (
+        not _is_model(family.upper(), series)
+        or not _SPELLING.fullmatch(clean_name(text))
+        or _is_slip(fold(family), known)
+    ):
         return ()
     if _has_misspelled_word(clean_name(text)):
         return ()
