@@ -20,6 +20,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.figure_text import decimal_text
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.watches.durations import format_duration
 
@@ -139,18 +140,23 @@ def _print_advice(advice: Advice, hours: float) -> None:
     table((left("share of starts"), right("this price, or less")), shares)
     if any(price is None for _, price in advice.reached):
         click.echo("–: too few starts.")
+    if advice.now_usd is not None and any(price == advice.now_usd for _, price in advice.reached):
+        click.echo("The price now: too few starts show a lower one.")
 
 
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:
     if saving is None:
         return "the saving is unknown: the price was rarely above the limit"
-    dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
+    dollars = (
+        "" if now_usd is None else f", {decimal_text(now_usd * saving.share * hours, 2, '+')} $ a GPU for {hours:g} h"
+    )
     return (
-        f"saved {saving.share:.1%} on average from such a price{dollars}"
+        f"saved {decimal_text(100 * saving.share)}% on average from such a price{dollars}"
         f"\n  counted    {saving.hours} of {saving.starts} such starts, on {saving.days} days; {saving.missed} of them "
         f"with no offer at the deadline{' (they pay the next offer)' if saving.missed else ''}; "
         f"{saving.unknown} unknown: not polled at the deadline, or the deadline is in the future"
-        f"\n  your wait  {saving.low:.1%} to {saving.high:.1%}: 95 % of single waits (negative: costs more)"
+        f"\n  your wait  {decimal_text(100 * saving.low)}% to {decimal_text(100 * saving.high)}%: "
+        "95 % of single waits save no less (below 0: cost)"
     )
 
 

@@ -31,6 +31,8 @@ _LEAST_WAITING_H = 24
 _LEAST_DAYS = 5
 _DRAWS = 2000
 _MOST_SHOWN = 9
+_MOST_CANDIDATES = 100  # prices that are tried
+_LEAST_STRETCHES = 4  # above a price, to say how often it is reached from there
 _SIMILAR_SHARE = 0.1
 _LEAST_SIMILAR_DAYS, _LEAST_SIMILAR = 2, 8
 _STANDARD_95 = 1.959964
@@ -127,22 +129,25 @@ def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None
     """
     path, steps = price_path_of(series), steps_until(series, hours)
     found = best_stopping_rule(path, steps, is_simple=record is not None and not record.trusts_optimal_stopping)
-    limits = limits_now(path, found)
+    lowest = float(np.nanmin(path.prices)) if known_prices(path).any() else None
+    limits = limits_now(path, found, lowest)
     now = None if np.isnan(path.prices[-1]) else float(path.prices[-1])
-    known = path.polled & ~np.isnan(path.prices)
+    known = known_prices(path)
     near = similar_starts(path, now, known)
     starts = similar_starts(path, now, known & found.waits)
     saving = saving_of(found, series.first_hour, steps, starts, day=path.day)
     if saving is not None and record is not None:
         saving = msgspec.structs.replace(saving, share=saving.share * record.shrink)
     verdict, why = _verdict(now, limits[steps], saving)
+    if saving is not None and now is not None and lowest is not None:
+        saving = scaled_to(saving, 1 - lowest / now)
     return Advice(
         verdict=verdict,
         why=why,
         now_usd=now,
         hours=steps * series.step_h,
         limits_usd=limits,
-        reached=tuple((share, reached(path, steps, share, near)) for share in REACHED_SHARES),
+        reached=tuple((share, reached(path, steps, share, near, now)) for share in REACHED_SHARES),
         reached_starts=int(near.sum()),
         rule=found.kind,
         saving=saving,
@@ -154,12 +159,28 @@ def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None
     )
 
 
-def limits_now(path: PricePath, found: EvaluatedRule) -> tuple[float | None, ...]:
-    """The limits in dollars, at the current price level."""
+def known_prices(path: PricePath) -> Flags:
+    """The hours with a poll and an offer."""
+    found: Flags = path.polled & ~np.isnan(path.prices)
+    return found
+
+
+def scaled_to(saving: WaitingSaving, most: float) -> WaitingSaving:
+    """The saving if no wait can save more than this share: the history has no lower price.
+
+    Similar waits may have started higher, from where the way down is longer: all gains shrink in proportion.
+    """
+    part = min(1.0, max(0.0, most) / saving.high) if saving.high > 0 else 1.0
+    gains = {name: getattr(saving, name) for name in ("share", "low", "high", "mean_low", "mean_high")}
+    return msgspec.structs.replace(saving, **{name: gain * part if gain > 0 else gain for name, gain in gains.items()})
+
+
+def limits_now(path: PricePath, found: EvaluatedRule, lowest: float | None = None) -> tuple[float | None, ...]:
+    """The limits in dollars, at the current price level; none below the lowest price of the history."""
     level = level_of(path)
     known = level[~np.isnan(level)]
     scale = float(known[-1]) if found.rule.relative and len(known) else 1.0
-    return tuple(None if np.isinf(limit) else limit * scale for limit in found.rule.limits)
+    return tuple(None if np.isinf(limit) else max(limit * scale, lowest or 0.0) for limit in found.rule.limits)
 
 
 def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | None) -> tuple[BuyVerdict, str]:
@@ -199,17 +220,25 @@ def similar_starts(path: PricePath, now: float | None, among: Flags) -> Flags:
     return similar
 
 
-def reached(path: PricePath, hours: int, share: float, starts: Flags | None = None) -> float | None:
+def reached(
+    path: PricePath, hours: int, share: float, starts: Flags | None = None, now: float | None = None
+) -> float | None:
     """The lowest price that this share of the starts reached in this many hours; None: not even the highest price.
+
+    From a current price, only starts above the price count, after at least as long a time above it as now: starts at or
+    under it say nothing about the way down, and a price that has lasted tends to last. Every price between the current
+    one and the result must have been reached as often; the current one is there.
 
     A Kaplan-Meier estimate of the hours until a price was first reached, because the last starts were not observed to
     their end. Neighbouring starts see the same prices. So the required share is that of a quantile of n independent
     starts: share × (n + 1) / n.
     """
     starts = path.polled if starts is None else starts
+    if now is not None:
+        return _reached_below(path, hours, share, starts, now)
+    prices = np.unique(path.prices[~np.isnan(path.prices)])
     independent = len(np.unique(np.nonzero(starts)[0] // max(1, hours)))
     wanted = share * (independent + 1) / independent if independent else np.inf
-    prices = np.unique(path.prices[~np.isnan(path.prices)])
     low, high = 0, len(prices)
     while low < high:
         middle = (low + high) // 2
@@ -218,6 +247,33 @@ def reached(path: PricePath, hours: int, share: float, starts: Flags | None = No
         else:
             low = middle + 1
     return float(prices[low]) if low < len(prices) else None
+
+
+def _reached_below(path: PricePath, hours: int, share: float, starts: Flags, now: float) -> float:
+    """The lowest price below the current one that was reached often enough; the current one if there is none.
+
+    All starts in one stretch above a price end with the same fall, so that they count as one.
+    """
+    prices = np.unique(path.prices[path.prices < now])
+    picked = np.linspace(0, len(prices) - 1, min(len(prices), _MOST_CANDIDATES)).round().astype(int)
+    found = now
+    for price in prices[np.unique(picked)[::-1]].tolist():
+        is_met = path.prices <= price
+        lasted = _hours_above(is_met)
+        above = starts & ~is_met & (lasted >= lasted[-1])
+        stretches = len(np.unique(np.cumsum(is_met)[above]))
+        if stretches < _LEAST_STRETCHES:
+            break
+        if met_within(path, price, hours, above) < share * (stretches + 1) / stretches:
+            break
+        found = price
+    return found
+
+
+def _hours_above(is_met: Flags) -> Numbers:
+    """Hours since a price was last met, by hour."""
+    places = np.arange(len(is_met))
+    return (places - np.maximum.accumulate(np.where(is_met, places, -1))).astype(float)
 
 
 def met_within(path: PricePath, price: float, hours: int, starts: Flags | None = None) -> float:
