@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -15,10 +16,12 @@ from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
 from gpuwatch.domain.jobs.merge import START_H, Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
+from gpuwatch.domain.launches.watch_block import BlockReason
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.domain.watches.windows import is_open, opens_at
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -64,7 +67,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_jobs(settings: Settings) -> JobPlan:
     """What would run when, and why. Sends no request and writes nothing. Raises StoreError."""
-    now = real_now()
+    now, zone = real_now(), ZoneInfo(settings.timezone)
     with open_store_read_only(settings) as store:
         repository = SqlJobRepository(store)
         jobs = repository.open_jobs()
@@ -79,7 +82,7 @@ def plan_jobs(settings: Settings) -> JobPlan:
     queued_jobs = schedule(jobs, now, states, lambda job: prices.get(job.job_id), shared=shared)
     return JobPlan(
         at=now,
-        starts=tuple(_planned_start(queued, seen.get(queued.job.job_id)) for queued in queued_jobs),
+        starts=tuple(planned_start(queued, seen.get(queued.job.job_id), now, zone) for queued in queued_jobs),
         merges=tuple(shared.merges(prices)),
         dry_run=settings.dry_run,
     )
@@ -96,11 +99,14 @@ def _cheapest(status: WatchStatus) -> float | None:
     return None if best is None else best.price_microusd_gpu_hour / MICRO
 
 
-def _planned_start(queued: QueuedJob, status: WatchStatus | None) -> PlannedStart:
+def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, zone: tzinfo) -> PlannedStart:
+    """When and at which price a queued job would start, as far as the store and its own windows show."""
     job, cap = queued.job, float(price_cap(queued.job))
     cheapest = None if status is None else _cheapest(status)
     limit = cap if status is None else status.limit_usd_gpu_hour
-    rents_now = queued.waits is None and status is not None and bool(status.matches) and status.paused is None
+    is_blocked = status is not None and (status.paused is not None or _block(status) is not None)
+    is_in_window = is_open(job.definition.active, now, zone)
+    rents_now = queued.waits is None and status is not None and bool(status.matches) and is_in_window and not is_blocked
     price = cheapest if rents_now and cheapest is not None else limit
     return PlannedStart(
         queued=queued,
@@ -108,14 +114,31 @@ def _planned_start(queued: QueuedJob, status: WatchStatus | None) -> PlannedStar
         cap_usd_gpu_hour=cap,
         cheapest_usd_gpu_hour=cheapest,
         rents_now=rents_now,
-        when=queued.waits or _wait_text(job, status, limit, cap, cheapest),
+        when=queued.waits or _wait_text(job, status, (limit, cap, cheapest), now, zone),
         saving_usd=saving_usd(job, cheapest),
         predicted_usd=job.spent_microusd / MICRO + price * job.definition.resources.gpu_count_min * hours_left(job),
     )
 
 
-def _wait_text(job: Job, status: WatchStatus | None, limit: float, cap: float, cheapest: float | None) -> str:
-    """What the job waits for, as text."""
+def _block(status: WatchStatus) -> str | None:
+    """Why its watch would not rent what it finds, besides a dry run, which concerns every job."""
+    block = status.blocked
+    return None if block is None or block.reason is BlockReason.DRY_RUN else block.text
+
+
+def _wait_text(
+    job: Job,
+    status: WatchStatus | None,
+    prices: tuple[float, float, float | None],
+    now: datetime,
+    zone: tzinfo,
+) -> str:
+    """What the job waits for, as text.
+
+    Args:
+        prices: its limit, its cap, and the cheapest fitting offer.
+    """
+    limit, cap, cheapest = prices
     if status is None or status.state == "no data":
         return "unknown: none of its providers has been polled yet"
     if status.paused is not None:
@@ -123,11 +146,16 @@ def _wait_text(job: Job, status: WatchStatus | None, limit: float, cap: float, c
     seen = "no matching offers"
     if cheapest is not None:
         seen = f"the cheapest matching offer costs ${price_text(cheapest)}"
-        if status.matches:
-            return f"now: ${price_text(cheapest)} is at or under ${price_text(limit)}"
+    if not is_open(job.definition.active, now, zone):
+        opens = format_moment(opens_at(job.definition.active, now, zone), zone)
+        return f"outside its active windows ({', '.join(job.definition.active)}), not before {opens}; {seen}"
+    if cheapest is not None and status.matches:
+        if (block := _block(status)) is not None:
+            return f"{block}; {seen}"
+        return f"now: ${price_text(cheapest)} is at or under ${price_text(limit)}"
     start = latest_start(job)
     if limit < cap and start is not None:
-        return f"at ${price_text(limit)}, rising to ${price_text(cap)} by {format_moment(start)}; {seen}"
+        return f"at ${price_text(limit)}, rising to ${price_text(cap)} by {format_moment(start, zone)}; {seen}"
     return f"when an offer is at or under ${price_text(limit)}; {seen}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,7 +32,7 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.durations import format_moment, is_recent
+from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT, measured, untested_items
@@ -271,7 +271,7 @@ class RunMonitor:
         ahead = self._forecast(job, run, launch, progress, now)
         breaks = None
         if ahead is not None and self._is_pilot_over(job, run, progress.fraction):
-            breaks = over_limit(job, ahead)
+            breaks = over_limit(job, ahead, self._parts.local)
         begun = RunSample(at=now, run_number=run.run_number, usd_hour=launch.price_microusd_hour / MICRO)
         sample = run_sample(begun, progress, status, ahead, waits_for)
         at = self._written.get(job.job_id)
@@ -285,7 +285,7 @@ class RunMonitor:
         if not sample.has_measurements:
             self._parts.save(run)  # only the time of the observation
             return job, breaks, sample
-        line = state_line(progress, status, ahead, waits_for)
+        line = state_line(progress, status, ahead, waits_for, self._parts.local)
         return self._parts.record_sample(job, run, sample, line, **changes), breaks, sample
 
     def _forecast(
@@ -339,18 +339,26 @@ def _unmeasured_alert(job: Job, now: datetime) -> OutboxAlert:
     )
 
 
-def over_limit(job: Job, ahead: RunForecast) -> str | None:
-    """Return why a forecast exceeds the job's limits even at its lower end, or None."""
+def over_limit(job: Job, ahead: RunForecast, local: Callable[[datetime], str]) -> str | None:
+    """Return why a forecast exceeds the job's limits even at its lower end, or None.
+
+    Args:
+        local: formats a moment in the configured zone.
+    """
     most = job.definition.limit.max_usd
     if most is not None and ahead.usd.low > float(most):
         return f"it would cost {dollars(ahead.usd.low)} to {dollars(ahead.usd.high)}, and max_usd is ${most}"
     if job.deadline is not None and ahead.ends_at[0] > job.deadline:
-        return f"it would end at {format_moment(ahead.ends_at[0])} at the earliest, after its deadline"
+        return f"it would end at {local(ahead.ends_at[0])} at the earliest, after its deadline"
     return None
 
 
 def state_line(
-    progress: RunProgress, status: RunnerStatus, ahead: RunForecast | None, waits_for: str | None
+    progress: RunProgress,
+    status: RunnerStatus,
+    ahead: RunForecast | None,
+    waits_for: str | None,
+    local: Callable[[datetime], str],
 ) -> str | None:
     """Describe in one line what a run does; None: nothing is known."""
     parts = []
@@ -359,7 +367,7 @@ def state_line(
     if progress.tokens_per_s is not None:
         parts.append(f"{progress.tokens_per_s:,.0f} tokens/s")
     if ahead is not None:
-        parts.append(f"ends {ahead.ends_at[0]:%Y-%m-%d %H:%M} to {ahead.ends_at[1]:%H:%M} UTC")
+        parts.append(f"ends {local(ahead.ends_at[0])} to {local(ahead.ends_at[1])}")
         parts.append(f"{dollars(ahead.usd.low)} to {dollars(ahead.usd.high)}")
     if status.gpu_percent is not None:
         parts.append(f"GPU {status.gpu_percent:.0f} %")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 
@@ -76,6 +76,21 @@ def is_open(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str =
     local = now.astimezone(_zone(zone) if isinstance(zone, str) else zone)
     minute = local.hour * 60 + local.minute
     return any(window.holds(local.weekday(), minute) for window in parsed)
+
+
+def opens_at(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str = UTC) -> datetime:
+    """Return when one of these windows is open next: now, if one is. The arguments are those of `is_open`."""
+    parsed = [parse_window(window) if isinstance(window, str) else window for window in windows]
+    place = _zone(zone) if isinstance(zone, str) else zone
+    if is_open(parsed, now, place):
+        return now
+    midnight = now.astimezone(place).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    starts = (
+        (midnight + timedelta(days=day, minutes=window.start_minute)).replace(tzinfo=place).astimezone(UTC)
+        for day in range(9)  # a window whose minute the clock skips opens a week later
+        for window in parsed
+    )
+    return min((start for start in starts if start > now and is_open(parsed, start, place)), default=now)
 
 
 def _zone(name: str) -> tzinfo:
