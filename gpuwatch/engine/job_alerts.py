@@ -15,6 +15,7 @@ from gpuwatch.redaction import redact
 INTERRUPTED = "interrupted"
 NOT_FETCHED = "its results cannot be fetched"
 LEFT_OUT = "not all of its results are files"
+OVER_FORECAST = "costs more than its forecast"
 NOT_STORED = "its results are not at their store yet"
 NOT_COPIED = "its checkpoints do not reach their store"
 UNMEASURED = "its pilot measures nothing"
@@ -68,5 +69,8 @@ def job_id_of(alert: Alert) -> str | None:
 def goes_on(alert: Alert) -> bool:
     """Whether the job continues by itself after this alert."""
     return alert.headline.endswith(
-        tuple(f": {one}" for one in (INTERRUPTED, NOT_FETCHED, LEFT_OUT, NOT_STORED, NOT_COPIED, UNMEASURED))
+        tuple(
+            f": {one}"
+            for one in (INTERRUPTED, NOT_FETCHED, LEFT_OUT, OVER_FORECAST, NOT_STORED, NOT_COPIED, UNMEASURED)
+        )
     )

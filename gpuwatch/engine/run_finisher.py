@@ -67,6 +67,8 @@ class RunFinisher:
             else:  # what it computed is lost, and is not computed again unless the owner says so
                 reason = (launch.end_reason if launch is not None else None) or "its instance is gone"
                 run = self._give_up(job, run, f"its instance ended before: {reason}", ())
+        if launch is not None and is_alive:
+            self._running.forecasts.check_spent(job, run, launch)
         if run.step == "ended":
             return job
         if launch is not None and is_alive and run.step == "fetched" and run.held_until is None:

@@ -26,7 +26,7 @@ from gpuwatch.domain.jobs.pilot_checks import (
     pilot_is_over,
 )
 from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
-from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, forecast, parse_progress, spent_usd
+from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, parse_progress
 from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
@@ -36,6 +36,7 @@ from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT, measured, untested_items
+from gpuwatch.engine.run_forecasts import RunForecasts
 from gpuwatch.ports import OutboxAlert, Severity
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
@@ -70,14 +71,14 @@ class RunMonitor:
     def __init__(self, parts: JobParts, long_rounds: threading.BoundedSemaphore | None = None) -> None:
         self._parts = parts
         self._long_rounds = long_rounds or threading.BoundedSemaphore(1)
+        self.forecasts = RunForecasts(parts)
         self._jiffies: dict[str, tuple[int, int, int]] = {}
-        self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → first observed progress
         self._written: dict[str, datetime] = {}  # job → time of its newest sample
 
     def forget_except(self, job_ids: Collection[str]) -> None:
         """Forget all other jobs."""
         self._jiffies = {job_id: one for job_id, one in list(self._jiffies.items()) if job_id in job_ids}
-        self._first = {key: one for key, one in list(self._first.items()) if key[0] in job_ids}
+        self.forecasts.forget_except(job_ids)
         self._written = {job_id: one for job_id, one in list(self._written.items()) if job_id in job_ids}
 
     def observe(self, job: Job, run: JobRun, launch: Launch) -> RunObservation:
@@ -268,7 +269,9 @@ class RunMonitor:
         lines = self._parts.files.log_tail(job.job_id, run.run_number, _LINES)
         progress = parse_progress("\n".join(lines), status.metrics)
         waits_for = self._bottleneck(run, status)
-        ahead = self._forecast(job, run, launch, progress, now)
+        had_forecast = self.forecasts.has_forecast(run)
+        ahead = self.forecasts.forecast(job, run, launch, progress, now)
+        self.forecasts.check_spent(job, run, launch)
         breaks = None
         if ahead is not None and self._is_pilot_over(job, run, progress.fraction):
             breaks = over_limit(job, ahead, self._parts.local)
@@ -276,6 +279,7 @@ class RunMonitor:
         sample = run_sample(begun, progress, status, ahead, waits_for)
         at = self._written.get(job.job_id)
         is_old = at is None or not is_recent(at, now, timedelta(seconds=self._parts.bounds.observed_every_s))
+        is_old |= ahead is not None and not had_forecast
         if breaks is None and not is_old:
             return job, None, sample
         self._written[job.job_id] = now
@@ -288,20 +292,9 @@ class RunMonitor:
         line = state_line(progress, status, ahead, waits_for, self._parts.local)
         return self._parts.record_sample(job, run, sample, line, **changes), breaks, sample
 
-    def _forecast(
-        self, job: Job, run: JobRun, launch: Launch, progress: RunProgress, now: datetime
-    ) -> RunForecast | None:
-        """Forecast from the speed of this run alone; a resumed run began with part of the work done."""
-        if progress.fraction is None or run.started_at is None:
-            return None
-        began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
-        before = self._first.setdefault((run.job_id, run.run_number), began)
-        usd_hour = launch.price_microusd_hour / MICRO
-        return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, run, launch, now))
-
     def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None, *, is_measured: bool = True) -> bool:
-        """Whether the pilot is over. With `is_measured` it needs progress in this run, however long that takes."""
-        if is_measured and (run.job_id, run.run_number) not in self._first:
+        """Whether the pilot is over. With `is_measured` it needs a forecast of this run, however long that takes."""
+        if is_measured and not self.forecasts.has_forecast(run):
             return False
         pilot = job.definition.pilot
         known = job.progress if fraction is None else fraction

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, JobState
+from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from tests.jobs.job_world import CHECKPOINTS, JobWorld
 from tests.process.daemon_child import wait_for
@@ -311,3 +312,26 @@ def test_an_input_whose_link_leads_nowhere_ends_it_at_once(world: JobWorld) -> N
     job = world.over()
     assert (job.state, list(world.machines)) == (JobState.FAILED, ["la"])
     assert "the link gone leads nowhere" in (job.reason or "")
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+def test_a_job_that_costs_more_than_a_forecast_said_is_reported_once(world: JobWorld) -> None:
+    """Also while its results are waited for, and after a restart."""
+    steps = "for n in 1 2 3 4 5 6 7 8 9 10; do while [ ! -e ../step-$n ]; do sleep 0.1; done; echo step $n/10; done"
+    world.submit(steps, results=OUT)
+    world.until(lambda job: job.state is JobState.RUNNING)
+    for number in range(1, 6):  # half of it in five minutes, at a dollar an hour
+        (world.work().parent / f"step-{number}").touch()
+        world.until(lambda job, n=number: f"step {n}/10" in world.files.log_tail(job.job_id, 1, 1), step_s=0.0)
+        world.now += timedelta(minutes=1)
+        world.round()
+    said = [one.usd[1] for one in samples_of(world.jobs.happened) if one.usd is not None]
+    assert said
+    assert "job train: costs more than its forecast" not in world.texts()
+    world.restarted()
+    world.jobs.jobs["abcdefgh"] = msgspec.structs.replace(world.job, spent_microusd=round(min(said) * 1e6) + 10_000)
+    for number in range(6, 11):
+        (world.work().parent / f"step-{number}").touch()
+    world.until(lambda job: job.state is JobState.FETCHING)
+    world.round()
+    assert world.texts().count("job train: costs more than its forecast") == 1

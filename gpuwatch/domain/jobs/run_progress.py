@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,9 @@ from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
 
 VARIATION = 1.1  # the mean speed of the rest may differ from the mean so far by this factor (assumed)
+_END_LEAST_S, _END_MOST_S = 60.0, 600.0  # after the last step of a run (assumed; as long as its start within these)
+_SCATTER = 0.25  # of the time between two reports (assumed)
+_LEAST_S = 60.0  # the first minute is mostly about the start of the command (assumed)
 _LINES_READ = 200
 _SMALL_BATCH = "small batch: less than half of the GPU memory is used; try a larger batch"
 _FRACTION_KEYS = ("progress", "fraction")
@@ -48,10 +52,23 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicted end and cost of a run at its present speed, ± `VARIATION`."""
+    """The predicted end and cost of a run at its present speed. `reports`: how often its progress grew before."""
 
     ends_at: tuple[datetime, datetime]
     usd: FigureRange
+    reports: int = 1
+
+
+ProgressPoint = tuple[datetime, float]
+_POINTS_MOST = 64
+
+
+def grown(seen: tuple[ProgressPoint, ...], point: ProgressPoint) -> tuple[ProgressPoint, ...]:
+    """Add an observation if the progress grew; of very many, every second one stays, the first and last included."""
+    if point[1] <= seen[-1][1]:
+        return seen
+    kept = seen if len(seen) < _POINTS_MOST else (*seen[:-1:2], seen[-1])
+    return (*kept, point)
 
 
 def parse_progress(log: str, metrics: bytes = b"") -> RunProgress:
@@ -72,21 +89,43 @@ def losses(log: str, metrics: bytes = b"") -> list[float]:
 
 
 def forecast(
-    now: datetime, fraction: float, before: tuple[datetime, float], usd_hour: float, spent_usd: float
+    now: datetime,
+    fraction: float,
+    before: ProgressPoint,
+    usd_hour: float,
+    spent_usd: float,
+    *,
+    seen: Sequence[ProgressPoint] = (),
 ) -> RunForecast | None:
     """Extrapolate a run; None: too little is done for a forecast.
+
+    The interval spans the speed of the whole run, which includes its start, and that of the newer half of its reports.
+    It is wider the fewer reports there are or follow, and ends later by what nothing was measured of: the last
+    evaluation, saving, fetching, and the end of the instance.
 
     Args:
         before: an earlier time, and the fraction done by then.
         spent_usd: spent so far, over all runs.
+        seen: the observations since `before`, that one included, at which progress grew.
     """
     done_s, done = (now - before[0]).total_seconds(), fraction - before[1]
-    if not 0 < done <= 1 or done_s <= 0:
+    points = list(seen) if len(seen) > 1 else [before, (now, fraction)]
+    reports = len(points) - 1
+    if not 0 < done <= 1 or done_s <= 0 or (seen and done_s < _LEAST_S):
         return None
-    left_s = done_s * (1 - fraction) / done
-    low, high = left_s / VARIATION, left_s * VARIATION
+    middle, last = points[reports // 2], points[-1]
+    newer_s = (last[0] - middle[0]).total_seconds()
+    left_s = [done_s / done * (1 - fraction)]
+    if reports > 1 and newer_s > 0:
+        left_s.append(newer_s / (last[1] - middle[1]) * (1 - fraction))
+    ahead = max(reports * (1 - fraction) / done, 1.0)  # reports that are still to come
+    factor = VARIATION + 1 / reports + _SCATTER / math.sqrt(ahead)
+    begun_s = (points[1][0] - before[0]).total_seconds()  # until its first report
+    low = max(min(left_s) / factor, 0.0)
+    high = max(left_s) * factor + min(max(begun_s, _END_LEAST_S), _END_MOST_S)
     usd = FigureRange(spent_usd + low / 3600 * usd_hour, spent_usd + high / 3600 * usd_hour)
-    return RunForecast(ends_at=(now + timedelta(seconds=low), now + timedelta(seconds=high)), usd=usd)
+    ends_at = now + timedelta(seconds=low), now + timedelta(seconds=high)
+    return RunForecast(ends_at=ends_at, usd=usd, reports=reports)
 
 
 def run_cost_microusd(run: JobRun | None, launch: Launch, now: datetime) -> int:

@@ -39,6 +39,7 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
     usd_hour: float | None = None
     ends_at: tuple[datetime, datetime] | None = None
     usd: tuple[float, float] | None = None
+    reports: int | None = None  # of progress, on which the forecast rests
     waits_for: str | None = None
 
     @property
@@ -76,6 +77,7 @@ def run_sample(
         gpu_memory_share=status.gpu_memory_share,
         ends_at=None if ahead is None else ahead.ends_at,
         usd=None if ahead is None else (ahead.usd.low, ahead.usd.high),
+        reports=None if ahead is None else ahead.reports,
         waits_for=waits_for,
     )
 
@@ -129,6 +131,7 @@ def sample_json(sample: RunSample) -> dict[str, Any]:
         "usd_per_million_tokens": None if per_million is None else round(per_million, 6),
         "ends_at": ends_at,
         "usd": None if sample.usd is None else [round(one, 6) for one in sample.usd],
+        "reports": sample.reports,
         "waits_for": sample.waits_for,
     }
 
@@ -142,12 +145,18 @@ def sample_facts(sample: RunSample, when: Callable[[datetime], str]) -> list[tup
     rows: list[tuple[str, str | None]] = [
         ("done", None if sample.progress is None else f"{100 * sample.progress:.0f} % at {when(sample.at)}"),
         ("speed", _speed(sample)),
-        ("ends", sample.ends_at and f"{when(sample.ends_at[0])} to {when(sample.ends_at[1])} (assumed ± 10 %)"),
+        ("ends", sample.ends_at and f"{when(sample.ends_at[0])} to {when(sample.ends_at[1])} ({_basis(sample)})"),
         ("costs", sample.usd and f"{dollars(sample.usd[0])} to {dollars(sample.usd[1])} at its end"),
         ("GPU use", _gpu_use(sample)),
         ("waits for", sample.waits_for),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _basis(sample: RunSample) -> str:
+    if sample.reports is None:  # stored before forecasts stated it
+        return "assumed ± 10 %"
+    return f"from {sample.reports} report{'' if sample.reports == 1 else 's'} of progress"
 
 
 def _speed(sample: RunSample) -> str:
