@@ -64,6 +64,7 @@ NO_CARDS = [
     "1g.10gb",
     "A100 MIG 1g.10gb",
     "cpunode",
+    "H800: night",
     "\x00",
 ]
 
