@@ -51,6 +51,10 @@ class ReadRow(NamedTuple):
 
 def read_row(row: Mapping[str, Any], reading: FieldSelection) -> ReadRow:
     """Read the fields of a row. Raises UnusableLine: they contain no text."""
+    if len(reading.fields) == 1 and not reading.shared:  # shortcut
+        value = row.get(reading.fields[0])
+        if isinstance(value, str) and value.isascii() and value and not value.isspace():
+            return ReadRow(value, value, hashlib.blake2b(msgspec.json.encode([value]), digest_size=16).digest(), 0)
     try:
         return _read_row([row.get(field) for field in reading.fields], reading)
     except RecursionError:
@@ -59,9 +63,6 @@ def read_row(row: Mapping[str, Any], reading: FieldSelection) -> ReadRow:
 
 def _read_row(values: Sequence[Any], reading: FieldSelection) -> ReadRow:
     digest = hashlib.blake2b(_canonical(values), digest_size=16).digest()
-    first = values[0]
-    if len(values) == 1 and isinstance(first, str) and not reading.shared and first.isascii() and first.strip():
-        return ReadRow(first, first, digest, 0)  # shortcut
     texts, others = texts_of(values)
     if not texts:
         raise UnusableLine(f"no text in {', '.join(reading.fields)}")

@@ -27,6 +27,7 @@ _MAX_WORDS = 50_000  # of a text
 _MAX_CHARACTERS = 20 * _MAX_WORDS
 # a character of a script without spaces between its words is a word; a long one (DNA, base64) is several
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w{1,16}|[^\w\s]")
+_ASCII_WORD = re.compile(r"\w{1,16}|[^\w\s]")
 _BATCH_ROWS = 65_536
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth)
 
@@ -43,7 +44,7 @@ def minhashes(texts: Sequence[str]) -> Array:
 
 
 def _runs(text: str) -> list[str]:
-    words = _WORD.findall(text[:_MAX_CHARACTERS].lower())[:_MAX_WORDS]
+    words = (_ASCII_WORD if text.isascii() else _WORD).findall(text[:_MAX_CHARACTERS].lower())[:_MAX_WORDS]
     shifted = [words[start:] for start in range(_RUN_WORDS)]
     return list(map(" ".join, zip(*shifted, strict=False))) or [" ".join(words)]
 
