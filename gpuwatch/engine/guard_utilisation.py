@@ -19,6 +19,7 @@ from gpuwatch.domain.launches.utilisation import (
     useful_usd_gpu_hour,
     wasted_microusd,
 )
+from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.durations import is_recent
@@ -128,4 +129,4 @@ def _useful(gpu_price_usd_hour: Decimal, percent: float) -> str:
 
 
 def _span(seconds: float) -> str:
-    return f"{seconds / 60:g} min"
+    return f"{number_text(seconds / 60)} min"

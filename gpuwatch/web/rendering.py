@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 
 from gpuwatch import __version__
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.market.figure_text import count_text, decimal_text, percent_text
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import DecisionReason
 
@@ -83,6 +84,7 @@ def environment() -> jinja2.Environment:
         "usd": usd,
         "percent": percent,
         "span": span,
+        "counted": count_text,
         "clean": clean,
         "query": query,
         "setting": setting,
@@ -105,12 +107,12 @@ def setting(value: Any) -> str:
 
 def usd(value: float | None, decimals: int = 3) -> str:
     """Format an amount of dollars; "–": unknown."""
-    return "–" if value is None else f"{value:,.{decimals}f}"
+    return decimal_text(value, decimals)
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
     """Format a fraction; "–": unknown."""
-    return "–" if value is None else f"{value * 100:.{decimals}f} %"
+    return percent_text(value, decimals)
 
 
 def span(seconds: float | None) -> str:

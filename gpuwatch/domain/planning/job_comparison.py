@@ -179,6 +179,7 @@ _FORM = re.compile(
     r"(?:\s+(?:for\s+)?(?P<low>[0-9.]{1,12})(?:h?-(?P<high>[0-9.]{1,12}))?\s*h(?:ours)?)?",
     re.IGNORECASE,
 )
+_MINUTES = re.compile(r".*\s(?P<minutes>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*m(?:in|inutes)?", re.IGNORECASE)
 EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or "4x A100 @ 1.20 for 72h"'
 
 
@@ -221,7 +222,9 @@ def parse_hardware(text: str) -> PlannedHardware:
     """Parse a candidate. Raises ValueError: what was expected."""
     found = _FORM.fullmatch(text.strip())
     if found is None or not Decimal(found["usd"]):
-        raise ValueError(f"{text.strip()!r}: {EXPECTED}")
+        minutes = _MINUTES.fullmatch(text.strip())
+        hint = "" if minutes is None else f"; hours only: {float(minutes['minutes']) / 60:.3g}h"
+        raise ValueError(f"{text.strip()!r}: {EXPECTED}{hint}")
     hours = None
     if found["low"]:
         hours = _hours(found["low"], found["high"] or found["low"])

@@ -347,3 +347,8 @@ def test_the_disks_part_of_a_cost_is_what_it_bills_for_all_hours() -> None:
 
 def test_no_traffic_costs_nothing_at_any_price() -> None:
     assert costs(THREE_DAYS, a_stage(download_usd_gb=1.0, upload_usd_gb=1.0)).high.traffic_usd == 0.0
+
+
+def test_minutes_of_a_candidate_are_explained() -> None:
+    with pytest.raises(ValueError, match=r"hours only: 0\.0833h"):
+        parse_hardware("4x A100 @ 1.20 for 5m")
