@@ -100,8 +100,16 @@ def _inner(outer: ConfigKeys, keys: ConfigKeys) -> ConfigKeys | None:
     for key in _ABOVE:
         sources = (keys.fields.get(key), outer.fields.get(key), keys.get(key), outer.get(key))
         above[key] = next((value for value in sources if value is not None), None)
+    kind = _stated_type(inner) or parts.get(name, "")
+    text_type = model_types().get(kind)
+    if not _states_tied(keys, outer) and text_type and text_type.defaults.get("tie_word_embeddings") is False:
+        above["tie_word_embeddings"] = False  # Mistral Small 3.1 leaves the key out, and has an output layer of its own
     said = {key: keys.fields[key] for key in ("tie_word_embeddings",) if keys.fields.get(key) is not None}
-    return ConfigKeys(_stated_type(inner) or parts.get(name, ""), {**inner, **said}, above)
+    return ConfigKeys(kind, {**inner, **said}, above)
+
+
+def _states_tied(*levels: ConfigKeys) -> bool:
+    return any(level.fields.get("tie_word_embeddings") is not None for level in levels)
 
 
 def _stated_type(fields: Mapping[str, Any]) -> str:

@@ -120,7 +120,9 @@ class ConfigKeys:
         known = model_types().get(self.kind)
         stated = value.get("model_type")
         by_type = known.parts.get(name, "") if known else ""
-        return ConfigKeys(stated if isinstance(stated, str) and stated in model_types() else by_type, value)
+        if not isinstance(stated, str) or stated not in model_types() or (by_type and stated == self.kind):
+            stated = by_type  # Qwen2-VL repeats the type of the whole in its image part
+        return ConfigKeys(stated, value)
 
 
 def config_text(value: Any) -> str:

@@ -47,7 +47,7 @@ def positions_of(keys: ConfigKeys, hidden: int) -> Iterator[OtherWeights]:
 
 def _encoder_params(keys: ConfigKeys) -> int:
     """Attention and feed-forward of each layer, patches and positions, and the projection into the text model."""
-    hidden = keys.whole("embed_dim", "hidden_size", "d_model", "vt_hidden_size")
+    hidden = keys.whole("embed_dim", default=0) or keys.whole("hidden_size", "d_model", "vt_hidden_size")
     layers = keys.whole("depth", "num_hidden_layers", "encoder_layers", "vt_num_hidden_layers")
     ratio = keys.get("mlp_ratio")
     inner = keys.whole("intermediate_size", "encoder_ffn_dim", "vt_intermediate_size", default=0)
@@ -78,7 +78,7 @@ def _patches(keys: ConfigKeys, hidden: int) -> int:
 def _merger(keys: ConfigKeys, hidden: int) -> int:
     """Qwen's models join 2 × 2 patches, then project them into the text model."""
     out = keys.whole("out_hidden_size", default=0)
-    if not out and keys.kind == "qwen2_vl":
+    if not out and keys.kind.startswith("qwen2_vl"):
         out = keys.whole("hidden_size", default=0)
     if not out:
         return 0

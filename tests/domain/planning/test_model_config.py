@@ -191,7 +191,7 @@ def test_an_encoder_and_layers_that_are_not_counted_are_named() -> None:
     model = model_from_config(odd, "odd")
     assert model.params == pytest.approx(8.03e9, rel=0.001)
     assert model.remarks == (
-        "not counted: vision_config (embed_dim: expected a whole number above 0)",
+        "not counted: vision_config (hidden_size: expected a whole number above 0)",
         "not counted: 1 further layers that predict several tokens at once",
     )
 
