@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.watches.durations import format_duration
@@ -32,7 +33,8 @@ def summary_lines(watch: Watch, result: BacktestResult, backtest: Backtest, zone
     """What the watch did, what it saved, and what the history does not show."""
     blind = f"; {result.blind} inconclusive" if result.blind else ""
     yield (
-        f"{result.polls} polls from {time_text(result.since, zone)} to {time_text(result.until, zone)}{blind}; "
+        f"{count_text(result.polls, 'poll')} from {time_text(result.since, zone)} to "
+        f"{time_text(result.until, zone)}{blind}; "
         f"a matching offer was on sale at {result.held:.0%} of them"
     )
     yield _counts(result)
@@ -46,7 +48,9 @@ def summary_lines(watch: Watch, result: BacktestResult, backtest: Backtest, zone
     else:
         yield "no matching offer was on sale at any price"
     if result.budget_refusals:
-        reasons = ", ".join(f"{reason} at {polls} polls" for reason, polls in result.budget_refusals.items())
+        reasons = ", ".join(
+            f"{reason} at {count_text(polls, 'poll')}" for reason, polls in result.budget_refusals.items()
+        )
         yield f"blocked by the budget: {reasons}"
     yield from _waiting(result, backtest.deadline)
     if clauses := backtest.ignored.get(watch.name):

@@ -20,6 +20,7 @@ from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running_service
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.notifiers.toolkit import as_text
@@ -148,7 +149,7 @@ def wrapping(print_line: PrintLine) -> PrintLine:
 def _run_steps(
     print_line: PrintLine, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service
 ) -> None:
-    print_line(f"1. a marketplace on {market.url}: {len(market.offers())} offers, simulated money")
+    print_line(f"1. a marketplace on {market.url}: {count_text(len(market.offers()), 'offer')}, simulated money")
     print_line(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
     wait_until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]

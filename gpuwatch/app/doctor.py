@@ -21,6 +21,7 @@ from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, 
 from gpuwatch.bootstrap.clusters import orchestrator
 from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow, resolve_provider
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import Action, Budget
@@ -282,7 +283,9 @@ def _rows(settings: Settings) -> Iterator[Finding]:
             sweep = (
                 "none before the reset" if plan.sweep_every_s is None else f"every {plan.sweep_every_s / 60:.0f} min"
             )
-            text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
+            text = (
+                f"{plan.rows_used} of {count_text(plan.rows_per_day, 'row')} used, {plan.rows_left} left; sweep {sweep}"
+            )
             yield Finding(area=status.provider, state="fault" if plan.spent else "ok", text=text)
         if status.polling is not None and status.polling.hold is not None:
             until = format_moment(status.polling.hold.until, ZoneInfo(settings.timezone))

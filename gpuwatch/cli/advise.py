@@ -20,7 +20,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.tables import left, right, table
-from gpuwatch.domain.market.figure_text import decimal_text
+from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.watches.durations import format_duration
 
@@ -152,7 +152,8 @@ def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: flo
     )
     return (
         f"saved {decimal_text(100 * saving.share)}% on average from such a price{dollars}"
-        f"\n  counted    {saving.hours} of {saving.starts} such starts, on {saving.days} days; {saving.missed} of them "
+        f"\n  counted    {saving.hours} of {saving.starts} such starts, on "
+        f"{count_text(saving.days, 'day')}; {saving.missed} of them "
         f"with no offer at the deadline{' (they pay the next offer)' if saving.missed else ''}; "
         f"{saving.unknown} unknown: not polled at the deadline, or the deadline is in the future"
         f"\n  your wait  {decimal_text(100 * saving.low)}% to {decimal_text(100 * saving.high)}%: "

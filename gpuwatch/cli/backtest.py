@@ -30,6 +30,7 @@ from gpuwatch.cli.png import draw_backtest, draw_sweep, png_option, save_png, wa
 from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import SvgLine, point_chart, step_chart
 from gpuwatch.cli.tables import csv_out, left, right, table
+from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def _print_sweep(backtest: Backtest) -> None:
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = results[0][1]
     span = wait_text(backtest.deadline)
-    echo(f"  {first.polls} polls; held: share of polls at which it could have rented")
+    echo(f"  {count_text(first.polls, 'poll')}; held: share of polls at which it could have rented")
     echo(f"  {starts_text(first.waiting)}")
     echo(f"  in time: share of the counted polls that found an offer within {span};")
     echo(f"  mean paid: after {span} it takes the cheapest offer; at once: compared with buying immediately")
@@ -325,13 +326,11 @@ def _step_row(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
 
 
 def _print_footer(backtest: Backtest) -> None:
-    echo(f"\n{backtest.source}: {backtest.intervals} prices, {backtest.polls} polls.")
+    echo(f"\n{backtest.source}: {count_text(backtest.intervals, 'price')}, {count_text(backtest.polls, 'poll')}.")
     echo("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
     echo("poll no longer lists it; launches start immediately and run to their end.")
 
 
 def _comparison_text(waiting: WaitStatistics) -> str:
-    share = waiting.saved or 0.0
-    if share == 0:
-        return "0.0%"
-    return f"{-share:+.1%}" if waiting.is_shown else f"({-share:+.1%})"
+    text = f"{decimal_text(-100 * (waiting.saved or 0.0), 1, '+')}%"
+    return text if waiting.is_shown or not waiting.saved else f"({text})"

@@ -18,6 +18,7 @@ from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import week_map
 from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.text import clean
 
@@ -164,7 +165,8 @@ def _print_calendar(result: PriceCalendar, title: str) -> None:
     for line in _sentences(calendar):
         echo(line)
     echo(
-        f"\n{result.series.source}: {calendar.hours} hours with a price, of {calendar.hours_polled} polled, "
+        f"\n{result.series.source}: {count_text(calendar.hours, 'hour')} with a price, of "
+        f"{calendar.hours_polled} polled, "
         f"from {local(calendar.since, result.zone)} to {local(calendar.until, result.zone)}; "
         f"the price {_changes_text(calendar.changes)}."
     )
@@ -185,7 +187,7 @@ def _map(calendar: Calendar) -> Iterator[str]:
 
 
 def _changes_text(times: int) -> str:
-    return {0: "never changed", 1: "changed once"}.get(times, f"changed {times} times")
+    return {0: "never changed", 1: "changed once"}.get(times, f"changed {count_text(times, 'time')}")
 
 
 def _weeks_text(calendar: Calendar) -> str:
@@ -252,7 +254,7 @@ def _save_picture(path: Path, result: PriceCalendar, title: str) -> None:
         verdicts = "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in calendar.effects)
         axes.set_xlabel(f"hour, {result.zone}\n{verdicts}")
         span = f"{calendar.since:%Y-%m-%d} to {calendar.until:%Y-%m-%d}, {_weeks_text(calendar)}"
-        span += f", {calendar.hours} hours with a price"
+        span += f", {count_text(calendar.hours, 'hour')} with a price"
         axes.set_title(f"{title}: lowest price by hour of the week\n{span}", fontsize=10)
 
     save_png(path, draw)

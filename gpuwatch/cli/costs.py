@@ -15,6 +15,7 @@ from gpuwatch.cli.options import config_option, csv_option, json_option, provide
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import csv_out, left, right, table, text
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
+from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.errors import UsageError
@@ -151,7 +152,7 @@ def _cells(line: InvoiceSummary) -> tuple[str, ...]:
         amount_text(usd(cost.traffic)),
         "–" if line.charged is None else amount_text(usd(line.charged.total)),
         "–" if line.difference is None else amount_text(usd(line.difference), "+"),
-        "–" if percent is None else f"{percent:+.1f}",
+        decimal_text(percent, 1, "+"),
     )
 
 
@@ -161,7 +162,8 @@ def _coverage_text(total: InvoiceSummary) -> str:
         return "charged: unknown yet (gpuwatch costs --refresh fetches it)"
     final = "no day is final yet" if total.final_to is None else f"final up to {total.final_to}"
     return (
-        f"charged: known for {total.charged_launches} of {total.launches} launches, {final}; the difference is charged"
+        f"charged: known for {total.charged_launches} of "
+        f"{count_text(total.launches, 'launch', 'launches')}, {final}; the difference is charged"
         " minus predicted (effective + traffic), on final days only"
     )
 
@@ -262,6 +264,7 @@ def _title(candidate: CommissionCandidate) -> str:
 def _sample(calibration: Calibration) -> str:
     left_out = f"; {calibration.left_out} excluded: nothing charged" if calibration.left_out else ""
     return (
-        f"{calibration.provider}: {calibration.launches} launches, {calibration.billed_hours:.1f} billed hours,"
+        f"{calibration.provider}: {count_text(calibration.launches, 'launch', 'launches')}, "
+        f"{calibration.billed_hours:.1f} billed hours,"
         f" final days {calibration.first_day} to {calibration.last_day} (UTC), excluding traffic{left_out}"
     )

@@ -12,6 +12,7 @@ import click
 from gpuwatch.cli.command import Group
 from gpuwatch.cli.options import Between, json_option, settings_option
 from gpuwatch.cli.output import json_out, local
+from gpuwatch.domain.market.figure_text import count_text
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -58,7 +59,7 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
     if as_json:
         json_out(backup_json(report))
     else:
-        click.echo(f"{report.path}: {_size(report.bytes)}, {sum(report.rows.values()):,} rows, verified")
+        click.echo(f"{report.path}: {_size(report.bytes)}, {count_text(sum(report.rows.values()), 'row')}, verified")
 
 
 @db.command(examples=("gpuwatch db prune --keep-days 90",))
@@ -73,8 +74,11 @@ def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
     if as_json:
         json_out(prune_json(report))
     else:
-        dropped = f"dropped {report.intervals:,} prices, {report.polls:,} polls, {report.alerts:,} sent alerts"
-        dropped += f", {report.jobs:,} jobs" if report.jobs else ""
+        dropped = (
+            f"dropped {count_text(report.intervals, 'price')}, {count_text(report.polls, 'poll')}, "
+            f"{report.alerts:,} sent alerts"
+        )
+        dropped += f", {count_text(report.jobs, 'job')}" if report.jobs else ""
         click.echo(f"{dropped}; kept from {local(report.kept_from, settings.timezone)} on")
 
 

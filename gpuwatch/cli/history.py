@@ -23,6 +23,7 @@ from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import SvgLine, step_chart
 from gpuwatch.cli.tables import csv_out, left, right, table
 from gpuwatch.domain.analysis.price_series import unobserved_gaps
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
 
@@ -132,7 +133,9 @@ def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Re
     verdict = "no offers in that time"
     if prices:
         verdict = f"lowest price {min(prices):.4f} to {max(prices):.4f}, latest {prices[-1]:.4f}"
-    return page_of(heading, [f"{verdict} ({len(prices)} of {len(points)} periods have a price)"], [chart], recording)
+    return page_of(
+        heading, [f"{verdict} ({len(prices)} of {count_text(len(points), 'period')} have a price)"], [chart], recording
+    )
 
 
 def _print_machine_readable(result: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:

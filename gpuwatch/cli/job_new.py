@@ -25,6 +25,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.plan_options import number
 from gpuwatch.cli.plan_size import workload_options
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, UsageError
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
     if path is None or planned.hours is None or planned.cost_usd is None:
         click.echo("not feasible" if planned.samples else "no prices are known")
         for reason, count in plan.ranking.refused[:5]:
-            note(f"{count:,} offers: {reason}")
+            note(f"{count_text(count, 'offer')}: {reason}")
         if plan.costs:
             cheapest = min(plan.costs, key=lambda cost: cost.microusd)
             note(f"the cheapest costs {dollars(usd(cheapest.microusd))} and takes {cheapest.high.hours:.1f} hours")

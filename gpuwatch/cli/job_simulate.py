@@ -13,6 +13,7 @@ from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import PastOptions, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def simulate(
         return Exit.CANNOT_TELL
     parallel = "unlimited in parallel" if slots is None else f"{slots} in parallel"
     span = f"{local(simulation.since, settings.timezone)} to {local(simulation.until, settings.timezone)}"
-    click.echo(f"{simulation.jobs:,} jobs, {parallel}, {span} ({simulation.source})")
+    click.echo(f"{count_text(simulation.jobs, 'job')}, {parallel}, {span} ({simulation.source})")
     excluded = f"excluded: {simulation.left_out:,} without known prices"
     click.echo(f"compared: {simulation.compared:,} that every policy ran; {excluded}")
     table(_COLUMNS, [_row(policy) for policy in simulation.policies])

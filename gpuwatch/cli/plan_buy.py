@@ -21,6 +21,7 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.planning.buy import (
     DAY_HOURS,
@@ -176,7 +177,8 @@ def _log_line(own: OwnedMachine, log: RentedPeriod, timezone: str) -> str:
     beyond = " (exceeds their capacity: the rest stays rented)" if share > 100 else ""
     warning = f"; only {_figure(log.days)} days: a rough estimate" if log.days < _FEW_DAYS else ""
     return (
-        f"your own usage: {log.launches} launches since {local(log.since, timezone)[:10]}, {log.gpu_hours:,.1f} "
+        f"your own usage: {count_text(log.launches, 'launch', 'launches')} since "
+        f"{local(log.since, timezone)[:10]}, {log.gpu_hours:,.1f} "
         f"GPU-hours for {dollars(log.usd)}; your own cards would be busy {share:.0f} % of the time{beyond}{warning}"
     )
 

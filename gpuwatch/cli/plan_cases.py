@@ -13,6 +13,7 @@ from gpuwatch.cli.options import CURRENT_DATA, POLL, completes, config_option, j
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan_options import Figure
 from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.figure_text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,7 @@ def _exit(market: CurrentOffers, fits: bool) -> int:
 
 
 def _title(market: CurrentOffers, settings: Settings) -> str:
-    return f"{len(market.offers)} offers of {market.source}, {local(market.as_of, settings.timezone)}"
+    return f"{count_text(len(market.offers), 'offer')} of {market.source}, {local(market.as_of, settings.timezone)}"
 
 
 def _gpus(job_offer: JobOffer) -> str:

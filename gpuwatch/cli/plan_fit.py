@@ -31,6 +31,7 @@ from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_
 from gpuwatch.cli.recording import Recording, echo, record_output
 from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import Column, left, right, table, text
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.planning.fit import (
     METHOD_TEXT,
     SOURCE_CLASSES,
@@ -308,7 +309,7 @@ def _print_source(plan: FitPlan, timezone: str) -> None:
     if plan.prices:
         as_of = "" if plan.as_of is None else f", as of {local(plan.as_of, timezone)}"
         old = " (outdated: fetch current ones with --poll)" if is_old(plan.as_of, real_now()) else ""
-        note(f"{len(plan.prices)} prices of {plan.source}{as_of}{old}, commission included")
+        note(f"{count_text(len(plan.prices), 'price')} of {plan.source}{as_of}{old}, commission included")
     else:
         note(f"not enough data: {plan.source} has no price; use --poll for current prices, or --price for your own")
     note(METHOD_TEXT)

@@ -11,6 +11,7 @@ from gpuwatch.cli.plan_watch_options import put_watch
 from gpuwatch.cli.recording import Recording
 from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
 
@@ -126,7 +127,7 @@ def _hardware_cells(
     request: JobRequest, hardware: ComparedHardware, first: ComparedHardware, parts: _Parts
 ) -> list[str]:
     cost = hardware.cost
-    against = "–" if hardware is first else f"{(cost.microusd - first.cost.microusd) / MICRO:+,.2f}"
+    against = "–" if hardware is first else decimal_text((cost.microusd - first.cost.microusd) / MICRO, 2, "+")
     cells = [hardware.candidate.on.text, *_costs(request, cost), against, _range(cost.low.hours, cost.high.hours)]
     cells += [
         f"{hardware.priced_gpus.microusd_hour / MICRO:,.2f}",
@@ -190,7 +191,7 @@ def show_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: str 
     _note_needs(request, plan.needs)
     verdict = _note_verdict(request, plan, plan.costs)
     if ranking.refused:
-        note(f"excluded, of {ranking.seen} offers: {_refused_text(ranking)}")
+        note(f"excluded, of {count_text(ranking.seen, 'offer')}: {_refused_text(ranking)}")
     for line in market.errors:
         note(line)
     if request.data is None and is_old(market.as_of, real_now()):
@@ -212,11 +213,11 @@ def show_watch(
     _note_needs(request, plan.needs)
     verdict = _note_verdict(request, plan, plan.costs)
     if plan.ranking.refused:
-        note(f"excluded, of {plan.ranking.seen} offers: {_refused_text(plan.ranking)}")
+        note(f"excluded, of {count_text(plan.ranking.seen, 'offer')}: {_refused_text(plan.ranking)}")
     for line in plan.market.errors:
         note(line)
     if watch_text is None:
-        note(f"no watch: the job is not feasible on any of {plan.ranking.seen} offers")
+        note(f"no watch: the job is not feasible on any of {count_text(plan.ranking.seen, 'offer')}")
         return verdict or Feasibility.NOT_FEASIBLE
     if verdict is Feasibility.UNCERTAIN:
         note("the watch waits for an offer on which the job is feasible even in the worst case")
@@ -243,7 +244,10 @@ def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: st
         columns.append(text("but", drop=1))
     if request.credit:
         columns.insert(2, right("- credit", drop=1))
-    title = f"{len(placed)} offers by total job cost; {plan.market.source}, {local(plan.market.as_of, timezone)}"
+    title = (
+        f"{count_text(len(placed), 'offer')} by total job cost; {plan.market.source}, "
+        f"{local(plan.market.as_of, timezone)}"
+    )
     table(
         columns, [_offer_cells(request, job_offer, parts, timezone, doubts) for job_offer in shown_offers], title=title
     )

@@ -9,6 +9,7 @@ from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import json_option
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.planning.model_index import ListedModel, model_index
 
 _COLUMNS = (
@@ -37,7 +38,7 @@ def models(named: str | None, as_json: bool) -> int:
     table(
         _COLUMNS,
         [_cells(model) for model in models],
-        title=f"{len(models)} of {len(index.models)} models, {index.date}",
+        title=f"{len(models)} of {count_text(len(index.models), 'model')}, {index.date}",
     )
     note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
     return Exit.DONE

@@ -23,6 +23,7 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, local, note, progress
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import OfferKind
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def export(
     )
     result = export_prices(settings, request, sys.stdout if to_screen else target, force=force)
     for reason, number in result.skipped.items():
-        note(f"{past.data}: {number:,} rows were skipped: {reason}")
+        note(f"{past.data}: {count_text(number, 'row')} were skipped: {reason}")
     if result.why_none is not None:
         note(f"nothing was written: {result.why_none}")
         return Exit.CANNOT_TELL
@@ -125,7 +126,7 @@ def export(
     if as_json:
         json_out(export_json(target, result))
     elif not to_screen:
-        click.echo(f"{target}: {result.rows:,} rows, {result.bytes:,} bytes")
+        click.echo(f"{target}: {count_text(result.rows, 'row')}, {count_text(result.bytes, 'byte')}")
     return Exit.DONE
 
 
@@ -134,7 +135,7 @@ def _print_import(file_import: FileImport, timezone: str) -> None:
 
     imported, new = file_import.report, "would be new" if file_import.dry_run else "new"
     click.echo(
-        f"{file_import.path}: {imported.rows:,} rows: {imported.new:,} {new}, {imported.known:,} known"
+        f"{file_import.path}: {count_text(imported.rows, 'row')}: {imported.new:,} {new}, {imported.known:,} known"
         + (f", {imported.duplicates:,} twice" if imported.duplicates else "")
         + (f", {sum(imported.skipped.values()):,} skipped" if imported.skipped else "")
     )
@@ -142,10 +143,10 @@ def _print_import(file_import: FileImport, timezone: str) -> None:
         source_note = (
             "" if kind is not OfferKind.LISTED else f", stored separately: show them with --provider {provider}:listed"
         )
-        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows{source_note}")
+        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {count_text(rows, 'row')}{source_note}")
     first, last = moment_of(imported.first_s), moment_of(imported.last_s)
     if first and last:
-        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {imported.polls:,} polls {new}")
+        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {count_text(imported.polls, 'poll')} {new}")
     for reason, rows in sorted(imported.skipped.items(), key=lambda entry: -entry[1]):
         lines = imported.skipped_lines[reason]
         more = ", …" if rows > len(lines) else ""

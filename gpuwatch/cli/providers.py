@@ -11,6 +11,7 @@ from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import json_option, settings_option
 from gpuwatch.cli.output import counted, displayable, json_out, local, note
 from gpuwatch.cli.tables import left, table, text
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, StoreNotReady
 
 if TYPE_CHECKING:
@@ -122,7 +123,10 @@ def _recorded_lines(status: ProviderStatus, timezone: str) -> Iterator[str]:
         yield f"  unread  {_not_understood(newest.skipped, status)}"
     if status.drift:
         last = status.drift[-1]
-        yield f"  format  changed {len(status.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
+        yield (
+            f"  format  changed {count_text(len(status.drift), 'time')}; last {last.text} "
+            f"({local(last.first_seen_at, timezone)})"
+        )
 
 
 def _rounded_duration(seconds: float) -> str:

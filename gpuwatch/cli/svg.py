@@ -8,6 +8,8 @@ from html import escape
 from math import isfinite
 from typing import Final, NamedTuple
 
+from gpuwatch.domain.market.figure_text import decimal_text
+
 _WIDTH: Final = 900
 _HEIGHT: Final = 320
 _LEFT: Final = 64
@@ -125,7 +127,7 @@ def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], 
     for number, percent in enumerate(percents):
         day, hour = divmod(number, 24)
         x, y = 50 + hour * 34, 6 + day * 30
-        text = f"{days[day]} {hour:02}:00: " + ("no price" if percent is None else f"{percent:+.1f} %")
+        text = f"{days[day]} {hour:02}:00: " + ("no price" if percent is None else f"{decimal_text(percent, 1, '+')} %")
         kind = "none" if percent is None else "low" if percent < 0 else "high"
         strength = 0.0 if percent is None else min(1.0, abs(percent) / max_percent) * _MAX_OPACITY
         parts.append(
@@ -133,7 +135,7 @@ def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], 
             f"<title>{escape(text)}</title></rect>"
         )
         if percent is not None:
-            parts.append(_text(x + 16.5, y + 19, f"{percent:+.0f}", "middle", "cell"))
+            parts.append(_text(x + 16.5, y + 19, decimal_text(percent, 0, "+"), "middle", "cell"))
     parts += [_text(42, 25 + 30 * number, day, "end") for number, day in enumerate(days)]
     parts += [_text(66.5 + 34 * hour, 232, str(hour), "middle") for hour in range(24)]
     return _svg(title, parts, 240)

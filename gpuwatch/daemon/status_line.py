@@ -8,6 +8,7 @@ import msgspec
 
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.task_progress import TaskProgress
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.watches.durations import format_moment, is_recent
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.storage.pauses import PauseTable
@@ -50,14 +51,14 @@ class StatusLine:
         """
         parts = [_worker_status(worker, now) for worker in self._service.polling.workers.values()]
         if self._stored is not None:
-            parts.append(f"{self._stored.alive} launches alive")
+            parts.append(f"{count_text(self._stored.alive, 'launch', 'launches')} alive")
             parts += [self._stored.pauses] if self._stored.pauses else []
         stored_at = self._stored.at if self._stored else self._started_at
         if not is_recent(stored_at, now, STALE_AFTER):
             parts.append(f"the database has not answered since {stored_at:%H:%M} UTC")
         parts += [f"task {fault.task} {fault.kind}" for fault in self._progress.faults(tick_s)]
         rescue = self._service.settings.rescue
-        subject = rescue or f"{len(self._service.settings.watches)} watches"
+        subject = rescue or f"{count_text(len(self._service.settings.watches), 'watch', 'watches')}"
         return "; ".join((subject, *parts))
 
 

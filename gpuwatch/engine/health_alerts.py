@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.watches.durations import format_duration, format_moment
 from gpuwatch.ports import HUNT, SWEEP, Alert, AlertKind, ProviderHealth, Severity
 from gpuwatch.redaction import redact
@@ -136,7 +137,10 @@ def empty_alert(provider: str, rows_before: int, since: datetime, *, alert_id: s
         kind=AlertKind.BLIND,
         subject=provider,
         created_at=now,
-        headline=f"{provider} lists no offers any more: its answers are empty, and had {rows_before} rows before",
+        headline=(
+            f"{provider} lists no offers any more: its answers are empty, and had "
+            f"{count_text(rows_before, 'row')} before"
+        ),
         facts=(
             ("Provider", provider),
             ("Rows before", str(rows_before)),

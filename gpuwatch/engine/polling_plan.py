@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.market.query import Query
 from gpuwatch.domain.watches.durations import format_duration
@@ -85,7 +86,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
         alone_s = len(self.shared_queries) * self.search_interval_s
         if alone_s <= self.poll_every_s:
             return None
-        searches = f"{len(self.shared_queries)} queries, {self.search_interval_s:g} s apart"
+        searches = f"{count_text(len(self.shared_queries), 'query', 'queries')}, {self.search_interval_s:g} s apart"
         advice = "" if self.is_joined else "Give several GPUs to one watch, or "
         return (
             f"{self.provider}: poll_every = {self.poll_every_s:g} s is too short: its watches need {searches}, "

@@ -16,6 +16,7 @@ from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import LeftOut, MachineFile
 from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.engine.job_alerts import LEFT_OUT, NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
@@ -127,7 +128,9 @@ class RunFinisher:
         missing = []
         if len(verified) < len(listed):
             names = [file.path for file in listed if file not in verified][:_SHOWN]
-            missing.append(f"{len(verified)} of {len(listed)} files are complete so far, not {', '.join(names)}")
+            missing.append(
+                f"{len(verified)} of {count_text(len(listed), 'file')} are complete so far, not {', '.join(names)}"
+            )
         else:
             self._parts.files.publish(job.job_id, run.run_number, places_of(job, listed))
         matched = [file.path for file in listed] + [one.path for one in listing.left_out]
@@ -174,7 +177,7 @@ class RunFinisher:
                 self._parts.clock(),
                 "failed, its results were not fetched",
                 severity=Severity.CRITICAL,
-                facts=[("Error", why), ("Fetched", f"{len(fetched)} files, in {folder}")]
+                facts=[("Error", why), ("Fetched", f"{count_text(len(fetched), 'file')}, in {folder}")]
                 if fetched
                 else [("Error", why)],
                 why="The command succeeded. gpuwatch does not run it again by itself.",

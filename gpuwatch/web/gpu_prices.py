@@ -13,6 +13,7 @@ from gpuwatch.app.market import MarketRequest, age_text_of, market_overview
 from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history
 from gpuwatch.domain.analysis.calendar import default_parts
 from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.market.figure_text import decimal_text
 from gpuwatch.errors import StoreNotReady, UsageError
 from gpuwatch.web.page import View
 
@@ -99,7 +100,7 @@ def _cell(percent: float | None) -> tuple[str, str]:
     if percent is None:
         return "", "none"
     step = max(-_STEPS, min(_STEPS, round(percent / 4)))
-    return f"{percent:+.0f}", f"{'m' if step < 0 else 'p'}{abs(step)}"
+    return decimal_text(percent, 0, "+"), f"{'m' if step < 0 else 'p'}{abs(step)}"
 
 
 def _advice(view: View, gpu: str, period: Mapping[str, Any]) -> AdviceResult | None:

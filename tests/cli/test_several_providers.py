@@ -319,7 +319,7 @@ def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_p
         run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "gpu", "H9000", 1_000))
     (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
     assert one["drift"] == [{"text": "new field: x", "first_seen_at": "1970-01-01T00:00:01Z"}]
-    assert "format  changed 1 times; last new field: x" in shell("providers").out
+    assert "format  changed 1 time; last new field: x" in shell("providers").out
 
 
 def test_the_screen_shows_times_in_the_configured_zone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.durations import format_duration, format_moment
@@ -31,7 +32,7 @@ def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now:
     if basis is not None:
         return PastLimit(clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
     low, since = min(low for _, low in lows), _moment(lows[0][0])
-    basis = f"${_text(low)}, the lowest of {len(lows)} hours since {format_moment(since)}"
+    basis = f"${_text(low)}, the lowest of {count_text(len(lows), 'hour')} since {format_moment(since)}"
     return PastLimit(
         clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=low, basis=basis, hours=len(lows), since=since
     )
@@ -52,7 +53,7 @@ def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: flo
     most = middle * (1 - by)
     basis = (
         f"${_text(most)}, {by * 100:g} % below the median of ${_text(middle)}"
-        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {format_moment(since)})"
+        f" (n = {count_text(len(lows), 'hour')} of {format_duration(span_s)}, since {format_moment(since)})"
     )
     return PastLimit(
         clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
@@ -72,14 +73,16 @@ def percentile_limit(
     basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
     least = math.ceil(100 / percent - 1e-9)  # with fewer hours, the lowest part would be less than one hour
     if basis is None and len(lows) < least:
-        basis = f"too little history: {len(lows)} hours have a matching offer; {percent:g} % requires {least}"
+        basis = (
+            f"too little history: {count_text(len(lows), 'hour')} have a matching offer; {percent:g} % requires {least}"
+        )
     if basis is not None:
         return PastLimit(clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
     rank, since = math.ceil(len(lows) * percent / 100 - 1e-9), _moment(lows[0][0])
     most = sorted(low for _, low in lows)[rank - 1]
     basis = (
         f"${_text(most)}, the lowest {percent:g} %"
-        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {format_moment(since)})"
+        f" (n = {count_text(len(lows), 'hour')} of {format_duration(span_s)}, since {format_moment(since)})"
     )
     return PastLimit(
         clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since

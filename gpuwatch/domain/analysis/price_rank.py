@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
+
 WINDOW_DAYS = 30
 MIN_DAYS = 7  # with offers at an hour of the day; with fewer, no statement about that hour
 MIN_HOURS = 72  # with offers; with fewer, no statement about the month
@@ -24,12 +26,12 @@ class PriceRank(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """ "cheapest 4 % of 30 days (n = 702 hours)"."""
         if self.share == 0:
-            rank = f"the lowest of {self.days} days"
+            rank = f"the lowest of {count_text(self.days, 'day')}"
         elif self.share > 0.5:
-            rank = f"{math.floor(self.share * 100)} % of {self.days} days were cheaper"
+            rank = f"{math.floor(self.share * 100)} % of {count_text(self.days, 'day')} were cheaper"
         else:
-            rank = f"cheapest {math.ceil(self.share * 100)} % of {self.days} days"
-        return f"{rank} (n = {self.hours} hours)"
+            rank = f"cheapest {math.ceil(self.share * 100)} % of {count_text(self.days, 'day')}"
+        return f"{rank} (n = {count_text(self.hours, 'hour')})"
 
 
 class HourlyLows(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from statistics import median
 import msgspec
 
 from gpuwatch.domain.launches.invoices import InvoiceLine
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 
 LEAST_LAUNCHES = 3
@@ -149,6 +150,7 @@ def _pairs(final: Sequence[InvoiceLine]) -> list[BilledLaunch]:
 
 def _missing(found: Calibration) -> str:
     return (
-        f"not enough data: {found.launches} launches and {found.billed_hours:.1f} billed hours in final days;"
+        f"not enough data: {count_text(found.launches, 'launch', 'launches')} and {found.billed_hours:.1f} "
+        "billed hours in final days;"
         f" {LEAST_LAUNCHES} launches and {LEAST_HOURS:g} hours are required"
     )

@@ -9,6 +9,7 @@ import msgspec
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.domain.market.gpu_names import catalog
 
 MEMORY_SHARE = 0.97  # drivers reserve and round some
@@ -84,4 +85,4 @@ def _fewer(found: int | None, wanted: int, what: str) -> str | None:
 def _less(found: float | None, wanted: float | None, what: str, share: float = 1.0) -> str | None:
     if found is None or wanted is None or not 0 < found < wanted * share:
         return None
-    return f"{what}: {found:g} of {wanted:g}"
+    return f"{what}: {number_text(found)} of {number_text(wanted)}"

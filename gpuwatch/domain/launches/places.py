@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.machines import MACHINE_FAULTS
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.reputation import ProviderMachine
@@ -82,7 +83,10 @@ def place_refusal(failed: Sequence[Launch], offer: Offer, now: datetime) -> Laun
     again_at = max((end for end in ends if end is not None), default=now) + PLACE_RESTS
     if len(ends) < FAILURES_OF_A_PLACE or now >= again_at:
         return None
-    text = f"{len(ends)} launches failed at {key[1]} within a day; the next attempt there is at {again_at:%H:%M:%S} UTC"
+    text = (
+        f"{count_text(len(ends), 'launch', 'launches')} failed at {key[1]} within a day; the next "
+        f"attempt there is at {again_at:%H:%M:%S} UTC"
+    )
     return LaunchRefusal(RefusalReason.COOLING, text)
 
 

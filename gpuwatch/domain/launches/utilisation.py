@@ -14,6 +14,7 @@ import msgspec
 
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason
+from gpuwatch.domain.market.figure_text import number_text
 from gpuwatch.domain.planning.utilisation import useful_usd_hour
 
 LOOK_BACK = 3  # times the span: the maximum age of a usable sample
@@ -44,7 +45,10 @@ def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float,
         low.append(sample)
     if len(low) < 2 or now - low[-1].at < span:
         return None
-    return EndReason.IDLE, f"GPU utilisation {low[0].percent:g} %, under {below:g} % since {low[-1].at:%H:%M} UTC"
+    return (
+        EndReason.IDLE,
+        f"GPU utilisation {number_text(low[0].percent)} %, under {below:g} % since {low[-1].at:%H:%M} UTC",
+    )
 
 
 def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: datetime) -> float | None:

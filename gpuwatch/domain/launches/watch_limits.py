@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason, place_of
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
@@ -93,7 +94,8 @@ def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: d
         return None
     return LaunchRefusal(
         RefusalReason.COOLING,
-        f"{len(ended)} launches failed within an hour; the next attempt is at {again_at:%H:%M:%S} UTC",
+        f"{count_text(len(ended), 'launch', 'launches')} failed within an hour; the next attempt is at "
+        f"{again_at:%H:%M:%S} UTC",
     )
 
 

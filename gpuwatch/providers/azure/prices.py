@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.providers.azure.machine_types import AzureMachine, machine
@@ -53,7 +54,9 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
         ):
             _keep_newest(prices, offer, parse_utc(row.get("effectiveStartDate")) or _LONG_AGO)
     if rows and not prices:
-        raise result.no_usable_row(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
+        raise result.no_usable_row(
+            f"azure: none of {count_text(len(rows), 'row')} is the price of an hour of a Linux machine"
+        )
     if rows and isinstance(rows[0], dict):
         result.check_drift(rows[0], _KNOWN_FIELDS, _REQUIRED_FIELDS)
     result.offers = _note_undiscounted_spot(without_placeholders((prices[key][1] for key in sorted(prices)), result))

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
@@ -97,7 +98,9 @@ class NebiusMarket:
                     with result.counting_skips():
                         result.offers.append(self._offer(one, is_spot, project, spot, now))
         if result.skipped and not result.offers and (free or not stock):
-            raise result.no_usable_row(f"{PROVIDER}: none of {len(rows)} rows of capacity advice can be used")
+            raise result.no_usable_row(
+                f"{PROVIDER}: none of {count_text(len(rows), 'row')} of capacity advice can be used"
+            )
         if False in free and all(offer.spot for offer in result.offers):
             result.note_missing("no price on demand can be used")
         return result, now

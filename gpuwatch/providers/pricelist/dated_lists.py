@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.text import clean
@@ -87,7 +88,9 @@ class DatedLists:
     def findings(self, today: date) -> Iterator[Finding]:
         """Return one prerequisite per list: an old one has outdated prices."""
         for dated_list in self._lists:
-            text = f"{dated_list.name}: read on {dated_list.read_on}, {dated_list.age_days(today)} days ago"
+            text = (
+                f"{dated_list.name}: read on {dated_list.read_on}, {count_text(dated_list.age_days(today), 'day')} ago"
+            )
             if dated_list.is_stale(today):
                 mend = f"its prices are outdated; update them from {dated_list.source}"
                 yield Finding(area=PROVIDER, state="note", text=text, mend=mend)
@@ -169,4 +172,6 @@ def _offer(
 def _age_text(dated_list: DatedList, now: datetime) -> str:
     """Return its date of reading; a warning if that is long ago."""
     text = f"read on {dated_list.read_on}"
-    return f"{text}, {dated_list.age_days(now.date())} days ago" if dated_list.is_stale(now.date()) else text
+    return (
+        f"{text}, {count_text(dated_list.age_days(now.date()), 'day')} ago" if dated_list.is_stale(now.date()) else text
+    )

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import NetError
@@ -138,5 +139,5 @@ def rate_of(currency: str, fixing: Fixing, today: date) -> ExchangeRate | None:
     if fixing.built_in:
         note = f"{currency} converted at a built-in rate of {fixing.on}: no newer one is available"
     elif days > STALE_AFTER_DAYS:
-        note = f"{currency} converted at a rate of {fixing.on}, {days} days old"
+        note = f"{currency} converted at a rate of {fixing.on}, {count_text(days, 'day')} old"
     return ExchangeRate(currency, fixing.per_euro["USD"] / units, fixing.on, note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 
@@ -31,7 +32,7 @@ def drop_implausible(result: ParseResult, name: str) -> None:
         else:
             result.skip("a placeholder: nobody would ask this price")
     if offers and not result.offers:
-        raise result.no_usable_row(f"{name}: none of {len(offers)} prices can be used")
+        raise result.no_usable_row(f"{name}: none of {count_text(len(offers), 'price')} can be used")
 
 
 def without_placeholders(offers: Iterable[Offer], result: ParseResult) -> list[Offer]:

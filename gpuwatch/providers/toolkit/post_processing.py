@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import NoRowUnderstood
@@ -139,7 +140,7 @@ def build_answer(
         NoRowUnderstood: it has rows, but none is usable.
     """
     if result.rows and not result.offers and sum(result.skipped.values()) >= result.rows:
-        raise result.no_usable_row(f"{provider}: none of {result.rows} rows can be used")
+        raise result.no_usable_row(f"{provider}: none of {count_text(result.rows, 'row')} can be used")
     return Answer(
         provider=provider,
         observed_at=observed_at,

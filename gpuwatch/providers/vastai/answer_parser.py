@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
@@ -232,7 +233,7 @@ class _Parser:
         if parsed.rows >= at_least and parsed.skipped and not usable_rows:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
             notes = dict.fromkeys([*unusable_fields(parsed.skipped, parsed.rows), *drift(self._names)])
-            text = f"vastai: none of {parsed.rows} rows can be used ({reasons})"
+            text = f"vastai: none of {count_text(parsed.rows, 'row')} can be used ({reasons})"
             raise NoRowUnderstood(text, parsed.rows, tuple(notes))
 
     def _skip(self, skipped: RowSkipped) -> None:

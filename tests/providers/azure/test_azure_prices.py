@@ -158,7 +158,7 @@ def test_only_the_families_that_are_asked_for_are_in_the_filter() -> None:
 
 
 def test_a_list_without_one_hourly_price_is_a_changed_format() -> None:
-    with pytest.raises(PayloadChanged, match="none of 1 rows"):
+    with pytest.raises(PayloadChanged, match="none of 1 row "):
         parse_prices([REAL | {"unitOfMeasure": "1 hour of use"}], NOW)
 
 

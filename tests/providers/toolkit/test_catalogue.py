@@ -62,7 +62,7 @@ def test_a_placeholder_in_a_live_catalogue_is_no_bargain_and_alone_no_answer(usd
     assert [offer.offer_id for offer in answer.offers] == ["real"]
     assert answer.skipped == {"a placeholder: nobody would ask this price": 1}
     shop.now_s, shop.offers = 6.0, [placeholder]
-    with pytest.raises(PayloadChanged, match="none of 1 prices can be used"):
+    with pytest.raises(PayloadChanged, match="none of 1 price can be used"):
         shop.market.search(Query())
 
 
