@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-from gpuwatch.domain.launches.launch import Intent
+from gpuwatch.domain.launches.launch import Intent, RefusalReason
+from gpuwatch.domain.launches.pause import pause_refusal
 from gpuwatch.domain.launches.watch_block import BlockReason, WatchBlock, block_of_decision, refused
 from gpuwatch.domain.watches.decide import Decision, Match
 from gpuwatch.domain.watches.watch import Action, Watch
@@ -24,6 +25,7 @@ from gpuwatch.engine.readiness_notes import noted_reason
 from gpuwatch.errors import StoreMissing
 from gpuwatch.storage.approvals import approval_block
 from gpuwatch.storage.launch_admission import refusal_of_rehearsal
+from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.provider_holds import SqlHolds
 
 if TYPE_CHECKING:
@@ -64,12 +66,14 @@ def _block(
     if store is not None:
         with store.read() as connection:
             refusal = refusal_of_rehearsal(connection, _intent(settings, watch, left), settings.budget, now)
+            zone = ZoneInfo(settings.timezone)
+            if refusal is not None and refusal.reason is RefusalReason.PAUSED:
+                refusal = pause_refusal(load_pauses(connection).by_hand, watch.name, now, zone)
             if refusal is not None:
                 return refused(refusal)
-            if watch.action is Action.ASK:
-                zone = ZoneInfo(settings.timezone)
-                if (waiting := approval_block(connection, watch.name, left, now, zone)) is not None:
-                    return waiting
+            is_asked = watch.action is Action.ASK
+            if is_asked and (waiting := approval_block(connection, watch.name, left, now, zone)) is not None:
+                return waiting
     return WatchBlock(BlockReason.DRY_RUN, "dry_run = true: it rents nothing") if settings.dry_run else None
 
 

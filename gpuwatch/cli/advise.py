@@ -141,7 +141,7 @@ def _print_advice(advice: Advice, hours: float) -> None:
     if any(price is None for _, price in advice.reached):
         click.echo("–: too few starts.")
     if advice.now_usd is not None and any(price == advice.now_usd for _, price in advice.reached):
-        click.echo("The price now: too few starts show a lower one.")
+        click.echo("That is the price now: too few starts reached a lower one.")
 
 
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:

@@ -112,9 +112,11 @@ def reserve(
     lock_reservations(connection)
     watch = intent.watch
     stored = connection.execute(_STANDING_QUERIES[_relaunches(watch)], {"of_watch": watch.name}).one()
-    if (unidentified := _identity_refusal(connection, watch, stored.watch_id)) is not None:
-        return unidentified
+    if (renamed := _rename_refusal(connection, watch, stored.watch_id)) is not None:
+        return renamed
     watch_id = stored.watch_id or identify(connection, watch.name, now)
+    if (no_job := _job_refusal(connection, watch, watch_id)) is not None:
+        return no_job
     installation = stored.install_id or ensure_installation(connection, now).install_id
     standing = _standing(connection, stored, watch, now)
     standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)
@@ -136,9 +138,11 @@ def reserve(
 def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
     """Return why `reserve` would refuse this intent now, or None. Writes and locks nothing."""
     stored = connection.execute(_STANDING_QUERIES[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
-    if (unidentified := _identity_refusal(connection, intent.watch, stored.watch_id)) is not None:
+    watch, watch_id = intent.watch, stored.watch_id
+    unidentified = _rename_refusal(connection, watch, watch_id) or _job_refusal(connection, watch, watch_id)
+    if unidentified is not None:
         return unidentified
-    admitted = admit_launch(intent, _standing(connection, stored, intent.watch, now), budget, now)
+    admitted = admit_launch(intent, _standing(connection, stored, watch, now), budget, now)
     return admitted if isinstance(admitted, LaunchRefusal) else None
 
 
@@ -157,8 +161,8 @@ def _standing(connection: Connection, stored: Row[Any], watch: Watch, now: datet
     )
 
 
-def _identity_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
-    """Return why a watch must not rent under its name, or None: it may be a renamed one, or its job may not rent."""
+def _rename_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
+    """Return why a watch must not rent under its name, or None: it may be a renamed one."""
     if watch_id is None and watch.renamed_from != "":
         previous_name = renamed_candidate(connection, watch.name)
         if previous_name is not None:
@@ -167,6 +171,11 @@ def _identity_refusal(connection: Connection, watch: Watch, watch_id: str | None
                 f"watch {watch.name!r} is new, and watch {previous_name!r} is gone while one of its launches is "
                 f'active: if it was renamed, set renamed_from = "{previous_name}", else renamed_from = ""',
             )
+    return None
+
+
+def _job_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
+    """Return why the job of a watch does not rent, or None."""
     if watch_id is not None and watch.name.startswith(WATCH_PREFIX):
         state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
         if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created

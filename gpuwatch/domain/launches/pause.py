@@ -34,10 +34,10 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         return f"{what} is paused {how_long}" + (f" ({self.why})" if self.why else "")
 
 
-def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime) -> LaunchRefusal | None:
+def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime, zone: tzinfo = UTC) -> LaunchRefusal | None:
     """Return why the pauses do not allow this watch to rent, or None."""
     for pause in pauses_in_force(pauses, watch, now):
-        text = pause.text()
+        text = pause.text(zone)
         return LaunchRefusal(RefusalReason.PAUSED, text[0].lower() + text[1:], of_watch=pause.watch is not None)
     return None
 
