@@ -110,9 +110,9 @@ def usd(value: float | None, decimals: int = 3) -> str:
     return decimal_text(value, decimals)
 
 
-def percent(value: float | None, decimals: int = 1) -> str:
-    """Format a fraction; "–": unknown."""
-    return percent_text(value, decimals)
+def percent(value: float | None, decimals: int = 1, sign: str = "") -> str:
+    """Format a fraction; "–": unknown. `sign`: "+" also marks those above zero."""
+    return percent_text(value, decimals, sign)
 
 
 def span(seconds: float | None) -> str:
