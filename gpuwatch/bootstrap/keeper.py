@@ -95,7 +95,7 @@ def build_keeper(
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
         watch_ended=timedelta(seconds=settings.watch_ended_s),
         is_followed=is_followed,
-        is_extended=ExtensionLookup(settings.database_url, file).is_extended,
+        is_extended=ExtensionLookup(settings.database_url, file, real_now).is_extended,
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from datetime import datetime
 
 from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.obligation import Obligation, is_extended
+from gpuwatch.domain.launches.obligation import Obligation, is_extended, moved_by_extension
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.obligation_file import ObligationFile
@@ -28,12 +30,16 @@ class ExtensionLookup:
 
     Args:
         file: the keeper's; it gets the later end.
+        now: the time; a later end that has passed as well is no reason to wait, even if the file could not be written.
         within_s: without an answer by then there is no later end.
     """
 
-    def __init__(self, database_url: str, file: ObligationFile, within_s: float = WITHIN_S) -> None:
+    def __init__(
+        self, database_url: str, file: ObligationFile, now: Callable[[], datetime], within_s: float = WITHIN_S
+    ) -> None:
         self._database_url = database_url
         self._file = file
+        self._now = now
         self._within_s = within_s
         self._running: dict[str, threading.Thread] = {}  # by launch: a lookup that hangs is not repeated beside itself
 
@@ -55,7 +61,11 @@ class ExtensionLookup:
 
     def _look_up(self, one: Obligation, found: list[bool]) -> None:
         try:
-            if (row := self._row(one.launch_id)) is not None and is_extended(one, row[0]):
+            row = self._row(one.launch_id)
+            if row is None or not is_extended(one, row[0]):
+                return
+            later = moved_by_extension(one, *row).ends_at
+            if later is not None and later > self._now():
                 found.append(True)
                 log.warning("keeper: launch %s was extended from elsewhere", one.launch_id)
                 self._file.extend(one, *row)

@@ -327,7 +327,11 @@ def test_the_keeper_asks_whether_a_launch_was_extended_elsewhere(
         running = elsewhere.extend(running, 3600.0, Budget(), Budget(), NOON)
     if change == "stopping":
         elsewhere.transition(running, S.STOPPING, "stopped", NOON)
-    assert ExtensionLookup(database_url, file).is_extended(one) == (change == "extended")
+    # the moved end has passed, too: an instance never waits for a line that could not be written
+    too_late = ExtensionLookup(database_url, file, lambda: NOON + timedelta(hours=2))
+    assert not too_late.is_extended(one)
+    late = ExtensionLookup(database_url, file, lambda: NOON + timedelta(hours=1, minutes=2))
+    assert late.is_extended(one) == (change == "extended")
     later = NOON + timedelta(hours=2 if change == "extended" else 1)
     assert [each.ends_at for each in file.open_obligations()] == [later]
-    assert not ExtensionLookup(f"sqlite:///{tmp_path}/none.db", file).is_extended(one)
+    assert not ExtensionLookup(f"sqlite:///{tmp_path}/none.db", file, lambda: NOON).is_extended(one)
