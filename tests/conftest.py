@@ -1,4 +1,4 @@
-"""Databases for tests: SQLite in a file, and a real PostgreSQL, each test with one of its own."""
+"""An HTTP client for tests, and databases: SQLite in a file, and a real PostgreSQL, each test with one of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
 from tests.drawn import QUICK_PART
@@ -89,6 +90,14 @@ def _no_garbage_stays() -> Iterator[None]:
 def _resident_mb() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
     return pages * os.sysconf("SC_PAGESIZE") >> 20
+
+
+@pytest.fixture
+def http() -> Iterator[PooledHttpClient]:
+    """The real HTTP client. With the fixture `respx_mock`, no request leaves the process."""
+    client = PooledHttpClient()
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")
