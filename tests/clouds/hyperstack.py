@@ -164,7 +164,7 @@ class Hyperstack(ProviderServer):
         return one | {"status": "CREATING", "vm_state": None, "floating_ip": None, "floating_ip_status": "ATTACHING"}
 
     def _page(self, request: EmulatorRequest, name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        page, size = int(request.params.get("page", "1")), int(request.params.get("page_size", "100"))
+        page, size = int(request.params.get("page", "1")), int(request.params.get("pageSize", "20"))
         size = min(size, self.most_rows)
         first = (page - 1) * size
         return {

@@ -37,7 +37,7 @@ def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
     """
     found: list[Any] = []
     for page in range(1, _PAGES_MAX + 1):
-        value = client.get(path, {"page": str(page), "page_size": str(_PAGE_ROWS)}, kind="instances")
+        value = client.get(path, {"page": str(page), "pageSize": str(_PAGE_ROWS)}, kind="instances")
         rows, total = at(value, name), whole(at(value, "count"))
         if at(value, "status") is not True or not isinstance(rows, list) or total is None:
             raise PayloadChanged(f"{PROVIDER}: the answer is not a list of {name} with their number")
