@@ -6,8 +6,8 @@ Built from its OpenAPI file and documents. source: docs/providers/primeintellect
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
 
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
 from gpuwatch.emulator.provider_server import ProviderServer
@@ -97,8 +97,6 @@ class PrimeIntellectServer(ProviderServer):
     Attributes:
         rows: the listed offers; can be changed.
         page_rows: maximum per page.
-        sparse: empty fields are omitted, as in one of the documented offers.
-        ignores_pages: every page is the first one.
     """
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
@@ -108,8 +106,8 @@ class PrimeIntellectServer(ProviderServer):
         ("GET", "/api/v1/availability/gpu-summary", "summary"),
         ("GET", "/api/v1/availability/?", "by_gpu"),
         ("GET", "/rates/.*", "rates"),
-        ("POST", "/api/v1/pods/?", "create"),
-        ("GET", "/api/v1/pods/?", "list_pods"),
+        ("POST", "/api/v1/pods/", "create"),
+        ("GET", "/api/v1/pods/", "list_pods"),
         ("GET", "/api/v1/pods/history", "list_past"),
         ("GET", "/api/v1/pods/status", "statuses"),
         ("GET", "/api/v1/user/whoami", "whoami"),
@@ -122,8 +120,6 @@ class PrimeIntellectServer(ProviderServer):
         super().__init__(**options)
         self.rows = market()
         self.page_rows = 100
-        self.sparse = False
-        self.ignores_pages = False
         self.pods: dict[str, dict[str, Any]] = {}
         self.pod_page_rows = 100
         self.sold_out: set[tuple[str, ...]] = set()
@@ -208,6 +204,13 @@ class PrimeIntellectServer(ProviderServer):
             raise RefusedRequest(reply({"detail": "Could not validate credentials"}, 401))
         return super().routed(request)
 
+    def no_route(self, request: EmulatorRequest) -> EmulatorReply:
+        """Redirect to the path of the specification, as FastAPI does."""
+        if request.path == "/api/v1/pods":
+            query = f"?{urlencode(request.params)}" if request.params else ""
+            return reply({}, 307, {"location": f"{self.url}{request.path}/{query}"})
+        return super().no_route(request)
+
     def list_gpus(self, request: EmulatorRequest) -> Any:
         """Return one page of the matching offers."""
         page, size = _number(request, "page", 1), _number(request, "page_size", 100)
@@ -216,9 +219,8 @@ class PrimeIntellectServer(ProviderServer):
             raise RefusedRequest(reply({"errors": values}, 422))
         found = [one for one in self.rows if _fits(one, request.params)]
         size = min(size, self.page_rows)
-        start = 0 if self.ignores_pages else (page - 1) * size
-        items = deepcopy(found[start : start + size])
-        return {"items": [_sparse(item) for item in items] if self.sparse else items, "totalCount": len(found)}
+        start = (page - 1) * size
+        return {"items": found[start : start + size], "totalCount": len(found)}
 
     def list_none(self, request: EmulatorRequest) -> Any:
         """Return none: there are no clusters and no disks here."""
@@ -269,10 +271,3 @@ def _fits(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
         "data_center_id": "dataCenter", "cloud_id": "cloudId", "regions": "region",
     }  # fmt: skip
     return all(str(one[field]) == wanted[name] for name, field in fields.items() if name in wanted)
-
-
-def _sparse(one: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without its empty fields."""
-    return {
-        key: _sparse(value) if isinstance(value, dict) else value for key, value in one.items() if value is not None
-    }

@@ -37,7 +37,7 @@ from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.validation import at, objects, usd_hour, whole, word
 
 PROVIDER: Final = INFO.name
-_PODS: Final = "/api/v1/pods"
+_PODS: Final = "/api/v1/pods/"  # without the slash, a POST gets a redirect, which no order follows
 _PAGE_ROWS: Final = 100
 _PAGES_MAX: Final = 50
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -76,7 +76,7 @@ class PrimeLauncher(ApiLauncher):
         list_rows: the offers of the last search, or `fetch_rows` ones.
     """
 
-    name, instance_id, instance_path = PROVIDER, _ID, f"{_PODS}/{{}}"
+    name, instance_id, instance_path = PROVIDER, _ID, f"{_PODS}{{}}"
 
     def __init__(
         self, account: ApiClient, options: Mapping[str, Option], list_rows: Listing, fetch_rows: Listing
@@ -145,7 +145,7 @@ class PrimeLauncher(ApiLauncher):
 
     def _has_ended(self, instance_id: str) -> bool:
         """Whether the history of pods shows its end: a time, or the status; a row may lack either."""
-        row = next((row for row in self._pages(f"{_PODS}/history") if row.get("id") == instance_id), {})
+        row = next((row for row in self._pages(f"{_PODS}history") if row.get("id") == instance_id), {})
         return bool(row.get("terminatedAt")) or STATUS_WORDS.is_ended(row.get("status"))
 
     def _pages(self, path: str) -> Iterator[Mapping[str, Any]]:

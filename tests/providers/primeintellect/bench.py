@@ -19,6 +19,6 @@ BENCH = Bench(
     place=place,
     gpu="H100 PCIe",
     sell_out=PrimeIntellectServer.sell_out,
-    creates=r"^POST /api/v1/pods ",
+    creates=r"^POST /api/v1/pods/ ",
     ends=r"^DELETE /api/v1/pods/",
 )

@@ -8,19 +8,26 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import respx
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, price_of
-from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
+from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.providers.primeintellect import INFO
 from gpuwatch.providers.primeintellect.market import page_of, parse_rows
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
 from tests.clouds.primeintellect import PrimeIntellectServer, part, row
+from tests.providers.faults import Fault, assert_fails, read_faults
+from tests.sent_requests import sent
 
+pytestmark = pytest.mark.respx(base_url=INFO.base_url)
+PATH = "/api/v1/availability/gpus"
 RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DAY = date(2026, 11, 20)
@@ -29,15 +36,24 @@ RATES = {"USD": ExchangeRate("USD", 1.0), "EUR": ExchangeRate("EUR", 1.25, DAY)}
 
 
 @pytest.fixture
-def place() -> Iterator[PrimeIntellectServer]:
-    with PrimeIntellectServer() as place:
-        yield place
-
-
-@pytest.fixture
-def adapter(place: PrimeIntellectServer) -> Iterator[Adapter]:
-    with BENCH.pointed_at(place.url) as adapter:
+def adapter() -> Iterator[Adapter]:
+    with BENCH.pointed_at(INFO.base_url) as adapter:
         yield adapter
+
+
+def pages(respx_mock: respx.MockRouter, rows: list[Any], size: int = 100, total: int | None = None) -> respx.Route:
+    """Route the list, in pages of `size` rows, whatever is requested."""
+    count = len(rows) if total is None else total
+
+    def page(request: httpx.Request) -> httpx.Response:
+        start = (int(request.url.params["page"]) - 1) * size
+        return httpx.Response(200, json={"items": rows[start : start + size], "totalCount": count})
+
+    return respx_mock.get(PATH).mock(side_effect=page)
+
+
+def types(count: int) -> list[dict[str, Any]]:
+    return [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(count)]
 
 
 def parsed(*rows: Any) -> ParseResult:
@@ -189,16 +205,27 @@ def test_long_names_fit_the_store_and_stay_different() -> None:
     assert {len(offer.offer_id) for offer in offers} == {64}
 
 
-def test_one_offer_that_comes_twice_is_shown_once_at_its_lower_price(adapter: Adapter) -> None:
-    offers = adapter.market.search(Query(gpus=("RTX A6000",))).offers
-    assert [(offer.quoted_usd_hour, offer.datacenter) for offer in offers] == [(0.4, False)]
+def test_one_offer_that_comes_twice_is_shown_once_at_its_lower_price(
+    respx_mock: respx.MockRouter, adapter: Adapter
+) -> None:
+    a6000 = [row("massedcompute", "a6000", "A6000_48GB", "PCIe", usd, gpuMemory=48) for usd in (0.4, 0.45)]
+    pages(respx_mock, a6000)
+    assert [offer.quoted_usd_hour for offer in adapter.market.search(Query()).offers] == [0.4]
 
 
-def test_spot_is_reported_from_on_demand(adapter: Adapter) -> None:
+def test_spot_is_reported_from_on_demand_and_the_banks_rate_is_read_without_the_key(
+    respx_mock: respx.MockRouter, adapter: Adapter
+) -> None:
+    euros = prices(onDemand=1.6, isVariable=True, currency="EUR")
+    plain = row("datacrunch", "1A100.22V", "A100_80GB", "SXM4", 1.6, **euros)
+    pages(respx_mock, [plain, row("datacrunch", "1A100.22V", "A100_80GB", "SXM4", 0.8, isSpot=True)])
+    rates = '<Cube time="2026-11-20"><Cube currency="USD" rate="1.1500"/></Cube>'
+    bank = respx_mock.get("https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml").respond(text=rates)
+    [offer] = adapter.market.search(Query()).offers
+    assert (offer.quoted_usd_hour, offer.terms.note) == (pytest.approx(1.6 * 1.15), "the price may change")
     [spot] = adapter.market.search(Query(spot=True)).offers
-    [plain] = adapter.market.search(Query(gpus=("A100 SXM 80GB",))).offers
     assert (spot.quoted_usd_hour, spot.terms.currency) == (0.8, "USD")
-    assert (plain.quoted_usd_hour, plain.terms.note) == (pytest.approx(1.6 * 1.15), "the price may change")
+    assert "authorization" not in bank.calls.last.request.headers
 
 
 def test_junk_between_the_rows_is_counted_by_its_reason() -> None:
@@ -214,55 +241,54 @@ def test_junk_between_the_rows_is_counted_by_its_reason() -> None:
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_pages_are_read_once_for_all_watches(adapter: Adapter, place: PrimeIntellectServer) -> None:
-    place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(250)]
+def test_all_pages_are_read_once_for_all_watches(respx_mock: respx.MockRouter, adapter: Adapter) -> None:
+    listed = pages(respx_mock, types(250))
     for query in (Query(), Query(gpus=("H100 PCIe",))):
         found = adapter.market.search(query)
         assert (len(found.offers), found.rows, found.completeness) == (250, 250, Completeness.COMPLETE)
-    assert place.count("availability/gpus") == 3
+    assert sent(listed.calls) == [("GET", f"{PATH}?page={page}&page_size=100", None) for page in (1, 2, 3)]
+    assert {call.request.headers["authorization"] for call in listed.calls} == {"Bearer demo-key"}
 
 
-def test_a_later_page_that_fails_makes_the_answer_a_part(adapter: Adapter, place: PrimeIntellectServer) -> None:
-    place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(250)]
-    spare = [0]
-    plain = place.list_gpus
-
-    def failing(request: Any) -> Any:
-        spare[0] += 1
-        return plain(request) if spare[0] == 1 else place.no_route(request)
-
-    place.list_gpus = failing  # type: ignore[method-assign]  # the fault of one page
+def test_a_later_page_that_fails_makes_the_answer_a_part(respx_mock: respx.MockRouter, adapter: Adapter) -> None:
+    first = httpx.Response(200, json={"items": types(100), "totalCount": 250})
+    respx_mock.get(PATH).side_effect = [first, httpx.Response(404)]
     found = adapter.market.search(Query())
     assert (len(found.offers), found.completeness) == (100, Completeness.PARTIAL)
 
 
 @pytest.mark.parametrize(
-    ("page_rows", "ignores_pages", "rows"),
-    [(40, True, 40), (40, False, 120)],
-    ids=["the same page again", "short pages"],
+    ("size", "total", "completeness"),
+    [
+        (40, 120, Completeness.COMPLETE),  # short pages
+        (120, 150, Completeness.PARTIAL),  # it ends early
+    ],
 )
-def test_pages_are_followed_to_the_end_and_not_for_ever(
-    adapter: Adapter, place: PrimeIntellectServer, page_rows: int, ignores_pages: bool, rows: int
+def test_pages_are_followed_to_the_end(
+    respx_mock: respx.MockRouter, adapter: Adapter, size: int, total: int, completeness: Completeness
 ) -> None:
-    place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(120)]
-    place.page_rows, place.ignores_pages = page_rows, ignores_pages
+    pages(respx_mock, types(120), size, total)
     found = adapter.market.search(Query())
-    assert len(found.offers) == rows
-    assert (found.completeness is Completeness.COMPLETE) == (not ignores_pages)
+    assert (len(found.offers), found.completeness) == (120, completeness)
 
 
-def test_the_older_answer_and_one_without_empty_fields_are_understood(place: PrimeIntellectServer) -> None:
+def test_the_same_page_again_is_not_followed_for_ever(respx_mock: respx.MockRouter, adapter: Adapter) -> None:
+    listed = respx_mock.get(PATH).respond(json={"items": types(40), "totalCount": 120})
+    found = adapter.market.search(Query())
+    assert (len(found.offers), found.completeness, listed.call_count) == (40, Completeness.PARTIAL, 2)
+
+
+def test_the_older_answer_and_one_without_empty_fields_are_understood(
+    respx_mock: respx.MockRouter, adapter: Adapter
+) -> None:
+    """As recorded: a list for each GPU, and rows that leave out what is empty."""
     older = json.loads((RECORDED / "availability-legacy-reconstructed.json").read_bytes())
     newer = json.loads((RECORDED / "availability-gpus-reconstructed.json").read_bytes())
-    assert {o.offer_id for o in parsed(*page_of(older)[0]).offers} == {
-        o.offer_id for o in parsed(*page_of(newer)[0]).offers
-    }
-    seen = []
-    for sparse in (False, True):
-        place.sparse = sparse
-        with BENCH.pointed_at(place.url) as adapter:
-            seen.append([(o.offer_id, o.quoted_usd_hour) for o in adapter.market.search(Query()).offers])
-    assert seen[0] == seen[1]
+    respx_mock.get(PATH).respond(json=older)
+    found = {offer.offer_id for offer in adapter.market.search(Query()).offers}
+    assert found == {offer.offer_id for offer in parsed(*page_of(newer)[0]).offers}
+    sparse = {key: value for key, value in newer["items"][0].items() if value is not None}
+    assert parsed(sparse).offers == parsed(newer["items"][0]).offers
 
 
 @pytest.mark.parametrize("value", [{}, {"items": None}, {"items": {}}, [], None, {"detail": "no"}])
@@ -271,14 +297,16 @@ def test_no_list_is_no_market_without_offers(value: Any) -> None:
         page_of(value)
 
 
-def test_nothing_is_asked_without_a_key(place: PrimeIntellectServer) -> None:
-    with BENCH.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
+def test_nothing_is_asked_without_a_key(respx_mock: respx.MockRouter) -> None:
+    with BENCH.pointed_at(INFO.base_url, None) as adapter, pytest.raises(KeyRejected):
         adapter.market.search(Query())
-    assert place.requests == []
+    assert list(respx_mock.calls) == []
 
 
-def test_an_answer_is_not_kept_when_there_was_none(adapter: Adapter, place: PrimeIntellectServer) -> None:
-    place.fail("availability", 503, {"detail": "busy"}, times=3)
-    with pytest.raises(ProviderDown):
-        adapter.market.search(Query())
-    assert len(adapter.market.search(Query()).offers) > 3
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+def test_a_list_without_a_usable_answer_says_what_is_wrong_and_is_not_kept(
+    respx_mock: respx.MockRouter, adapter: Adapter, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.get(PATH), fault, error, lambda: adapter.market.search(Query()))
+    pages(respx_mock, types(3))
+    assert len(adapter.market.search(Query()).offers) == 3
