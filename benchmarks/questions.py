@@ -25,10 +25,9 @@ from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_queries import read_price_periods
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
-from gpuwatch.storage.hourly_aggregates import rollups, segments_by_id
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.hourly_aggregates import matching_segments, rollups
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.migrate import upgrade
@@ -88,12 +87,11 @@ def exact_medians(database: Database) -> dict[int, int]:
     """Return day since 1970 → the median of one GPU, weighted by seconds, from the intervals."""
     by_day: dict[int, dict[int, int]] = {}
     with database.read() as connection:
-        executor = driver_executor(connection)
-        segments = segments_by_id(load_open_prices(executor))
+        segments = matching_segments(connection, MarketFilter(spot=False))
         first, after = int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S)
         for start in range(first, after, _DAY_H):
             hours = range(start, min(start + _DAY_H, after))
-            for hour, made in rollups(executor, hours, segments, (hours[-1] + 1) * HOUR_S):
+            for hour, made in rollups(connection, hours, segments, (hours[-1] + 1) * HOUR_S):
                 mine = by_day.setdefault(hour // _DAY_H, {})
                 for segment, prices in made.prices.items():
                     if segment[1] == ONE:

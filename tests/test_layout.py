@@ -161,11 +161,10 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
 
 def test_raw_sql_stays_in_the_recorder_the_import_the_roll_up_and_the_short_commands() -> None:
     """All other code uses SQLAlchemy Core; the exceptions pass on a connection's cursor."""
-    raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates", "import_merge", "import_rollup")
+    raw = ("open_prices", "recording", "history_recorder")
     short = (
         "light_reader",
         "light_writer",
-        "market_overview",
         "provider_holds",
     )  # SQLAlchemy's import takes longer than they do
     named = {name for name, source in _sources().items() if ("gpuwatch.storage.executor", "Executor") in source.taken}

@@ -11,12 +11,13 @@ import msgspec
 
 from gpuwatch.app.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
 from gpuwatch.app.price_age import max_price_age
+from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.analysis.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.figure_text import duration_text
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
-from gpuwatch.storage.light_reader import GPU_NAMES, HISTORY_START, history_start, open_light_reader
+from gpuwatch.storage.history_queries import first_poll_at, known_gpu_names
 from gpuwatch.storage.market_overview import read_gpu_price_history
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ def market_overview(settings: Settings, request: MarketRequest) -> MarketOvervie
 
 def _histories_of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
-    with open_light_reader(settings.database_url) as executor:
-        seen = frozenset(name for (name,) in executor.rows(GPU_NAMES)) if request.gpus else frozenset()
-        since = max(_start(request), history_start(*executor.rows(HISTORY_START)[0]) or request.until)
-        return read_gpu_price_history(executor, _scope(request, seen), since, request.until, rates)
+    with open_store_read_only(settings) as database:
+        seen = known_gpu_names(database) if request.gpus else frozenset()
+        since = max(_start(request), first_poll_at(database) or request.until)
+        return read_gpu_price_history(database, _scope(request, seen), since, request.until, rates)
 
 
 def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:

@@ -21,7 +21,6 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import ResourceNotFound
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.light_reader import open_light_reader
 from gpuwatch.storage.price_files import read_columns
 from gpuwatch.storage.price_sources import matches_source
 
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
-
-_NEWEST = """SELECT g.provider, g.gpu, MAX(COALESCE(p.seen_to_s, (SELECT MAX(l.at_s) FROM poll l
- WHERE l.provider = g.provider AND l.spot = g.spot AND l.gpu IN ('', g.gpu) AND l.covers = 1), p.seen_from_s))
- FROM price_interval p JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id
- GROUP BY g.provider, g.gpu"""
 
 
 def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -100,10 +94,14 @@ def load_hourly_lows(
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
     """The time when such an offer was last seen; None: never. Raises StoreError."""
-    with open_light_reader(settings.database_url) as source:
-        rows = source.rows(_NEWEST)
-    times = [at_s for name, gpu, at_s in rows if matches_source(name, provider) and (gpus is None or gpu in gpus)]
-    return datetime.fromtimestamp(max(times), UTC) if times else None
+    from gpuwatch.storage.history_queries import newest_prices
+
+    with open_store_read_only(settings) as database:
+        newest = newest_prices(database)
+    return max(
+        (at for name, gpu, at in newest if matches_source(name, provider) and (gpus is None or gpu in gpus)),
+        default=None,
+    )
 
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:

@@ -26,6 +26,7 @@ class Executor:
     def __init__(self, cursor: Any, *, psycopg: bool = False) -> None:
         self._cursor = cursor
         self.psycopg = psycopg
+        self.connection: Any = None
 
     def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
         """Return all rows of a query."""
@@ -46,7 +47,9 @@ class Executor:
 
 def driver_executor(connection: Connection) -> Executor:
     """Return an executor on the driver's cursor of an SQLAlchemy connection, in the same transaction."""
-    return Executor(connection.connection.cursor(), psycopg=connection.dialect.name != "sqlite")
+    executor = Executor(connection.connection.cursor(), psycopg=connection.dialect.name != "sqlite")
+    executor.connection = connection
+    return executor
 
 
 @cache

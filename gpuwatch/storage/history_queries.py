@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, column, func, inspect, select, table, union
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import (
@@ -18,7 +18,6 @@ from gpuwatch.domain.analysis.price_series import (
     period_spans,
 )
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.hourly_aggregates import (
     SourceAggregates,
     SplitHour,
@@ -28,14 +27,24 @@ from gpuwatch.storage.hourly_aggregates import (
     unfinished_hours,
 )
 from gpuwatch.storage.hourly_rollup import HOUR_S, HourlyAggregate, Segment
-from gpuwatch.storage.light_reader import GPU_NAMES, HISTORY_START, history_start
 from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile, step_of
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.tables import history_state, hourly
+from gpuwatch.storage.tables import (
+    IS_COVERING,
+    history_state,
+    hourly,
+    place,
+    poll,
+    price_interval,
+    seen_value,
+    segment,
+    series,
+)
 
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 
+_SEEN_WORD = table("seen_word", column("kind"), column("word"))  # older schemas: today's `seen_value`
 _AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
 
 
@@ -60,21 +69,20 @@ def read_price_periods(
     """
     first_hour, end_hour = seconds(span[0]) // HOUR_S, -(-seconds(span[1]) // HOUR_S)
     with database.read() as connection:
-        executor = driver_executor(connection)  # for the roll-up's own functions
-        segments = matching_segments(executor, scope)
+        segments = matching_segments(connection, scope)
         unfinished: AggregatesByHour = {}
-        for number, by_hour in unfinished_hours(executor, segments, first_hour, span[1]).items():
+        for number, by_hour in unfinished_hours(connection, segments, first_hour, seconds(span[1])).items():
             for hour, figures in by_hour.items():
                 unfinished.setdefault(hour, []).append((segments[number][0], figures))
         # after a late poll an hour is in both, until it is aggregated again
         aggregates = _stored_aggregates(connection, segments, first_hour, end_hour) | unfinished
-        polled_hours = covered_hours(executor, segments, first_hour, end_hour) | aggregates.keys()
+        polled_hours = covered_hours(connection, segments, first_hour, end_hour) | aggregates.keys()
         if trim:
             first_hour = min((hour for hour in polled_hours if hour >= first_hour), default=end_hour)
         periods = list(period_spans(first_hour, end_hour, *spans))
         kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
         split = {
-            at_s: split_hour(executor, segments, at_s, seconds(span[1]))
+            at_s: split_hour(connection, segments, at_s, seconds(span[1]))
             if at_s // HOUR_S * HOUR_S >= kept_s
             else _whole_hour(aggregates.get(at_s // HOUR_S, []), at_s)
             for at_s, _ in periods
@@ -96,7 +104,11 @@ def read_price_periods(
 def first_poll_at(database: Database) -> datetime | None:
     """Return the beginning of the history, or None. Raises StoreError."""
     with database.read() as connection:
-        return history_start(*connection.execute(text(HISTORY_START)).one())
+        polled_s = connection.execute(select(func.min(poll.c.at_s))).scalar()
+        first_hour = connection.execute(select(func.min(hourly.c.hour))).scalar()
+    starts = [polled_s, None if first_hour is None else first_hour * HOUR_S]
+    start_s = min((at_s for at_s in starts if at_s is not None), default=None)
+    return None if start_s is None else datetime.fromtimestamp(start_s, UTC)
 
 
 def kept_from(database: Database) -> datetime | None:
@@ -106,21 +118,43 @@ def kept_from(database: Database) -> datetime | None:
     return None if kept_s is None else datetime.fromtimestamp(kept_s, UTC)
 
 
+def newest_prices(database: Database) -> list[tuple[str, str, datetime]]:
+    """Return when any price of each GPU was last seen, by name in the history and GPU. Raises StoreError."""
+    covered_s = (
+        select(func.max(poll.c.at_s))
+        .where(poll.c.provider == segment.c.provider, poll.c.spot == segment.c.spot)
+        .where(poll.c.gpu.in_(["", segment.c.gpu]), IS_COVERING)
+        .scalar_subquery()
+    )
+    newest_s = func.max(func.coalesce(price_interval.c.seen_to_s, covered_s, price_interval.c.seen_from_s))
+    query = (
+        select(segment.c.provider, segment.c.gpu, newest_s)
+        .join_from(price_interval, series, series.c.id == price_interval.c.series_id)
+        .join(segment, segment.c.id == series.c.segment_id)
+        .group_by(segment.c.provider, segment.c.gpu)
+    )
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+    return [(name, gpu, datetime.fromtimestamp(at_s, UTC)) for name, gpu, at_s in rows]
+
+
 def known_gpu_names(database: Database) -> frozenset[str]:
     """Return every GPU name and family ever seen, which a watch may name. Raises StoreError.
 
     Also reads older schemas: `run` validates the settings before it upgrades the database.
     """
     with database.read() as connection:
-        is_older_schema = not inspect(connection).has_table("seen_value")
-        names = GPU_NAMES.replace("value FROM seen_value", "word FROM seen_word") if is_older_schema else GPU_NAMES
-        return frozenset(connection.execute(text(names)).scalars())
+        seen_gpus = select(seen_value.c.value).where(seen_value.c.kind == "gpu")
+        if not inspect(connection).has_table("seen_value"):
+            seen_gpus = select(_SEEN_WORD.c.word).where(_SEEN_WORD.c.kind == "gpu")
+        names = union(select(segment.c.gpu), select(segment.c.gpu_family), seen_gpus)
+        return frozenset(connection.execute(names).scalars())
 
 
 def known_places(database: Database) -> frozenset[str]:
     """Return every region that a provider has shown, from any schema. Raises StoreError."""
     with database.read() as connection:
-        return frozenset(connection.execute(text("SELECT region FROM place")).scalars())
+        return frozenset(connection.execute(select(place.c.region)).scalars())
 
 
 def _stored_aggregates(

@@ -134,11 +134,11 @@ class SqlHistoryRecorder:
             if first_hour is None or first_hour >= end_hour:
                 return
             if end_hour - first_hour <= _MAX_HOURS_FROM_MEMORY and self._ended_log.since_s <= first_hour * HOUR_S:
-                hours = aggregate_from_memory(executor, first_hour, end_hour, self._prices, self._ended_log)
+                hours = aggregate_from_memory(executor.connection, first_hour, end_hour, self._prices, self._ended_log)
             else:
-                hours = aggregate_from_store(executor, first_hour, end_hour, self._prices)
+                hours = aggregate_from_store(executor.connection, first_hour, end_hour, self._prices)
             for hour, rows in hours:
-                write_hour(executor, hour, rows, self._prices)
+                write_hour(executor.connection, hour, rows, self._prices)
             executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (end_hour,))
         self._prices.next_hour = end_hour
         self._ended_log.drop_before(end_hour * HOUR_S)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select
+
 from gpuwatch.storage.answer_changes import reference_microusd
-from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.hourly_rollup import (
     COVERAGE_S,
     HOUR_S,
@@ -25,7 +25,9 @@ from gpuwatch.storage.hourly_rollup import (
 )
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_sources import is_imported_source, matches_source
-from gpuwatch.storage.recording import EndedInterval, seconds
+from gpuwatch.storage.recording import EndedInterval
+from gpuwatch.storage.rows import AnyRow
+from gpuwatch.storage.tables import IS_COVERING, history_state, hourly, poll, price_interval, segment, series
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter
@@ -38,19 +40,36 @@ HourRows = dict[Segment, HourlyAggregate]
 SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part of the market
 SplitHour = tuple[SourceAggregates, SourceAggregates]  # before and after a time within the hour
 
-_INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour,
- p.disk_microusd_gb_month FROM price_interval p JOIN series s ON s.id = p.series_id
- WHERE p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
-_OF_SOURCE = " AND s.segment_id IN (SELECT id FROM segment WHERE provider = ?)"
-_OF_SEGMENTS = " AND s.segment_id IN ({})"
-_ORDER = " ORDER BY p.series_id, p.seen_from_s"
-INTERVALS_OF_SOURCE = _INTERVALS + _OF_SOURCE + _ORDER
-_COVERS = """SELECT at_s, complete_to_microusd FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, '')
- AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
-_POLLED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
-_SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment WHERE gpu_count > 0"  # 0: older rows
-WRITE_HOURLY = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
- offer_seconds, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INTERVALS = (
+    select(
+        price_interval.c.series_id,
+        series.c.segment_id,
+        price_interval.c.seen_from_s,
+        price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour,
+        price_interval.c.disk_microusd_gb_month,
+    )
+    .join(series, series.c.id == price_interval.c.series_id)
+    .where(series.c.segment_id.in_(bindparam("segments", expanding=True)))
+    .where(price_interval.c.seen_from_s < bindparam("until_s"))
+    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
+    .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
+)
+_COVERS = (
+    select(poll.c.at_s, poll.c.complete_to_microusd)
+    .where(IS_COVERING, poll.c.provider == bindparam("provider"), poll.c.spot == bindparam("spot"))
+    .where(poll.c.gpu.in_([bindparam("gpu"), ""]))  # a poll of all models counts for each
+    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+    .order_by(poll.c.at_s)
+)
+_POLLED_HOURS = (
+    select(poll.c.at_s // HOUR_S)
+    .distinct()
+    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+)
+_SEGMENTS = select(
+    segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, segment.c.gpu_family
+).where(segment.c.gpu_count > 0)  # 0: older rows
 
 
 class EndedIntervalLog:
@@ -100,32 +119,34 @@ def intervals_in_memory(
 
 
 def covers_between(
-    executor: Executor, start_s: int, end_s: int | None, segments: Mapping[int, Segment]
+    connection: Connection, start_s: int, end_s: int | None, segments: Mapping[int, Segment]
 ) -> dict[CoverScope, list[CoveringPoll]]:
     """Return the covering polls that apply to a span of time; a poll of all models counts for each."""
-    until_s = 2**31 - 1 if end_s is None else end_s
-    return {
-        scope: [CoveringPoll(*row) for row in executor.rows(_COVERS, (*scope, start_s - COVERAGE_S, until_s))]
-        for scope in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}
-    }
+    span = {"since_s": start_s - COVERAGE_S, "until_s": 2**31 - 1 if end_s is None else end_s}
+    covers: dict[CoverScope, list[CoveringPoll]] = {}
+    for provider, gpu, spot in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}:
+        polls = connection.execute(_COVERS, {"provider": provider, "gpu": gpu, "spot": spot, **span})
+        covers[provider, gpu, spot] = [CoveringPoll(*row) for row in polls]
+    return covers
 
 
-def polled_hours(executor: Executor, first_hour: int, end_hour: int) -> list[int]:
+def polled_hours(connection: Connection, first_hour: int, end_hour: int) -> list[int]:
     """Return the hours that can have data: those with a poll shortly before or in them."""
-    rows = executor.rows(_POLLED, (first_hour * HOUR_S - COVERAGE_S, end_hour * HOUR_S))
+    span = {"since_s": first_hour * HOUR_S - COVERAGE_S, "until_s": end_hour * HOUR_S}
+    polled = connection.execute(_POLLED_HOURS, span).scalars()
     lasting_hours = COVERAGE_S // HOUR_S
-    hours = {int(row[0]) + later for row in rows for later in range(lasting_hours + 1)}
+    hours = {hour + later for hour in polled for later in range(lasting_hours + 1)}
     return sorted(hour for hour in hours if first_hour <= hour < end_hour)
 
 
 def aggregate_from_memory(
-    executor: Executor, first_hour: int, end_hour: int, prices: OpenPrices, log: EndedIntervalLog
+    connection: Connection, first_hour: int, end_hour: int, prices: OpenPrices, log: EndedIntervalLog
 ) -> Iterator[tuple[int, HourRows]]:
     """Aggregate hours [first, after) from the cache; the log must reach back to their start."""
     segments = segments_by_id(prices)
     for hour in range(first_hour, end_hour):
         end_s = (hour + 1) * HOUR_S
-        covers = covers_between(executor, hour * HOUR_S, end_s, segments)
+        covers = covers_between(connection, hour * HOUR_S, end_s, segments)
         rows: HourRows = {}
         for (gpu, spot), part in _by_gpu(segments).items():
             rollup = HourlyRollup(hour, part, covers, end_s)
@@ -135,56 +156,56 @@ def aggregate_from_memory(
 
 
 def aggregate_from_store(
-    executor: Executor, first_hour: int, end_hour: int, prices: OpenPrices
+    connection: Connection, first_hour: int, end_hour: int, prices: OpenPrices
 ) -> Iterator[tuple[int, HourRows]]:
     """Aggregate hours [first, after) from the stored intervals, one day at a time."""
     segments = segments_by_id(prices)
-    hours = polled_hours(executor, first_hour, end_hour)
+    hours = polled_hours(connection, first_hour, end_hour)
     while hours:
         chunk = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
         hours = hours[len(chunk) :]
-        yield from aggregate_hours(executor, chunk, segments, (chunk[-1] + 1) * HOUR_S).items()
+        yield from aggregate_hours(connection, chunk, segments, (chunk[-1] + 1) * HOUR_S).items()
 
 
 def aggregate_hours(
-    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
+    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
 ) -> dict[int, HourRows]:
     """Aggregate hours, in ascending order, from the intervals of these segments; the last one only until `end_s`."""
     aggregates: dict[int, HourRows] = {hour: {} for hour in hours}
-    for hour, rollup in rollups(executor, hours, segments, end_s):
+    for hour, rollup in rollups(connection, hours, segments, end_s):
         aggregates[hour] |= rollup.rows()
     return aggregates
 
 
-def split_hour(executor: Executor, segments: Mapping[int, Segment], at_s: int, until_s: int) -> SplitHour:
+def split_hour(connection: Connection, segments: Mapping[int, Segment], at_s: int, until_s: int) -> SplitHour:
     """Aggregate the parts of an hour before and after a time within it, from the intervals; nothing from `until_s`."""
     start_s = at_s // HOUR_S * HOUR_S
     ends = min(at_s, until_s), max(at_s, min(start_s + HOUR_S, until_s))
-    before, after = (_part_of_hour(executor, segments, *span) for span in zip((start_s, at_s), ends, strict=True))
+    before, after = (_part_of_hour(connection, segments, *span) for span in zip((start_s, at_s), ends, strict=True))
     return before, after
 
 
 def _part_of_hour(
-    executor: Executor, segments: Mapping[int, Segment], start_s: int, end_s: int
+    connection: Connection, segments: Mapping[int, Segment], start_s: int, end_s: int
 ) -> list[tuple[str, HourlyAggregate]]:
     rows: HourRows = {}
-    for _, rollup in rollups(executor, [start_s // HOUR_S], segments, end_s, start_s):
+    for _, rollup in rollups(connection, [start_s // HOUR_S], segments, end_s, start_s):
         rows |= rollup.rows()
     return [(segment[0], row) for segment, row in rows.items()]
 
 
 def rollups(
-    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, from_s: int = 0
+    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, from_s: int = 0
 ) -> Iterator[tuple[int, HourlyRollup]]:
     """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type; the first from `from_s`."""
     start_s = hours[0] * HOUR_S
-    covers = covers_between(executor, start_s, None, segments)
+    covers = covers_between(connection, start_s, None, segments)
     ended_polls = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
     poll_times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
     for part in _by_gpu(segments).values():
         by_hour = {hour: HourlyRollup(hour, part, ended_polls, end_s, from_s) for hour in hours}
-        sql = _INTERVALS + _OF_SEGMENTS.format(", ".join(map(str, part))) + _ORDER
-        rows = executor.rows(sql, (end_s, start_s - COVERAGE_S))
+        span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
+        rows = connection.execute(INTERVALS, {"segments": list(part), **span})
         for _, group in groupby(rows, key=itemgetter(0)):
             for interval in _intervals_of(list(group), poll_times, part):
                 last_s = end_s if interval.until_s is None else min(interval.until_s, end_s)
@@ -197,73 +218,55 @@ def rollups(
 def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, Segment]]:
     """Group segments by GPU and rental type. All at once would need several MB, which a process never returns."""
     parts: dict[tuple[str, int], dict[int, Segment]] = {}
-    for number, segment in segments.items():
-        parts.setdefault((segment[1], segment[3]), {})[number] = segment
+    for number, key in segments.items():
+        parts.setdefault((key[1], key[3]), {})[number] = key
     return parts
 
 
 def unfinished_hours(
-    executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime
+    connection: Connection, segments: Mapping[int, Segment], first: int, now_s: int
 ) -> dict[int, dict[int, HourlyAggregate]]:
     """Aggregate hours without stored rows, from the intervals, by part and hour; writes nothing."""
-    next_hour = executor.rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
-    at_s = seconds(now)
+    next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
     if next_hour is None or not segments:
         return {}
-    hours = range(max(first, next_hour), at_s // HOUR_S + 1)
+    hours = range(max(first, next_hour), now_s // HOUR_S + 1)
     if not hours:
         return {}
-    numbers = {segment: number for number, segment in segments.items()}
+    numbers = {key: number for number, key in segments.items()}
     aggregates: dict[int, dict[int, HourlyAggregate]] = {}
-    for hour, rows in aggregate_hours(executor, hours, segments, at_s).items():
-        for segment, row in rows.items():
-            aggregates.setdefault(numbers[segment], {})[hour] = row
+    for hour, rows in aggregate_hours(connection, hours, segments, now_s).items():
+        for key, row in rows.items():
+            aggregates.setdefault(numbers[key], {})[hour] = row
     return aggregates
 
 
-def covered_hours(executor: Executor, segments: Mapping[int, Segment], first_hour: int, end_hour: int) -> set[int]:
+def covered_hours(connection: Connection, segments: Mapping[int, Segment], first_hour: int, end_hour: int) -> set[int]:
     """Return the hours to which a poll of any of these segments applies."""
-    covers = covers_between(executor, first_hour * HOUR_S, end_hour * HOUR_S, segments)
+    covers = covers_between(connection, first_hour * HOUR_S, end_hour * HOUR_S, segments)
     hours: set[int] = set()
     for polls in covers.values():
-        for poll in polls:
-            hours.update(range(poll.at_s // HOUR_S, (poll.at_s + COVERAGE_S - 1) // HOUR_S + 1))
+        for at_s, _ in polls:
+            hours.update(range(at_s // HOUR_S, (at_s + COVERAGE_S - 1) // HOUR_S + 1))
     return hours
 
 
-def write_hour(executor: Executor, hour: int, rows: HourRows, prices: OpenPrices) -> None:
+def write_hour(connection: Connection, hour: int, rows: HourRows, prices: OpenPrices) -> None:
     """Replace the stored rows of an hour; rows of imported prices stay if `rows` has none.
 
     The cache has no imported prices, and the import has aggregated them already.
     """
-    replaced_ids = [
-        number for segment, number in prices.segments.items() if segment in rows or not is_imported_source(segment[0])
-    ]
-    write_rows(executor, hour, rows, prices, replaced_ids=replaced_ids)
+    replaced_ids = [number for key, number in prices.segments.items() if key in rows or not is_imported_source(key[0])]
+    connection.execute(delete(hourly).where(hourly.c.hour == hour, hourly.c.segment_id.in_(replaced_ids)))
+    if rows:
+        new_rows = [{"segment_id": prices.segments[key], "hour": hour, **row._asdict()} for key, row in rows.items()]
+        connection.execute(insert(hourly), new_rows)
 
 
-def write_rows(
-    executor: Executor,
-    hour: int,
-    rows: HourRows,
-    prices: OpenPrices,
-    *,
-    replaced_ids: Sequence[int],
-) -> None:
-    """Store some parts of an hour in place of these segments."""
-    numbers = ", ".join(map(str, replaced_ids))
-    if numbers:
-        executor.run(f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({numbers})", (hour,))  # noqa: S608
-    new_rows: list[Row] = []
-    for segment, row in rows.items():
-        new_rows.append((prices.segments[segment], hour, *row))
-    executor.run_many(WRITE_HOURLY, new_rows)
-
-
-def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:
+def matching_segments(connection: Connection, scope: MarketFilter) -> dict[int, Segment]:
     """Return the segments that a filter selects, by id."""
-    rows = executor.rows(_SEGMENTS)
-    models = frozenset(row[2] for row in rows)
+    rows = connection.execute(_SEGMENTS).all()
+    models = frozenset(row.gpu for row in rows)
     return {
         number: (provider, gpu, count, spot)
         for number, provider, gpu, count, spot, family in rows
@@ -280,12 +283,11 @@ def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
 
 
 def _intervals_of(
-    rows: Sequence[Row], covers: Mapping[CoverScope, list[int]], segments: Mapping[int, Segment]
+    rows: Sequence[AnyRow], covers: Mapping[CoverScope, list[int]], segments: Mapping[int, Segment]
 ) -> Iterator[PricedInterval]:
-    provider, gpu, _, spot = segments[rows[0][1]]
-    seen_spans = [(row[2], row[3]) for row in rows]
+    provider, gpu, _, spot = segments[rows[0].segment_id]
+    seen_spans = [(row.seen_from_s, row.seen_to_s) for row in rows]
     polls = covers.get((provider, gpu, spot), [])
-    for position, (series, segment, from_s, _, machine, disk) in enumerate(rows):
-        yield PricedInterval(
-            segment, series, from_s, ended_at(seen_spans, position, polls), reference_microusd(machine, disk)
-        )
+    for position, (series_id, segment_id, from_s, _, machine, disk) in enumerate(rows):
+        until_s = ended_at(seen_spans, position, polls)
+        yield PricedInterval(segment_id, series_id, from_s, until_s, reference_microusd(machine, disk))

@@ -5,34 +5,49 @@ split into observations, and built again with them. So the order of imports does
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table, and_, bindparam, delete, func, insert, select
 
 from gpuwatch.domain.analysis.market_history import CompletePoll
 from gpuwatch.domain.analysis.poll_timeline import Flags, Ints, PollTimeline, PriceRuns, price_runs
 from gpuwatch.domain.analysis.price_columns import StatedPolls, cheapest_at_once, keyed
-from gpuwatch.storage.executor import Executor, Row, driver_executor
 from gpuwatch.storage.import_batches import NO_OBSERVATIONS, ImportBatch, ImportIds, MachineKey, MarketPart
 from gpuwatch.storage.open_prices import OpenPrices
+from gpuwatch.storage.tables import IS_COVERING, poll, price_interval, series
 
 _FIRST, _LAST = 0, 2**31 - 1
 _NO_INTS = np.empty(0, np.int64)
-_RUNS = """SELECT s.id, s.machine_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour FROM price_interval p
- JOIN series s ON s.id = p.series_id WHERE s.segment_id = ? AND p.seen_from_s <= ? AND p.seen_to_s >= ?
- ORDER BY s.id, p.seen_from_s"""
-_DELETE_RUN = "DELETE FROM price_interval WHERE series_id = ? AND seen_from_s = ?"
-_INSERT_RUN = (
-    """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour) VALUES (?, ?, ?, ?)"""
+_RUNS = (
+    select(
+        series.c.id,
+        series.c.machine_id,
+        price_interval.c.seen_from_s,
+        price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour,
+    )
+    .join(price_interval, price_interval.c.series_id == series.c.id)
+    .where(series.c.segment_id == bindparam("segment"))
+    .where(price_interval.c.seen_from_s <= bindparam("to_s"), price_interval.c.seen_to_s >= bindparam("from_s"))
+    .order_by(series.c.id, price_interval.c.seen_from_s)
 )
-_COVERING = " FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, ?) AND spot = ?"
-_STORED_POLLS = f"SELECT at_s, complete_to_microusd{_COVERING} AND at_s >= ? AND at_s <= ?"
-_COMPLETE_BEFORE = f"SELECT max(at_s){_COVERING} AND complete_to_microusd IS NULL AND at_s < ?"
-_COMPLETE_AFTER = f"SELECT min(at_s){_COVERING} AND complete_to_microusd IS NULL AND at_s > ?"
-_INSERT_POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows,
- skipped, elapsed_ms) VALUES (?, 'import', ?, ?, ?, ?, 1, ?, ?, 0, 0)"""
+_DELETE_RUN = delete(price_interval).where(
+    price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
+)
+_COVERING = and_(
+    IS_COVERING,
+    poll.c.provider == bindparam("source"),
+    poll.c.gpu.in_(bindparam("gpus", expanding=True)),
+    poll.c.spot == bindparam("spot"),
+)
+_COMPLETE = and_(_COVERING, poll.c.complete_to_microusd.is_(None))
+_STORED_POLLS = select(poll.c.at_s, poll.c.complete_to_microusd).where(
+    _COVERING, poll.c.at_s.between(bindparam("from_s"), bindparam("to_s"))
+)
+_COMPLETE_BEFORE = select(func.max(poll.c.at_s)).where(_COMPLETE, poll.c.at_s < bindparam("first_s"))
+_COMPLETE_AFTER = select(func.min(poll.c.at_s)).where(_COMPLETE, poll.c.at_s > bindparam("last_s"))
 
 
 class MergeCounts(msgspec.Struct):
@@ -56,17 +71,17 @@ class MergeCounts(msgspec.Struct):
 
 def merge(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
     """Write what is new in a batch; adds the names and ids that it creates to `ids`."""
-    executor = driver_executor(connection)
-    new_polls = {part: _new_polls(executor, batch.name, part, polls) for part, polls in batch.polls.items()}
+    new_polls = {part: _new_polls(connection, batch.name, part, polls) for part, polls in batch.polls.items()}
     times = [_NO_INTS, *(_times(polls) for polls in new_polls.values())]
     total = MergeCounts(duplicates=batch.duplicates, polls=len(np.unique(np.concatenate(times))))
     import_ids = ImportIds(connection, ids, batch)
     for part in _parts(ids, batch, new_polls):
-        total += _PartMerge(executor, import_ids, batch, part, _polls_covering(new_polls, part)).merge(dry_run=dry_run)
+        covering = _polls_covering(new_polls, part)
+        total += _PartMerge(connection, import_ids, batch, part, covering).merge(dry_run=dry_run)
     for part, polls in new_polls.items():
         total.changed_s = np.union1d(total.changed_s, _times(polls))
         if not dry_run:
-            executor.run_many(_INSERT_POLL, list(_poll_rows(batch, part, polls)))
+            _insert(connection, poll, list(_poll_rows(batch, part, polls)))
     return total
 
 
@@ -74,29 +89,36 @@ def _times(polls: StatedPolls) -> Ints:
     return np.union1d(polls.complete_s, np.array([poll.at_s for poll in polls.bounded], np.int64))
 
 
-def _poll_rows(batch: ImportBatch, part: MarketPart, polls: StatedPolls) -> Iterator[Row]:
+def _poll_rows(batch: ImportBatch, part: MarketPart, polls: StatedPolls) -> Iterator[dict[str, Any]]:
     gpu, spot = part
+    scope = {"provider": batch.name, "lane": "import", "gpu": gpu, "spot": int(spot), "covers": 1}
     bounded = sorted((poll.at_s, poll.to_microusd or 0) for poll in polls.bounded)
     at_s = np.concatenate([polls.complete_s, np.array([moment for moment, _ in bounded], np.int64)])
     bounds = [None] * len(polls.complete_s) + [bound for _, bound in bounded]
     for moment, bound, offer_count in zip(
         at_s.tolist(), bounds, batch.offer_counts(at_s, gpu, spot).tolist(), strict=True
     ):
-        completeness = "complete" if bound is None else "truncated"
-        yield batch.name, gpu, int(spot), moment, completeness, bound, offer_count
+        yield scope | {
+            "at_s": moment,
+            "completeness": "complete" if bound is None else "truncated",
+            "complete_to_microusd": bound,
+            "rows": offer_count,
+            "skipped": 0,
+            "elapsed_ms": 0,
+        }
 
 
-def _new_polls(executor: Executor, name: str, part: MarketPart, polls: StatedPolls) -> StatedPolls:
+def _new_polls(connection: Connection, name: str, part: MarketPart, polls: StatedPolls) -> StatedPolls:
     times = _times(polls)
     if not len(times):
         return polls
-    scope = (name, part[0], part[0], int(part[1]))
-    stored = _stored_polls(executor, scope, int(times[0]), int(times[-1]))
+    scope = {"source": name, "gpus": [part[0]], "spot": int(part[1])}
+    stored = _stored_polls(connection, scope, int(times[0]), int(times[-1]))
     return StatedPolls(np.setdiff1d(polls.complete_s, stored.complete_s), polls.bounded - stored.bounded)
 
 
-def _stored_polls(executor: Executor, scope: Row, from_s: int, to_s: int) -> StatedPolls:
-    rows = executor.rows(_STORED_POLLS, (*scope, from_s, to_s))
+def _stored_polls(connection: Connection, scope: Mapping[str, Any], from_s: int, to_s: int) -> StatedPolls:
+    rows = connection.execute(_STORED_POLLS, {**scope, "from_s": from_s, "to_s": to_s}).all()
     complete = np.array([at_s for at_s, bound in rows if bound is None], np.int64)
     return StatedPolls(np.unique(complete), {CompletePoll(at_s, bound) for at_s, bound in rows if bound is not None})
 
@@ -132,17 +154,18 @@ class _PartMerge:
     """Merges one GPU and rental type of one source."""
 
     def __init__(
-        self, executor: Executor, names: ImportIds, batch: ImportBatch, part: MarketPart, new_polls: StatedPolls
+        self, connection: Connection, names: ImportIds, batch: ImportBatch, part: MarketPart, new_polls: StatedPolls
     ) -> None:
-        self._executor = executor
+        self._connection = connection
         self._names = names
         self._part = part
         self._observations = batch.observations.get(part, NO_OBSERVATIONS)
-        self._scope: Row = (batch.name, part[0], "", int(part[1]))  # its own polls, and those of all GPUs
+        # its own polls, and those of all GPUs
+        self._scope = {"source": batch.name, "gpus": [part[0], ""], "spot": int(part[1])}
         self._new_polls_s = _times(new_polls)
         times = np.concatenate([self._observations.at_s, self._new_polls_s])
         self._from_s, self._to_s = self._window(int(times.min(initial=_LAST)), int(times.max(initial=_FIRST)))
-        stored = _stored_polls(executor, self._scope, self._from_s, self._to_s)
+        stored = _stored_polls(connection, self._scope, self._from_s, self._to_s)
         self._old_polls = PollTimeline(stored.complete_s, stored.bounded)
         stored.add(new_polls.complete_s, new_polls.bounded)
         self._polls = PollTimeline(stored.complete_s, stored.bounded)
@@ -166,7 +189,8 @@ class _PartMerge:
         numbers: dict[int, int] = {}
         columns: list[tuple[int, int, int, int]] = []
         for gpu_count, segment in self._names.segments(self._part):
-            for number, machine, *run in self._executor.rows(_RUNS, (segment, self._to_s, self._from_s)):
+            span = {"segment": segment, "from_s": self._from_s, "to_s": self._to_s}
+            for number, machine, *run in self._connection.execute(_RUNS, span):
                 place = keys.setdefault((machine, gpu_count), len(keys))
                 numbers[place] = number
                 columns.append((place, *run))
@@ -210,16 +234,24 @@ class _PartMerge:
         series_ids = self._names.series(self._part, self._observations.keys)
         numbers[: len(self._observations.keys)] = [series_ids[key] for key in self._observations.keys]
         is_dropped, is_added = _missing_from(old, runs), _missing_from(runs, old)
-        dropped_keys = zip(numbers[old.offer[is_dropped]].tolist(), old.from_s[is_dropped].tolist(), strict=True)
-        self._executor.run_many(_DELETE_RUN, list(dropped_keys))
+        dropped = zip(numbers[old.offer[is_dropped]].tolist(), old.from_s[is_dropped].tolist(), strict=True)
+        if rows := [{"series": number, "from_s": from_s} for number, from_s in dropped]:
+            self._connection.execute(_DELETE_RUN, rows)
         columns = (numbers[runs.offer], runs.from_s, runs.seen_s, runs.microusd)
-        self._executor.run_many(_INSERT_RUN, list(zip(*(column[is_added].tolist() for column in columns), strict=True)))
+        names = ("series_id", "seen_from_s", "seen_to_s", "machine_microusd_hour")
+        added = zip(*(column[is_added].tolist() for column in columns), strict=True)
+        _insert(self._connection, price_interval, [dict(zip(names, run, strict=True)) for run in added])
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
         """Return the last poll before and the first one after the new rows: these affect nothing outside."""
-        before = self._executor.rows(_COMPLETE_BEFORE, (*self._scope, first_s))[0][0]
-        after = self._executor.rows(_COMPLETE_AFTER, (*self._scope, last_s))[0][0]
+        before = self._connection.execute(_COMPLETE_BEFORE, {**self._scope, "first_s": first_s}).scalar()
+        after = self._connection.execute(_COMPLETE_AFTER, {**self._scope, "last_s": last_s}).scalar()
         return before or _FIRST, after or _LAST
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(table), rows)
 
 
 def _missing_from(runs: PriceRuns, others: PriceRuns) -> Flags:

@@ -6,16 +6,23 @@ A daemon aggregates one hour from its cache at a time; an import aggregates mont
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from gpuwatch.domain.analysis.poll_timeline import NEVER_S, Ints
-from gpuwatch.storage.executor import Executor, Row
-from gpuwatch.storage.hourly_aggregates import INTERVALS_OF_SOURCE, WRITE_HOURLY, covers_between
+from gpuwatch.storage.hourly_aggregates import INTERVALS, covers_between
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, CoveringPoll, Segment
+from gpuwatch.storage.int_columns import int_columns
 from gpuwatch.storage.quantile_sketch import encode_sketch, pack_sketch, step_of
+from gpuwatch.storage.tables import hourly, segment
 
+_INTERVALS = INTERVALS.with_only_columns(*list(INTERVALS.selected_columns)[:5])  # no disk: files do not state it
+_DELETE_HOUR = delete(hourly).where(
+    hourly.c.hour == bindparam("at_hour"),
+    hourly.c.segment_id.in_(select(segment.c.id).where(segment.c.provider == bindparam("source"))),
+)
 _NO_BOUND = -1
 _BYTE = 255
 
@@ -48,7 +55,7 @@ class _Shares(NamedTuple):
         return _Shares(*(column[selection] for column in self))
 
 
-def replace_aggregates(executor: Executor, segments: Mapping[int, Segment], moments: Ints) -> None:
+def replace_aggregates(connection: Connection, segments: Mapping[int, Segment], moments: Ints) -> None:
     """Replace every hourly row of one source to which these moments apply.
 
     Args:
@@ -57,10 +64,11 @@ def replace_aggregates(executor: Executor, segments: Mapping[int, Segment], mome
     if not segments:
         return
     hours = _hours_of(moments)
-    shares = _shares(executor, segments, hours)
-    delete_sql = f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({', '.join(map(str, segments))})"  # noqa: S608
-    executor.run_many(delete_sql, [(hour,) for hour in hours.tolist()])
-    executor.run_many(WRITE_HOURLY, list(_rows(shares)))
+    shares = _shares(connection, segments, hours)
+    (source,) = {segment[0] for segment in segments.values()}
+    connection.execute(_DELETE_HOUR, [{"source": source, "at_hour": hour} for hour in hours.tolist()])
+    if rows := list(_rows(shares)):
+        connection.execute(insert(hourly), rows)
 
 
 def _hours_of(moments: Ints) -> Ints:
@@ -69,13 +77,12 @@ def _hours_of(moments: Ints) -> Ints:
     return np.unique(candidates[candidates <= last_hours[:, None]])
 
 
-def _shares(executor: Executor, segments: Mapping[int, Segment], hours: Ints) -> _Shares:
+def _shares(connection: Connection, segments: Mapping[int, Segment], hours: Ints) -> _Shares:
     start_s, end_s = int(hours[0]) * HOUR_S, (int(hours[-1]) + 1) * HOUR_S
-    covers = covers_between(executor, start_s, None, segments)
-    (source,) = {segment[0] for segment in segments.values()}
-    rows = executor.rows(INTERVALS_OF_SOURCE, (end_s, start_s - COVERAGE_S, source))
-    columns = np.array([row[:5] for row in rows], np.int64).reshape(-1, 5).T  # no disk: files do not state it
-    series, segment, from_s, to_s, microusd = columns
+    covers = covers_between(connection, start_s, None, segments)
+    span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
+    rows = connection.execute(_INTERVALS, {"segments": list(segments), **span})
+    series, segment, from_s, to_s, microusd = int_columns(rows, 5)
     parts = [_Shares(*[np.empty(0, np.int64)] * 5)]
     scopes: dict[tuple[str, str, int], list[int]] = {}
     for number, (provider, gpu, _, spot) in segments.items():
@@ -157,7 +164,7 @@ class _Covered:
         return np.where(position < 0, 0, self._before[position.clip(0)] + partial_s)
 
 
-def _rows(shares: _Shares) -> Iterator[Row]:
+def _rows(shares: _Shares) -> Iterator[dict[str, Any]]:
     """Return rows of `hourly`."""
     shares = shares.select(np.lexsort((shares.gpu_microusd, shares.hour, shares.segment)))
     group_starts = _group_starts(shares.segment, shares.hour)
@@ -174,7 +181,9 @@ def _rows(shares: _Shares) -> Iterator[Row]:
     offers = np.bincount(series, minlength=len(group_starts)).tolist()
     columns = (shares.segment[group_starts], shares.hour[group_starts], shares.gpu_microusd[group_starts])
     sketches = _sketches(group_of_share, shares, len(group_starts))
-    yield from zip(*(values.tolist() for values in columns), *quarters, offers, weight.tolist(), sketches, strict=True)
+    names = hourly.c.keys()
+    for row in zip(*(values.tolist() for values in columns), *quarters, offers, weight.tolist(), sketches, strict=True):
+        yield dict(zip(names, row, strict=True))
 
 
 def _sketches(group: Ints, shares: _Shares, count: int) -> Iterator[bytes]:

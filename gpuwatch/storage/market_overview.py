@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from sqlalchemy import Connection, bindparam, func, or_, select
 
 from gpuwatch.domain.analysis.gpu_status import NEVER, GpuHistory, Ints, OfferIntervalColumns
 from gpuwatch.domain.analysis.market_history import MarketFilter
@@ -14,17 +16,36 @@ from gpuwatch.domain.analysis.price_periods import poll_windows
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.executor import Executor
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_aggregates import matching_segments, unfinished_hours
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
+from gpuwatch.storage.int_columns import int_columns
 from gpuwatch.storage.price_sources import is_imported_source, provider_of_source
 from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.tables import IS_COVERING, hourly, poll, price_interval, series
 
-_LOWS = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
-_POLLS = """SELECT provider, gpu, spot, at_s FROM poll WHERE covers = 1 AND at_s >= ? AND at_s < ? ORDER BY at_s"""
-_PRICES = """SELECT s.id, p.seen_from_s, coalesce(p.seen_to_s, -1), p.machine_microusd_hour,
- coalesce(p.disk_microusd_gb_month, 0) FROM series s JOIN price_interval p ON p.series_id = s.id
- WHERE s.segment_id = ? AND p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
+_LOWS = select(hourly.c.hour, hourly.c.min_microusd).where(
+    hourly.c.segment_id == bindparam("segment"),
+    hourly.c.hour >= bindparam("first_hour"),
+    hourly.c.hour < bindparam("end_hour"),
+)
+_POLLS = (
+    select(poll.c.provider, poll.c.gpu, poll.c.spot, poll.c.at_s)
+    .where(IS_COVERING, poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+    .order_by(poll.c.at_s)
+)
+_PRICES = (
+    select(
+        series.c.id,
+        price_interval.c.seen_from_s,
+        func.coalesce(price_interval.c.seen_to_s, NEVER),
+        price_interval.c.machine_microusd_hour,
+        func.coalesce(price_interval.c.disk_microusd_gb_month, 0),
+    )
+    .join(price_interval, price_interval.c.series_id == series.c.id)
+    .where(series.c.segment_id == bindparam("segment"), price_interval.c.seen_from_s < bindparam("until_s"))
+    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
+)
 
 _Running = Mapping[int, Mapping[int, HourlyAggregate]]
 _PollTimes = dict[tuple[str, str, int], Ints]  # name, GPU, spot → times of polls
@@ -40,17 +61,26 @@ class _OverviewSpan(NamedTuple):
 
 
 def read_gpu_price_history(
-    executor: Executor, scope: MarketFilter, since: datetime, until: datetime, rates: Mapping[str, float]
+    database: Database, scope: MarketFilter, since: datetime, until: datetime, rates: Mapping[str, float]
 ) -> list[GpuHistory]:
     """Return each GPU that was polled in this time.
 
     Args:
         rates: provider → price ÷ listed price; 1 if missing.
+
+    Raises:
+        StoreError: the database cannot be read.
     """
-    span = _OverviewSpan(seconds(since), seconds(until))
-    segments = matching_segments(executor, scope)
-    polls = _poll_times(executor, segments, span)
-    running = unfinished_hours(executor, segments, span.hours[0], until)
+    with database.read() as connection:
+        return _gpu_histories(connection, scope, _OverviewSpan(seconds(since), seconds(until)), rates)
+
+
+def _gpu_histories(
+    connection: Connection, scope: MarketFilter, span: _OverviewSpan, rates: Mapping[str, float]
+) -> list[GpuHistory]:
+    segments = matching_segments(connection, scope)
+    polls = _poll_times(connection, segments, span)
+    running = unfinished_hours(connection, segments, span.hours[0], span.end_s)
     by_gpu: dict[str, dict[int, Segment]] = {}
     for number, segment in segments.items():
         if len(polls[_scope(segment)]):
@@ -63,8 +93,8 @@ def read_gpu_price_history(
         current.sort(key=lambda number: -int(polls[scopes[number]][-1]))
         history = GpuHistory(
             gpu=gpu,
-            series=_series(executor, own_segments, span, polls, (running, rates)),
-            intervals=_offer_intervals(executor, own_segments, span, polls, rates),
+            series=_series(connection, own_segments, span, polls, (running, rates)),
+            intervals=_offer_intervals(connection, own_segments, span, polls, rates),
             covered=[poll_windows(polls[scope], span.end_s) for scope in scopes],
             polled_s=int(polls[scopes[current[0]]][-1]),
             source=scopes[current[0]][0],
@@ -83,10 +113,12 @@ def _scopes(segments: Mapping[int, Segment]) -> list[tuple[str, str, int]]:
     return sorted({_scope(segment) for segment in segments.values()})
 
 
-def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
+def _poll_times(connection: Connection, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
     """Return the covering polls of each part; a poll of all models counts for each."""
     times: dict[tuple[str, str, int], list[int]] = {}
-    for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVERAGE_S, span.end_s)):
+    for name, gpu, spot, at_s in connection.execute(
+        _POLLS, {"since_s": span.start_s - COVERAGE_S, "until_s": span.end_s}
+    ):
         times.setdefault((name, gpu, spot), []).append(at_s)
     poll_times: _PollTimes = {}
     for name, gpu, spot in _scopes(segments):
@@ -96,7 +128,7 @@ def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _Over
 
 
 def _series(
-    executor: Executor,
+    connection: Connection,
     segments: Mapping[int, Segment],
     span: _OverviewSpan,
     polls: _PollTimes,
@@ -108,10 +140,10 @@ def _series(
     lows, polled = np.full(end_hour - first_hour, no_price), np.zeros(end_hour - first_hour, bool)
     for number, segment in segments.items():
         rate = rates.get(provider_of_source(segment[0]), 1.0)
-        rows = [*executor.rows(_LOWS, (number, first_hour, end_hour)), *_lows(running.get(number, {}))]
-        if rows:
-            hours, prices = np.array(rows, np.int64).T
-            np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))
+        stored = connection.execute(_LOWS, {"segment": number, "first_hour": first_hour, "end_hour": end_hour})
+        unfinished = ((hour, row.min_microusd) for hour, row in running.get(number, {}).items())
+        hours, prices = int_columns(chain(stored, unfinished), 2)
+        np.minimum.at(lows, hours - first_hour, np.rint(prices * rate).astype(np.int64))
     for scope in _scopes(segments):
         for lag_s in range(0, COVERAGE_S, HOUR_S):
             polled[_within((polls[scope] + lag_s) // HOUR_S - first_hour, len(polled))] = True
@@ -125,16 +157,12 @@ def _series(
     )
 
 
-def _lows(running: Mapping[int, HourlyAggregate]) -> list[tuple[int, int]]:
-    return [(hour, row.min_microusd) for hour, row in running.items()]
-
-
 def _within(hours: Ints, count: int) -> Ints:
     return hours[(hours >= 0) & (hours < count)]
 
 
 def _offer_intervals(
-    executor: Executor,
+    connection: Connection,
     segments: Mapping[int, Segment],
     span: _OverviewSpan,
     polls: _PollTimes,
@@ -143,34 +171,31 @@ def _offer_intervals(
     parts = []
     scopes = _scopes(segments)
     for number, segment in segments.items():
-        rows = executor.rows(_PRICES, (number, span.end_s, span.start_s))
-        if rows:
-            rate = rates.get(provider_of_source(segment[0]), 1.0) / segment[2]
-            scope = _scope(segment)
-            parts.append(_offer_intervals_of(rows, polls[scope], rate, scopes.index(scope)))
-    if not parts:
-        return OfferIntervalColumns(*(np.empty(0, np.int64) for _ in OfferIntervalColumns._fields))
+        rows = connection.execute(_PRICES, {"segment": number, "since_s": span.start_s, "until_s": span.end_s})
+        table = int_columns(rows, 5)
+        rate = rates.get(provider_of_source(segment[0]), 1.0) / segment[2]
+        scope = _scope(segment)
+        parts.append(_offer_intervals_of(table, polls[scope], rate, scopes.index(scope)))
     return OfferIntervalColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: float, scope: int) -> OfferIntervalColumns:
+def _offer_intervals_of(columns: Ints, polls: Ints, rate: float, scope: int) -> OfferIntervalColumns:
     """Set the ends of one part's intervals: the first covering poll after they were last seen, or the next price."""
-    table = np.array(rows, np.int64)
-    series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
+    listing, from_s, to_s, machine, disk = columns[:, np.lexsort((columns[1], columns[0]))]
     next_poll = np.searchsorted(polls, to_s, side="right")
     delisted_s = np.where(next_poll < len(polls), polls[np.minimum(next_poll, len(polls) - 1)], to_s + COVERAGE_S)
-    is_replaced = np.append(series[1:] == series[:-1], [False])
+    is_replaced = np.append(listing[1:] == listing[:-1], [False])
     delisted_s = np.where(is_replaced, np.minimum(delisted_s, np.append(from_s[1:], [0])), delisted_s)
     is_current = ~is_replaced & ((to_s == NEVER) | (to_s >= polls[-1]))
     before = np.searchsorted(polls, from_s, side="left") - 1
     listed = machine + np.rint(disk * REFERENCE_DISK_GB / HOURS_A_MONTH)
     return OfferIntervalColumns(
-        listing=series,
+        listing=listing,
         from_s=from_s,
         before_s=np.where(before >= 0, polls[np.maximum(before, 0)], NEVER),
         seen_s=np.where(to_s == NEVER, np.maximum(from_s, polls[-1]), to_s),
         delisted_s=np.where(is_current, NEVER, delisted_s),
-        polled_s=np.full(len(series), polls[-1]),
+        polled_s=np.full(len(listing), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
-        scope=np.full(len(series), scope),
+        scope=np.full(len(listing), scope),
     )

@@ -146,15 +146,14 @@ def _import_part(database: Database, rows: PriceColumns, survey: RowSurvey, *, d
 
 
 def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
-    executor = driver_executor(connection)  # for the roll-up's own functions
     ids = OpenPrices()  # only names and ids: the current offers are not needed
-    load_ids(executor, ids)
+    load_ids(driver_executor(connection), ids)
     total = MergeCounts()
     for batch in batches:
         merged = merge(connection, ids, batch, dry_run=dry_run)
         if len(merged.changed_s) and not dry_run:
             own_segments = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
-            replace_aggregates(executor, own_segments, merged.changed_s)
+            replace_aggregates(connection, own_segments, merged.changed_s)
         total += merged
     if len(total.changed_s) and not dry_run:  # others must reload names and ids
         connection.execute(update(history_state).values(version=history_state.c.version + 1))

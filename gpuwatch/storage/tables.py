@@ -23,6 +23,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     and_,
+    literal_column,
     text,
 )
 
@@ -125,6 +126,9 @@ poll = Table(
     comment="every search; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'; "
     "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
 )
+
+# The 1 is written out: SQLite uses a partial index only for the very condition that the index has.
+IS_COVERING = poll.c.covers == literal_column("1")
 
 hourly = Table(
     "hourly",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -130,14 +128,6 @@ def test_a_damaged_store_is_reported_in_a_line(shell: Shell, now: datetime) -> N
     assert ran.code == Exit.FAILED
     assert "is not a database" in ran.err
     assert len(ran.err.strip().splitlines()) == 1
-
-
-def test_on_sqlite_it_does_without_sqlalchemy(shell: Shell, now: datetime) -> None:
-    record(shell, now, (0, {"H100 SXM": {"a": 3.0}}))
-    script = "import sys; from gpuwatch.cli import run; run(['market']); sys.exit('sqlalchemy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=shell.folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "H100 SXM" in done.stdout
 
 
 def test_the_public_series(shell: Shell) -> None:

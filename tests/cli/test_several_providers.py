@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from sqlalchemy import insert
 
 from gpuwatch.cli.offers import ListLayout, live_table, offers_table
 from gpuwatch.cli.tables import table_lines
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.engine.browse import ProviderOffers
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.executor import driver_executor
+from gpuwatch.storage.tables import seen_value
 from tests.builders import NOON, a_match, an_offer
 from tests.cli.conftest import Shell
 from tests.stalls import ONE, PRICES, TWO, down, open_stalls
@@ -314,9 +315,9 @@ def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_p
     shell.settings(f'database_url = "{url}"\n')
     shell.new_store()
     with open_database(url).write() as connection:
-        run = driver_executor(connection).run
-        run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
-        run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "gpu", "H9000", 1_000))
+        seen = [("field", "new field: x"), ("gpu", "H9000")]
+        rows = [{"provider": "one_stall", "kind": kind, "value": value, "first_seen_ms": 1_000} for kind, value in seen]
+        connection.execute(insert(seen_value), rows)
     (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
     assert one["drift"] == [{"text": "new field: x", "first_seen_at": "1970-01-01T00:00:01Z"}]
     assert "format  changed 1 time; last new field: x" in shell("providers").out

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import msgspec
 import pytest
+from sqlalchemy import insert
 
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.market.pricing import Commission
@@ -16,9 +17,9 @@ from gpuwatch.engine.backtest_waits import BacktestWaits
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.stored_prices import read_market_history
+from gpuwatch.storage.tables import launch
 from tests.builders import an_offer
 from tests.engine.test_auto_prices import WATCH, H
 from tests.engine.uow_fakes import NOON, an_answer
@@ -55,18 +56,19 @@ def test_a_check_that_keeps_nothing_writes_nothing(sqlite_database: Database) ->
 def test_after_a_launch_that_ran_the_wait_begins_anew(sqlite_database: Database) -> None:
     waits = stored(sqlite_database)
     waits.begin_wait(WATCH, NOON)
-    row = (
-        "INSERT INTO launch (launch_id, watch, slot, provider, offer_id, gpu, gpu_count, spot, state, dry_run, label,"
-        " listed_microusd_hour, price_microusd_hour, intended_at_ms, running_at_ms, ended_at_ms)"
-        " VALUES (?, 'h100', 0, 'vastai', '1', 'H100 SXM', 1, 0, 'ended', ?, 'x', 1, 1, 0, ?, ?)"
-    )
+    of_watch = {
+        "watch": "h100", "slot": 0, "provider": "vastai", "offer_id": "1", "gpu": "H100 SXM", "gpu_count": 1, "spot": 0,
+        "state": "ended", "label": "x", "listed_microusd_hour": 1, "price_microusd_hour": 1, "intended_at_ms": 0,
+    }  # fmt: skip
     ended_ms = round((NOON + 3 * H).timestamp() * 1000)
     with sqlite_database.write() as connection:
-        driver_executor(connection).run(row, ("dry", True, 1, ended_ms + 1))
-        driver_executor(connection).run(row, ("failed", False, None, ended_ms + 2))
+        dry = {"launch_id": "dry", "dry_run": True, "running_at_ms": 1, "ended_at_ms": ended_ms + 1}
+        failed = {"launch_id": "failed", "dry_run": False, "running_at_ms": None, "ended_at_ms": ended_ms + 2}
+        connection.execute(insert(launch), [of_watch | dry, of_watch | failed])
     assert waits.begin_wait(WATCH, NOON + 4 * H) == NOON
     with sqlite_database.write() as connection:
-        driver_executor(connection).run(row, ("ran", False, 1, ended_ms))
+        ran = {"launch_id": "ran", "dry_run": False, "running_at_ms": 1, "ended_at_ms": ended_ms}
+        connection.execute(insert(launch), of_watch | ran)
     assert waits.begin_wait(WATCH, NOON + 4 * H) == NOON + 3 * H
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
@@ -85,7 +86,7 @@ def reported(database: Database, story: list[Poll]) -> Iterator[tuple[int, Marke
             gpu=poll.gpu,
         )
         with database.read() as connection:
-            newest = driver_executor(connection).rows("SELECT at_s FROM poll ORDER BY id DESC LIMIT 1")[0][0]
+            newest = connection.execute(text("SELECT at_s FROM poll ORDER BY id DESC LIMIT 1")).scalar_one()
         now = max(now, newest - int(NOON.timestamp()))  # sweeps within one second are spread over the next ones
         market = after(poll, market)
         yield now, market
@@ -126,16 +127,15 @@ def test_the_roll_up_of_the_running_process_equals_the_one_from_the_intervals(
     for _ in reported(database, story):
         pass
     with database.read() as connection:
-        executor = driver_executor(connection)
         sql = """SELECT g.provider, g.gpu, g.gpu_count, g.spot, h.hour, h.min_microusd, h.q1_microusd,
  h.median_microusd, h.q3_microusd, h.offers, h.offer_seconds FROM hourly h JOIN segment g ON g.id = h.segment_id"""
-        stored = {(*row[:5],): row[5:] for row in executor.rows(sql)}
-        prices = load_open_prices(executor)
+        stored = {(*row[:5],): tuple(row[5:]) for row in connection.execute(text(sql))}
+        prices = load_open_prices(driver_executor(connection))
         assert prices.next_hour is not None
         first = int(NOON.timestamp()) // HOUR_S
         again = {
             (*segment, hour): tuple(row)[:6]
-            for hour, made in aggregate_from_store(executor, first, prices.next_hour, prices)
+            for hour, made in aggregate_from_store(connection, first, prices.next_hour, prices)
             for segment, row in made.items()
         }
     assert stored == again
@@ -158,10 +158,9 @@ def test_the_roll_up_weighs_by_the_seconds_on_offer(database: Database) -> None:
         now += wait
     first = int(NOON.timestamp()) // HOUR_S
     with database.read() as connection:
-        rows = driver_executor(connection).rows(
-            "SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds FROM hourly"
-            " WHERE segment_id = (SELECT id FROM segment WHERE provider = 'vastai') ORDER BY hour"
-        )
+        sql = """SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds FROM hourly
+ WHERE segment_id = (SELECT id FROM segment WHERE provider = 'vastai') ORDER BY hour"""
+        rows = connection.execute(text(sql)).all()
     assert len(rows) >= 4
     for hour, *figures in rows:
         seconds = by_second[(hour - first) * HOUR_S : (hour - first + 1) * HOUR_S]
@@ -176,10 +175,7 @@ def test_time_that_nobody_looked_at_does_not_count(database: Database) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     history.record(an_answer(an_offer(), after_s=20 * HOUR_S), lane="sweep")
     with database.read() as connection:
-        executor = driver_executor(connection)
-        counted = executor.rows(
-            "SELECT sum(offer_seconds) FROM hourly h JOIN segment g ON g.id = h.segment_id WHERE g.provider <> ''"
-        )
-        hours = executor.rows("SELECT DISTINCT hour FROM hourly")
-    assert counted[0][0] == COVERAGE_S
+        counted = connection.execute(text("SELECT sum(offer_seconds) FROM hourly")).scalar_one()
+        hours = connection.execute(text("SELECT DISTINCT hour FROM hourly")).all()
+    assert counted == COVERAGE_S
     assert len(hours) == COVERAGE_S // HOUR_S

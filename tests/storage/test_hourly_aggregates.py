@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any, cast
+
+from sqlalchemy import Connection
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import Executor, Row, driver_executor
+from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
 from gpuwatch.storage.hourly_aggregates import (
     EndedIntervalLog,
@@ -24,18 +26,18 @@ EACH = 5
 FIRST = int(NOON.timestamp()) // HOUR_S
 
 
-class CountingExecutor(Executor):
+class CountingConnection:
     """Notes how many intervals each query returned."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.intervals: list[int] = []
-        self._inner = executor
+        self._inner = connection
 
-    def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
-        found = self._inner.rows(sql, parameters)
-        if "price_interval" in sql:
-            self.intervals.append(len(found))
-        return found
+    def execute(self, statement: Any, parameters: Any = None) -> Any:
+        found = self._inner.execute(statement, parameters).freeze()
+        if "price_interval" in str(statement):
+            self.intervals.append(len(found().all()))
+        return found()
 
 
 def recorded(database: Database) -> None:
@@ -46,20 +48,22 @@ def recorded(database: Database) -> None:
 def test_the_intervals_of_one_gpu_are_read_at_a_time(sqlite_database: Database) -> None:
     recorded(sqlite_database)
     with sqlite_database.read() as connection:
-        executor = CountingExecutor(driver_executor(connection))
-        hours = dict(aggregate_from_store(executor, FIRST, FIRST + 1, load_open_prices(driver_executor(connection))))
+        counting = CountingConnection(connection)
+        prices = load_open_prices(driver_executor(connection))
+        hours = dict(aggregate_from_store(cast(Connection, counting), FIRST, FIRST + 1, prices))
     assert {segment[1]: row.offers for segment, row in hours[FIRST].items()} == dict.fromkeys(GPUS, EACH)
-    assert executor.intervals == [EACH] * len(GPUS)
+    assert counting.intervals == [EACH] * len(GPUS)
 
 
 def test_the_running_hour_is_read_of_the_requested_gpu_alone(sqlite_database: Database) -> None:
     recorded(sqlite_database)
     with sqlite_database.read() as connection:
-        executor = CountingExecutor(driver_executor(connection))
-        segments = matching_segments(executor, MarketFilter(gpus=("L40S",), spot=False))
-        found = unfinished_hours(executor, segments, FIRST, NOON + timedelta(minutes=30))
+        counting = CountingConnection(connection)
+        segments = matching_segments(connection, MarketFilter(gpus=("L40S",), spot=False))
+        now_s = int((NOON + timedelta(minutes=30)).timestamp())
+        found = unfinished_hours(cast(Connection, counting), segments, FIRST, now_s)
     assert [[row.offers for row in by_hour.values()] for by_hour in found.values()] == [[EACH]]
-    assert executor.intervals == [EACH]
+    assert counting.intervals == [EACH]
 
 
 def test_the_log_forgets_what_ended_before_a_moment_and_keeps_the_rest() -> None:

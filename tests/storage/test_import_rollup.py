@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Connection, insert, select
 
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import Executor, driver_executor
-from gpuwatch.storage.hourly_aggregates import aggregate_hours, segments_by_id
+from gpuwatch.storage.hourly_aggregates import aggregate_hours, matching_segments
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.import_rollup import replace_aggregates
-from gpuwatch.storage.open_prices import OpenPrices, load_ids
+from gpuwatch.storage.tables import hourly, place, poll, price_interval, segment, series
 from tests.storage.test_history_recorder_model import emptied
 
 START_S = 480_000 * HOUR_S
@@ -23,37 +24,25 @@ POLLS = st.lists(st.tuples(MOMENTS, st.sampled_from(["", "H100"]), st.sampled_fr
 
 
 def stored(
-    executor: Executor, offers: list[list[tuple[int, int, int]]], polls: list[tuple[int, str, int | None]]
+    connection: Connection, offers: list[list[tuple[int, int, int]]], polls: list[tuple[int, str, int | None]]
 ) -> None:
     """Offers of one GPU and of two, in one store."""
-    executor.run("INSERT INTO place (id, region, country) VALUES (9, '', '')")
-    for count in (1, 2):
-        executor.run(
-            "INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family)"
-            " VALUES (?, 'x:history', 'H100', ?, 0, 'H100')",
-            (count, count),
-        )
+    connection.execute(insert(place), {"id": 9, "region": "", "country": ""})
+    h100 = {"provider": "x:history", "gpu": "H100", "spot": 0, "gpu_family": "H100"}
+    connection.execute(insert(segment), [{"id": count, "gpu_count": count} | h100 for count in (1, 2)])
     for number, runs in enumerate(offers, 1):
-        executor.run(
-            "INSERT INTO series (id, segment_id, machine_id, on_offer, offer_id, place_id) VALUES (?, ?, ?, 0, 'o', 9)",
-            (number, 1 + number % 2, f"m{number}"),
-        )
+        machine = {"id": number, "segment_id": 1 + number % 2, "machine_id": f"m{number}"}
+        connection.execute(insert(series), machine | {"on_offer": 0, "offer_id": "o", "place_id": 9})
         after = -1
         for from_s, lasts_s, microusd in sorted(runs):
             if from_s > after:
                 after = from_s + lasts_s
-                row = (number, START_S + from_s, START_S + after, microusd)
-                executor.run(
-                    "INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour)"
-                    " VALUES (?, ?, ?, ?)",
-                    row,
-                )
+                span = {"series_id": number, "seen_from_s": START_S + from_s, "seen_to_s": START_S + after}
+                connection.execute(insert(price_interval), span | {"machine_microusd_hour": microusd})
+    counts = dict.fromkeys(("rows", "skipped", "elapsed_ms"), 0)
+    complete = {"provider": "x:history", "lane": "import", "spot": 0, "completeness": "complete", "covers": 1} | counts
     for at_s, gpu, bound in polls:
-        executor.run(
-            "INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows,"
-            " skipped, elapsed_ms) VALUES ('x:history', 'import', ?, 0, ?, 'complete', 1, ?, 0, 0, 0)",
-            (gpu, START_S + at_s, bound),
-        )
+        connection.execute(insert(poll), complete | {"gpu": gpu, "at_s": START_S + at_s, "complete_to_microusd": bound})
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -66,20 +55,18 @@ def test_all_hours_at_once_are_the_hours_one_by_one(
 ) -> None:
     emptied(sqlite_database)
     with sqlite_database.write() as connection:
-        executor = driver_executor(connection)
-        stored(executor, offers, polls)
-        ids = OpenPrices()
-        load_ids(executor, ids)
-        segments = segments_by_id(ids)
+        stored(connection, offers, polls)
+        segments = matching_segments(connection, MarketFilter(provider="x:history"))
+        ids = {key: number for number, key in segments.items()}
         at_s = np.array([START_S + moment for moment in moments])
         hours = sorted(
             {hour for one in at_s.tolist() for hour in range(one // HOUR_S, (one + 3 * HOUR_S - 1) // HOUR_S + 1)}
         )
         expected = {
-            (ids.segments[segment], hour, *row)
-            for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S).items()
-            for segment, row in made.items()
+            (ids[key], hour, *row)
+            for hour, made in aggregate_hours(connection, hours, segments, (hours[-1] + 1) * HOUR_S).items()
+            for key, row in made.items()
         }
-        replace_aggregates(executor, segments, at_s)
-        found = {tuple(row) for row in executor.rows("SELECT * FROM hourly")}
+        replace_aggregates(connection, segments, at_s)
+        found = {tuple(row) for row in connection.execute(select(hourly))}
     assert found == expected

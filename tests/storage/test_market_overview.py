@@ -15,7 +15,6 @@ from gpuwatch.domain.analysis.gpu_status import GpuHistory, gpu_status_of, lifet
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_overview import read_gpu_price_history
 from tests.storage.market import NOON, an_answer, an_offer, on_demand, price_track
@@ -55,8 +54,7 @@ def lives_by_hand(looks: Sequence[Look], limit: float) -> list[tuple[float, bool
 
 
 def pasts(database: Database, *asked: Any) -> list[GpuHistory]:
-    with database.read() as connection:
-        return read_gpu_price_history(driver_executor(connection), *asked)
+    return read_gpu_price_history(database, *asked)
 
 
 def emptied(database: Database) -> None:

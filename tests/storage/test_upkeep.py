@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from gpuwatch.errors import StoreError, StoreInUse, UsageError
 from gpuwatch.storage.backup import backup
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.prune import prune
@@ -40,7 +40,7 @@ def a_long_story(database: Database) -> None:
 def sums(database: Database) -> list[tuple[object, ...]]:
     with database.read() as connection:
         sql = "SELECT count(*), sum(min_microusd), sum(offer_seconds), sum(offers) FROM hourly"
-        return list(driver_executor(connection).rows(sql))
+        return [tuple(row) for row in connection.execute(text(sql))]
 
 
 def test_prune_keeps_the_roll_ups_and_every_moment_within_the_days(database: Database) -> None:

@@ -1,0 +1,15 @@
+"""Query results as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from gpuwatch.domain.analysis.poll_timeline import Ints
+
+
+def int_columns(rows: Iterable[Sequence[int]], count: int) -> Ints:
+    """Return the columns of rows of integers; `np.array(rows)` takes forty times as long on SQLAlchemy's rows."""
+    return np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, count).T
