@@ -2,8 +2,8 @@
 
     python -m benchmarks.check [--sizes 64 2000 10000] [--rounds 15]
 
-Ten watches, results stored, gpuwatch installed from a wheel, settings cached by an earlier run; a loopback server
-answers every search with all its offers. Before each process the market moves by one poll interval.
+Ten watches, results stored, gpuwatch installed from a wheel; a loopback server answers every search with all its
+offers. Before each process the market moves by one poll interval.
 """
 
 from __future__ import annotations

@@ -33,15 +33,6 @@ class EntryPoint(NamedTuple):
     name: str
     target: str  # "package.module" or "package.module:object"
     package: str  # "gpuwatch_mycloud-1.0", for a person
-    stamp: str  # changes when another version is installed
-
-
-class Plugin(NamedTuple):
-    """What stands behind an entry point, loaded."""
-
-    name: str
-    target: Any  # a module or object
-    stamp: str
 
 
 class PluginRegistry(Generic[Declaration]):
@@ -56,7 +47,7 @@ class PluginRegistry(Generic[Declaration]):
         self._group = group
         self._declaration = declaration
         self._folder = Path(__file__).with_name(group.rpartition(".")[2])
-        self._found: dict[tuple[str, ...], dict[str, Plugin]] = {}
+        self._found: dict[tuple[str, ...], dict[str, Any]] = {}
         self._broken: dict[str, str] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -75,34 +66,30 @@ class PluginRegistry(Generic[Declaration]):
         """The module, or a plugin's object, with `INFO` and `build`. Raises KeyError."""
         if name in self.built_in():
             return import_module(f"{self._group}.{name}")
-        return self._plugins()[name].target
+        return self._plugins()[name]
 
     def broken(self) -> Mapping[str, str]:
         """The plugins that are left out: name → why."""
         self._plugins()
         return dict(self._broken)
 
-    def stamps(self) -> tuple[str, ...]:
-        """Names and versions of the plugins: settings that were validated without one are validated again."""
-        return tuple(f"{plugin.name} {plugin.stamp}" for plugin in self._plugins().values())
-
-    def _plugins(self) -> Mapping[str, Plugin]:
-        """Name → plugin, of all that can be used; searched for once in a process."""
+    def _plugins(self) -> Mapping[str, Any]:
+        """Name → module or object, of all that can be used; searched for once in a process."""
         places = tuple(sys.path)
         if places not in self._found:
             self._found[places] = {}  # a plugin that asks for names while it is loaded sees the built-in ones
             self._found[places] = self._load([point for point in entry_points(places) if point.group == self._group])
         return self._found[places]
 
-    def _load(self, points: Collection[EntryPoint]) -> dict[str, Plugin]:
-        loaded: dict[str, Plugin] = {}
+    def _load(self, points: Collection[EntryPoint]) -> dict[str, Any]:
+        loaded: dict[str, Any] = {}
         for point in points:
             if point.name in loaded:
                 self._leave_out(point, "another package already uses that name")
                 continue
             fault, target = self._try_load(point)
             if fault is None:
-                loaded[point.name] = Plugin(point.name, target, f"{point.stamp} {_stamp_of(target)}")
+                loaded[point.name] = target
             else:
                 self._leave_out(point, fault)
         return loaded
@@ -169,7 +156,6 @@ def _read(folder: str, package: str) -> Iterator[EntryPoint]:
             content = opened.read(1_000_000)
         if _MARK not in content:
             return
-        stamp = f"{package} {os.stat(path).st_mtime_ns}"
     except OSError:
         return
     group = ""
@@ -179,7 +165,7 @@ def _read(folder: str, package: str) -> Iterator[EntryPoint]:
         if header:
             group = header[1]
         elif equals and group.startswith(_MARK.decode()) and not line.lstrip().startswith(("#", ";")):
-            yield EntryPoint(group, name.strip(), target.partition("[")[0].strip(), package, stamp)
+            yield EntryPoint(group, name.strip(), target.partition("[")[0].strip(), package)
 
 
 def _load_target(target: str) -> Any:
@@ -188,17 +174,6 @@ def _load_target(target: str) -> Any:
     for part in filter(None, path.strip().split(".")):
         target_ = getattr(target_, part)
     return target_
-
-
-def _stamp_of(target: Any) -> str:
-    """Changes when the plugin's file does: a working copy keeps its version."""
-    home = target if hasattr(target, "__file__") else sys.modules.get(getattr(target, "__module__", ""))
-    path = getattr(home, "__file__", None)
-    try:
-        about = os.stat(path or "")
-    except OSError:
-        return ""
-    return f"{about.st_mtime_ns} {about.st_size}"
 
 
 def _project(package: str) -> str:

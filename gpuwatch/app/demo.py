@@ -191,7 +191,7 @@ def demo_settings(market: Marketplace, folder: str, more: str = "", *, watches: 
     text = text.format(folder=folder, url=market.url, key=market.key, gpu=GPU, max_price=MAX_PRICE)
     path.write_text(text + more, encoding="utf-8")
     path.chmod(0o600)
-    return load(str(path), env={"XDG_CACHE_HOME": folder}, cwd=Path(folder))
+    return load(str(path), env={"STATE_DIRECTORY": folder}, cwd=Path(folder))
 
 
 def _in_state(service: Service, state: LaunchState) -> Launch | None:

@@ -106,7 +106,6 @@ def serve(
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
     progress = TaskProgress(real_now, real_monotonic)
-    run_in_child(lambda: load_settings(config))
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     loaded = load_or_rescue(config)
     settings = loaded.settings
@@ -172,9 +171,8 @@ def _force_exit() -> None:
 def run_in_child(work: Callable[[], object]) -> None:
     """Do the work in a child process before the real run.
 
-    Validating changed settings loads pydantic, creating the database loads alembic: 12 MB and 8 MB that a daemon would
-    keep for weeks. The child leaves the result on disk, where the parent then finds it. Errors and log lines come from
-    the parent's own run.
+    Creating the database loads alembic: 8 MB that a daemon would keep for weeks. The child leaves the result on disk,
+    where the parent then finds it. Errors and log lines come from the parent's own run.
     """
     if threading.active_count() > 1:  # a fork copies locks that other threads hold
         return

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel
     from gpuwatch.ports.http import HttpClient
 
-__all__ = ["ChannelInfo", "ChannelSettings", "broken", "build", "info", "names", "stamps"]
+__all__ = ["ChannelInfo", "ChannelSettings", "broken", "build", "info", "names"]
 
 _REGISTRY = PluginRegistry("gpuwatch.notifiers", ChannelInfo)
-names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken, _REGISTRY.stamps
+names, info, broken = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> Channel:

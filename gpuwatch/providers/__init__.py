@@ -19,10 +19,10 @@ from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
-__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "build_with", "info", "names", "stamps"]
+__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "build_with", "info", "names"]
 
 _REGISTRY = PluginRegistry("gpuwatch.providers", ProviderInfo)
-names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken, _REGISTRY.stamps
+names, info, broken = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken
 
 
 def build(

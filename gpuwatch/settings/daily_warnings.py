@@ -1,6 +1,6 @@
 """Prints the same warning once a day, not at every command.
 
-What was printed is remembered in the user's cache folder, not in the store: a command that reads creates no database.
+What was printed is remembered in the state folder, not in the store: a command that reads creates no database.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuwatch.settings.cache import cache_folder
+from gpuwatch.errors import SettingsError
 from gpuwatch.settings.own_file import read_private_file, write_private_file
+from gpuwatch.settings.secrets import state_folder
 
 REPEAT_AFTER_S = 86_400.0
 _FILE = "warnings.bin"
@@ -23,11 +24,12 @@ def due_today(texts: Sequence[str], env: Mapping[str, str], unix: Callable[[], f
     """The texts that were not printed within a day; they count as printed now.
 
     Args:
-        env: for the cache folder; without a usable one, every text is due.
+        env: for the state folder; without a usable one, every text is due.
         unix: seconds since 1970.
     """
-    folder = cache_folder(env)
-    if folder is None:
+    try:
+        folder = state_folder(env)
+    except SettingsError:
         return list(texts)
     file, now_s = folder / _FILE, unix()
     # a clock that was set back silences nothing

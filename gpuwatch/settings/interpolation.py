@@ -1,7 +1,6 @@
 """Resolves the references of `[watch.launch]`: secrets, the start script file, the SSH key file.
 
-References are read at every start, even if the settings come from the cache, so this module needs no pydantic. A
-malformed reference stays unchanged: the schema reports the error.
+A malformed reference stays unchanged: the schema reports the error.
 """
 
 from __future__ import annotations

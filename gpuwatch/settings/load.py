@@ -1,4 +1,4 @@
-"""Loads `Settings` from all sources, or from the cache if the same settings were validated before."""
+"""Loads `Settings`: collect the sources, merge and validate their tables, warn."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import SettingsError, UsageError
-from gpuwatch.settings.cache import CachedSettings, cache_key, load_cached, store_cached
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.secrets import are_in_file, database_url, secrets_in, with_secrets, without_secrets
+from gpuwatch.settings.secrets import database_url, secrets_in, with_secrets
 from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues, collect, merge, parse_file
+from gpuwatch.settings.validate import validate
 from gpuwatch.settings.warnings import log_warnings
 
 
@@ -54,7 +54,7 @@ def load_for_stopping(
 ) -> tuple[Settings, tuple[str, ...]]:
     """The valid part of the settings, and a line for each ignored part.
 
-    Sufficient to stop instances and to pause; `dry_run` is true, and no watch rents. It is not cached.
+    Sufficient to stop instances and to pause; `dry_run` is true, and no watch rents.
 
     Raises:
         SettingsError: the file cannot be read or is not TOML, or the database's address is wrong.
@@ -144,20 +144,9 @@ def _resolve(
     *,
     all_warnings: bool = False,
 ) -> Settings:
-    name = cache_key(sources, repr((extra, sorted(recorded_places))).encode(), known_spellings)
-    cached = load_cached(name, sources.env)
-    if cached is not None:
-        tree, origins = merge(parse_file(sources) if cached.needs_file else {}, sources)
-        resolved = resolve(tree, sources)
-        if not resolved.faults:
-            return _with_secrets(cached.settings, resolved, sources, origins, all_warnings)
     tree, origins = merge(parse_file(sources) | extra, sources)
     resolved = resolve(tree, sources)
-    from gpuwatch.settings.validate import validate  # noqa: PLC0415 - pydantic, only if something changed
-
     settings = validate(resolved, sources, origins, known_spellings, recorded_places)
-    secrets = secrets_in(resolved.tree)
-    store_cached(name, sources.env, CachedSettings(without_secrets(settings), are_in_file(secrets, origins)))
     return _with_secrets(settings, resolved, sources, origins, all_warnings)
 
 

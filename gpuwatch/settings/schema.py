@@ -1,4 +1,4 @@
-"""The pydantic schema of the settings file. Imported only to validate settings that are not cached."""
+"""The pydantic schema of the settings file."""
 
 from __future__ import annotations
 

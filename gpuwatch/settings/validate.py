@@ -1,4 +1,4 @@
-"""Validates settings from scratch: each key by the schema, then the rules between keys. Slow, because of pydantic."""
+"""Validates settings: each key by the schema, then the rules between keys."""
 
 from __future__ import annotations
 

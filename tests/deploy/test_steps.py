@@ -52,7 +52,7 @@ def test_credentials_are_taken_by_the_names_that_it_tells(tmp_path: Path) -> Non
         '[notify.telegram]\nchat_id = "1"\n'
         '[notify.email]\nhost = "h"\nusername = "u"\nsender = "a@example.org"\nrecipients = ["b@example.org"]\n'
     )
-    env = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    env = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOME": str(tmp_path)}
     settings = load(str(tmp_path / "gpuwatch.toml"), env=env, cwd=tmp_path)
     assert settings.providers["vastai"].api_key == "secret-vast_api_key"
     assert "telegram" in settings.channels
@@ -66,8 +66,8 @@ def test_commands_run_as_the_service_does() -> None:
     """They have the same user, folders and credentials; otherwise they would use different databases."""
     unit = (ROOT / "deploy/gpuwatch.service").read_text()
     script = (ROOT / "deploy/gpuwatch-as-service").read_text()
-    shared = re.findall(r"(?m)^((?:DynamicUser|User|StateDirectory|CacheDirectory|LoadCredential)\w*=.*)$", unit)
-    assert len(shared) == 7
+    shared = re.findall(r"(?m)^((?:DynamicUser|User|StateDirectory|LoadCredential)\w*=.*)$", unit)
+    assert len(shared) == 5
     for line in shared:
         assert f"--property={line} " in script, line
     assert re.search(r"(?m)^ExecStart=(\S+)", unit).group(1) + ' "$@"' in script  # type: ignore[union-attr]

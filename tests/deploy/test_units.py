@@ -101,7 +101,7 @@ def test_a_reload_is_the_signal_that_reads_the_settings_again() -> None:
 
 
 def test_both_services_share_one_user_state_and_secrets() -> None:
-    for key in ("DynamicUser", "User", "StateDirectory", "CacheDirectory", "LoadCredential"):
+    for key in ("DynamicUser", "User", "StateDirectory", "LoadCredential"):
         assert _values("gpuwatch.service", key) == _values("gpuwatch-check.service", key) != []
 
 

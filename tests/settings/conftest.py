@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loaded(home: Path) -> Loader:
-    """Run `load` in that folder; `toml` is its gpuwatch.toml, `dotenv` its .env. Nothing is cached without HOME."""
+    """Run `load` in that folder; `toml` is its gpuwatch.toml, `dotenv` its .env."""
 
     def run(toml: str | bytes | None = None, dotenv: str | None = None, **kwargs: Any) -> Settings:
         if toml is not None:

@@ -177,11 +177,6 @@ def test_no_line_holds_a_secret(salvaged: Salvage) -> None:
     assert not any("the-key" in line or "s3cret-value" in line for line in lines)
 
 
-def test_nothing_of_it_is_remembered(salvaged: Salvage, tmp_path: Path) -> None:
-    salvaged(HEAD + WATCH + "bogus = 1\n", env={"HOME": str(tmp_path), "CACHE_DIRECTORY": str(tmp_path / "cache")})
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize(
     ("toml", "env", "found"),
     [

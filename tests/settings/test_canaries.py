@@ -1,9 +1,10 @@
-"""A launch full of secrets, as text and as references: no output, log or cache of the settings contains one."""
+"""A launch full of secrets, as text and as references: no output, log or kept copy of the settings contains one."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from gpuwatch.cli import Exit, run
-from gpuwatch.settings import Settings, load
+from gpuwatch.settings import Settings, load, store_last_good
 
 TOML = """
 [providers.vastai]
@@ -44,9 +45,9 @@ on_ended = { url = "http://hooks.example.org/canary-path" }
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with these settings, and its own cache."""
+    """A folder with these settings, and its own state."""
     monkeypatch.chdir(tmp_path)
-    for name, value in {"HOME": tmp_path, "XDG_CONFIG_HOME": tmp_path / "c", "XDG_CACHE_HOME": tmp_path / "k"}.items():
+    for name, value in {"HOME": tmp_path, "XDG_CONFIG_HOME": tmp_path / "c", "XDG_STATE_HOME": tmp_path / "s"}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.delenv("VAST_API_KEY", raising=False)
     monkeypatch.setenv("A_CANARY", "canary-from-env")
@@ -94,11 +95,10 @@ def test_what_is_shown_of_them_is_what_can_be_shown(here: Path, capsys: pytest.C
     assert not [key for key in found if key.startswith((first + "bid.", first + "volume."))]
 
 
-def test_the_remembered_file_and_the_log_hold_none(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_kept_copy_and_the_log_hold_none(here: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        first = load()
-        assert load() == first
-    (kept,) = (here / "k" / "gpuwatch").iterdir()
+        store_last_good(load(), os.environ)
+    (kept,) = (here / "s" / "gpuwatch").iterdir()
     assert b"ghcr.io" in kept.read_bytes()
     assert b"canary" not in kept.read_bytes()
     assert "blocks every launch" in caplog.text

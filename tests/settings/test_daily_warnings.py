@@ -20,7 +20,7 @@ def at(seconds: float, *texts: str, env: dict[str, str]) -> list[str]:
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    return {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    return {"XDG_STATE_HOME": str(tmp_path / "state")}
 
 
 def test_each_text_is_due_once_a_day(env: dict[str, str]) -> None:
@@ -40,13 +40,13 @@ def test_a_step_of_the_clock_silences_nothing_for_longer_than_a_day(env: dict[st
 
 def test_without_a_usable_folder_every_text_is_due(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for env in ({}, {"XDG_CACHE_HOME": str(tmp_path / "file" / "below")}):
+    for env in ({"HOME": "no whole path"}, {"XDG_STATE_HOME": str(tmp_path / "file" / "below")}):
         assert [at(0, "a", env=env), at(1, "a", env=env)] == [["a"], ["a"]]
 
 
 def test_a_damaged_memory_counts_as_empty(env: dict[str, str]) -> None:
     at(0, "a", env=env)
-    Path(env["XDG_CACHE_HOME"], "gpuwatch", "warnings.bin").write_bytes(b"damaged")
+    Path(env["XDG_STATE_HOME"], "gpuwatch", "warnings.bin").write_bytes(b"damaged")
     assert at(1, "a", env=env) == ["a"]
 
 

@@ -134,64 +134,48 @@ def test_a_secret_in_place_of_its_name_is_not_quoted(faults: Any, kind: str, sec
     assert secret not in fault
 
 
-# --- cached settings
+# --- loaded again
 
 
 @pytest.fixture
-def remembered(files: Path, tmp_path: Path) -> dict[str, str]:
-    """An environment with a cache that contains `ALL`."""
+def loaded_before(files: Path) -> dict[str, str]:
+    """The environment with which `ALL` was loaded."""
     (files / "gpuwatch.toml").write_text(ALL)
-    env = ENV | {"HOME": str(tmp_path)}
-    load(env=env, cwd=files)
-    assert len(list((tmp_path / ".cache" / "gpuwatch").iterdir())) == 1
-    return env
+    load(env=ENV, cwd=files)
+    return dict(ENV)
 
 
-def kept(env: dict[str, str]) -> list[Path]:
-    return sorted(Path(env["HOME"], ".cache", "gpuwatch").iterdir())
-
-
-def test_remembered_settings_are_what_was_judged(files: Path, remembered: dict[str, str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in kept(remembered)}
-    assert load(env=remembered, cwd=files) == load(env={**remembered, "XDG_CACHE_HOME": "/dev/null"}, cwd=files)
-    assert {path: path.stat().st_mtime_ns for path in kept(remembered)} == before
-
-
-def test_what_changed_behind_a_reference_is_read_anew(files: Path, remembered: dict[str, str]) -> None:
+def test_what_changed_behind_a_reference_is_read_anew(files: Path, loaded_before: dict[str, str]) -> None:
     (files / "hf").write_text("other")
     (files / "train.sh").write_text("c")
-    launch = the_launch(load(env={**remembered, "MY_TOKEN": "new"}, cwd=files))
+    launch = the_launch(load(env={**loaded_before, "MY_TOKEN": "new"}, cwd=files))
     assert (launch.env["TOKEN"], launch.env["FILE"], launch.onstart) == ("new", "other", "c")
-    assert len(kept(remembered)) == 1
 
 
 @pytest.mark.parametrize("name", ["hf", "pw", "sign", "train.sh", "id"])
-def test_what_vanished_behind_a_reference_is_a_fault_though_remembered(
-    faults: Any, files: Path, remembered: dict[str, str], name: str
+def test_what_vanished_behind_a_reference_is_a_fault(
+    faults: Any, files: Path, loaded_before: dict[str, str], name: str
 ) -> None:
     (files / name).unlink()
-    (fault,) = faults(env=remembered)
+    (fault,) = faults(env=loaded_before)
     assert fault.startswith(f"{files}/gpuwatch.toml:")
     assert 'watch "one": launch.' in fault
 
 
-def test_a_script_that_grew_too_long_is_a_fault_though_remembered(
-    faults: Any, files: Path, remembered: dict[str, str]
-) -> None:
+def test_a_script_that_grew_too_long_is_a_fault(faults: Any, files: Path, loaded_before: dict[str, str]) -> None:
     (files / "train.sh").write_text("x" * 4001)
-    (fault,) = faults(env=remembered)
+    (fault,) = faults(env=loaded_before)
     assert fault.endswith(
         "launch.onstart_file: expected a script of at most 4000 characters; let it download a longer one"
     )
 
 
-def test_with_self_destruct_the_script_has_less_room_though_remembered(faults: Any, loaded: Any, home: Path) -> None:
+def test_with_self_destruct_the_script_has_less_room(faults: Any, loaded: Any, home: Path) -> None:
     toml = WATCH + 'onstart_file = "train.sh"\nself_destruct = true\nmax_runtime = "1h"\n'
     (home / "train.sh").write_text("x" * 2500)
-    env = {"XDG_CACHE_HOME": str(home / "cache")}
-    assert len(the_launch(loaded(toml, env=env)).onstart or "") == 2500
+    assert len(the_launch(loaded(toml)).onstart or "") == 2500
     (home / "train.sh").write_text("x" * 2501)
-    (fault,) = faults(toml, env=env)
+    (fault,) = faults(toml)
     assert "launch.onstart_file: expected a script of at most 2500 characters with self_destruct" in fault
 
 

@@ -13,7 +13,6 @@ from gpuwatch.app.dataset import onnx_models as models
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.settings import load
-from gpuwatch.settings.cache import cache_folder
 from gpuwatch.settings.last_good import load_last_good, store_last_good
 from gpuwatch.settings.secrets import database_url, state_folder
 
@@ -31,7 +30,7 @@ sys.exit(run(sys.argv[1:]))
 @pytest.fixture
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No HOME, no passwd entry; returns the current folder."""
-    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "STATE_DIRECTORY", "GPUWATCH_CONFIG"):
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "STATE_DIRECTORY", "GPUWATCH_CONFIG"):
         monkeypatch.delenv(name, raising=False)
 
     def no_entry(_user: object) -> None:
@@ -84,7 +83,6 @@ def test_folders_that_are_not_absolute_are_ignored_as_the_specification_says(nob
     assert (home_folder({}), home_folder({"HOME": "~"}), home_folder({"HOME": "/h"})) == (None, None, Path("/h"))
     assert state_folder({"XDG_STATE_HOME": "~/s", "HOME": "/h"}) == Path("/h/.local/state/gpuwatch")
     assert models._hub({}) is None
-    assert (cache_folder({"XDG_CACHE_HOME": "c"}), cache_folder({"HOME": "h"})) == (None, None)
     assert list(nobody.iterdir()) == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,13 +107,6 @@ def test_one_kind_of_gpu_needs_no_reference(loaded: Any) -> None:
     text = '[[watch]]\nname = "one"\ngpu = "H100"\ngpu_count = 4\nmax_job_cost = 336\n[watch.job]\nhours = 24\n'
     (watch,) = loaded(text).watches
     assert Decimal("3.5") <= watch.max_price_usd_gpu_hour < Decimal("3.50001")
-
-
-def test_what_was_judged_is_remembered(loaded: Any, tmp_path: Path) -> None:
-    env = {"HOME": str(tmp_path)}
-    first = loaded(toml(), env=env)
-    assert list((tmp_path / ".cache" / "gpuwatch").iterdir())
-    assert loaded(toml(), env=env).watches == first.watches
 
 
 def test_a_job_may_come_from_the_environment(loaded: Any) -> None:

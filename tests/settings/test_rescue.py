@@ -39,7 +39,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {"STATE_DIRECTORY": str(folder / "state"), "CACHE_DIRECTORY": str(folder / "cache")}
+        self.env = {"STATE_DIRECTORY": str(folder / "state")}
 
     def good(self, text: str = GOOD) -> Settings:
         """Store them like a daemon that uses them."""

@@ -122,7 +122,7 @@ def test_the_users_folder_is_below_home_by_default(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("")
     (tmp_path / "empty").mkdir()
-    env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env = {"HOME": str(tmp_path)}
     assert load(env=env, cwd=tmp_path / "empty").source_file == str(file)
 
 

@@ -104,16 +104,6 @@ def test_files_without_a_secret_may_be_read_by_all(warnings: Any, home: Path) ->
     assert warnings(toml, "GPUWATCH_TIMEZONE=UTC\n", env={"VAST_API_KEY": "s3cr3t"}) == []
 
 
-def test_remembered_settings_warn_as_well(warnings: Any, home: Path, tmp_path: Path) -> None:
-    (home / "gpuwatch.toml").touch()
-    (home / "gpuwatch.toml").chmod(0o644)
-    env = {"HOME": str(tmp_path)}
-    first = warnings(KEY, env=env)
-    assert len(first) == 1
-    assert list((tmp_path / ".cache" / "gpuwatch").iterdir())
-    assert warnings(KEY, env=env) == first
-
-
 @pytest.mark.parametrize(
     ("base_url", "reported"),
     [

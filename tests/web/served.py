@@ -51,7 +51,7 @@ def settings_in(
     (folder / "gpuwatch.toml").write_text(f'database_url = "{url}"\n{text}')
     if has_store:
         open_upgraded(url).close()
-    return load(env={"XDG_CACHE_HOME": str(folder), "HOME": str(folder)}, cwd=folder)
+    return load(env={"HOME": str(folder)}, cwd=folder)
 
 
 @contextmanager
