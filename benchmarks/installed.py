@@ -28,7 +28,6 @@ def bench_environment() -> Path:
         print("making .venv-bench …", file=sys.stderr)
         venv.create(HOME, with_pip=True, clear=True)
         _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(locked)])
-        _run([*pip, "--no-deps", "httpx>=0.28.1,<1", "idna"])  # for the minimal script; an installation has neither
         done.write_text(stamp)
     with tempfile.TemporaryDirectory() as folder:
         _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder])

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpcore
+import httpx
 import msgspec
 
 from benchmarks.day_market import Bargain, DayMarket, limit_usd, models
@@ -31,7 +31,6 @@ from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.emulator import Marketplace
 from gpuwatch.emulator.http_server import parse_request
-from gpuwatch.providers.toolkit.http.address import Address
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.query import wire_names
 
@@ -45,7 +44,7 @@ SCENARIOS = {
 }
 
 
-class Wire:
+class Wire(httpx.BaseTransport):
     """Connects gpuwatch's HTTP client with the marketplace, in this process and on the virtual clock."""
 
     def __init__(self, clock: VirtualTime, marketplace: Marketplace, market: DayMarket, seed: int) -> None:
@@ -53,13 +52,12 @@ class Wire:
         self._clock, self._marketplace, self._market = clock, marketplace, market
         self._rng = random.Random(seed)
 
-    def send(self, request: httpcore.Request, _address: Address) -> httpcore.Response:
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Transport a request and its answer; note what a hunt sees."""
         clock, task, sent_s = self._clock, self._clock.running.partition(" ")[0], self._clock.monotonic()
         clock.sleep(UPLINK_S)
-        sent_headers = {name.decode(): value.decode() for name, value in request.headers}
-        body = b"".join(request.stream)  # type: ignore[arg-type]  # Iterable[bytes] on the synchronous side
-        asked = parse_request(request.method.decode(), request.url.target.decode(), sent_headers, body)
+        target = request.url.raw_path.decode()
+        asked = parse_request(request.method, target, dict(request.headers), request.read())
         asked.address = "127.0.0.1"
         reply = self._marketplace.answer(asked)
         shown = self._bargains_in(reply.body) if task == "hunt" and reply.status == 200 else []
@@ -80,10 +78,7 @@ class Wire:
             )
         )
         headers["Content-Type"] = reply.content_type
-        return httpcore.Response(reply.status, headers=list(headers.items()), content=reply.body)
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
+        return httpx.Response(reply.status, headers=headers, stream=httpx.ByteStream(reply.body))
 
     def _bargains_in(self, body: bytes) -> list[Bargain]:
         found = (self._market.shown(row.id) for row in _ROWS.decode(body).offers)

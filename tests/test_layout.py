@@ -146,9 +146,9 @@ def test_imports_run_one_way() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_http_client_alone_knows_httpcore() -> None:
-    assert {name.rpartition("/")[0] for name in _importers("httpcore")} == {"providers/toolkit/http"}
-    assert not _importers("httpx")
+def test_the_http_client_alone_knows_httpx_and_its_sockets_httpcore() -> None:
+    assert {name.rpartition("/")[0] for name in _importers("httpx")} == {"providers/toolkit/http"}
+    assert _importers("httpcore") == {"providers/toolkit/http/wire.py"}
 
 
 def test_the_scheduler_alone_knows_apscheduler() -> None:

@@ -30,7 +30,7 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 PRELOADED = (
     "alembic.command", "alembic.config", "apscheduler.executors.pool", "apscheduler.schedulers.background",
-    "apscheduler.triggers.interval", "certifi", "click", "click.shell_completion", "httpcore", "msgspec",
+    "apscheduler.triggers.interval", "certifi", "click", "click.shell_completion", "httpx", "msgspec",
     "rich.console", "rich.table", "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
     "gpuwatch.__main__", "gpuwatch.app.alerts", "gpuwatch.app.jobs", "gpuwatch.app.launches", "gpuwatch.app.pauses",
     "gpuwatch.bootstrap.service", "gpuwatch.chat.interface", "gpuwatch.chat.webhooks", "gpuwatch.cli.alerts",

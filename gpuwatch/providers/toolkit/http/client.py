@@ -5,35 +5,39 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, NoReturn, Unpack
+from http.cookiejar import CookieJar
+from typing import Any, Final, Unpack
 
-import httpcore
-import msgspec
+import httpx
 
 from gpuwatch import __version__
 from gpuwatch.ports.http import HttpReply, NetError, NoReply, NotSent, RequestOptions, StreamingReply, UnusableReply
-from gpuwatch.providers.toolkit.http.address import Address, parse_address
+from gpuwatch.providers.toolkit.http.environment import EnvironmentTransport, trusted_certificates
 from gpuwatch.providers.toolkit.http.inflate import UnreadableBody, decode_bounded
-from gpuwatch.providers.toolkit.http.transport import PooledTransport, Transport
-from gpuwatch.providers.toolkit.http.wire import RequestInFlight, bind_deadline
+from gpuwatch.providers.toolkit.http.wire import Exchange, bind_deadline
 from gpuwatch.redaction import register_secret
 
-logging.getLogger("httpcore").setLevel(logging.WARNING)  # at DEBUG it logs headers, including keys
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # at INFO and DEBUG they log addresses and headers, with keys
 
 _NOT_SENT_ERRORS = (
-    httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout, httpcore.ProxyError,
-    httpcore.UnsupportedProtocol,
+    httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol,
+    httpx.LocalProtocolError, RuntimeError,
 )  # fmt: skip
 _NETWORK_ERRORS = (
-    httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, httpcore.TimeoutException,
-    httpcore.UnsupportedProtocol, UnreadableBody, OSError,
+    httpx.TransportError, UnreadableBody, OSError,
+    RuntimeError,  # the client is closed
+    httpx.InvalidURL, ValueError,  # a redirect to something that is no URL: httpx reads it even if nobody follows it
 )  # fmt: skip
 _SLASH_REDIRECTS = frozenset({301, 302, 307, 308})
 _DEADLINE_S: Final = 30.0
-_HEADERS: Final = {"accept": "application/json", "connection": "keep-alive", "user-agent": f"gpuwatch/{__version__}"}
-_METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_HEADERS: Final = {
+    "accept": "application/json",
+    "accept-encoding": "gzip, deflate",  # what `inflate` can decode within bounds
+    "user-agent": f"gpuwatch/{__version__}",
+}
 
 
 class PooledHttpClient:
@@ -42,8 +46,8 @@ class PooledHttpClient:
     Args:
         secrets: keys and tokens to redact in every text.
         max_bytes: the largest answer, after decompression.
-        verify: a file of trusted certificates, or a context; None: the system's, or else certifi's.
-        transport: replaces the network, in tests.
+        verify: the trusted certificates; None: the environment's, or the system's, or else certifi's.
+        transport: replaces the network and the proxies of the environment.
         monotonic: seconds, for deadlines.
     """
 
@@ -52,14 +56,20 @@ class PooledHttpClient:
         *,
         secrets: Iterable[str] = (),
         max_bytes: int = 64 * 2**20,
-        verify: str | ssl.SSLContext | None = None,
-        transport: Transport | None = None,
+        verify: ssl.SSLContext | None = None,
+        transport: httpx.BaseTransport | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         register_secret(*secrets)
         self._max_bytes = max_bytes
         self._monotonic = monotonic
-        self._transport = transport or PooledTransport(verify)
+        self._client = httpx.Client(
+            transport=transport or EnvironmentTransport(verify or trusted_certificates()),
+            headers=_HEADERS,
+            cookies=_NoCookies(),
+            follow_redirects=False,
+            trust_env=False,  # EnvironmentTransport reads it
+        )
 
     def ask(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpReply:
         """Send one request and read the whole answer, whatever its status.
@@ -74,90 +84,91 @@ class PooledHttpClient:
     @contextmanager
     def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[StreamingReply]:
         """Like `ask`, with the body as it arrives; `chunks` raises NoReply if the body is incomplete."""
+        exchange = Exchange(self._monotonic() + options.get("deadline_s", _DEADLINE_S), self._monotonic)
+        request = self._request(method, url, options)
+        response = self._send(request, exchange)
         try:
-            address = parse_address(url, options.get("params"))
-            request = _request(method, address, options)
-        except (ValueError, TypeError) as error:
-            raise NotSent(f"{url}: not a usable address ({error})") from error
-        exchange = _Exchange(f"{method} {address}", self._monotonic, options.get("deadline_s", _DEADLINE_S))
-        response = self._open(request, address, exchange)
-        try:
-            headers = _headers_of(response)
-            if method == "GET" and response.status in _SLASH_REDIRECTS:
-                redirected = address.with_trailing_slash(headers.get("location", ""))
-                if redirected is not None:
-                    response.close()
-                    response = self._open(_request(method, redirected, options), redirected, exchange)
-                    headers = _headers_of(response)
-            limit = options.get("max_bytes", self._max_bytes)
-            chunks = _chunks(response, headers.get("content-encoding", ""), exchange, limit)
-            yield StreamingReply(response.status, headers, chunks)
+            redirected = _with_trailing_slash(request, response)
+            if redirected is not None:
+                response.close()
+                response = self._send(redirected, exchange)
+            chunks = _chunks(response, exchange, options.get("max_bytes", self._max_bytes))
+            yield StreamingReply(response.status_code, dict(response.headers.items()), chunks)
         finally:
             response.close()
 
     def close(self) -> None:
-        """Close every connection."""
-        self._transport.close()
+        """Close every connection; later requests are not sent."""
+        self._client.close()
 
-    def _open(self, request: httpcore.Request, address: Address, exchange: _Exchange) -> httpcore.Response:
+    def _request(self, method: str, url: str, options: RequestOptions) -> httpx.Request:
+        try:
+            request = self._client.build_request(
+                method,
+                url,
+                params=options.get("params") or None,  # httpx would drop the query of the URL for an empty one
+                headers=options.get("headers"),
+                timeout=options.get("deadline_s", _DEADLINE_S),
+                **_body(options),
+            )
+            _check_address(request.url)
+        except (httpx.InvalidURL, ValueError, TypeError) as error:
+            raise NotSent(f"{url}: not a usable address ({error})") from error
+        return request
+
+    def _send(self, request: httpx.Request, exchange: Exchange) -> httpx.Response:
         try:
             with bind_deadline(exchange):
-                return self._transport.send(request, address)
+                response = self._client.send(request, stream=True)
         except _NETWORK_ERRORS as error:
-            _raise_net_error(exchange, error)
+            raise _net_error(request, exchange, error) from error
+        exchange.is_sent = True
+        return response
 
 
-class _Exchange(RequestInFlight):
-    """One request and its answer; `description`: method and address, for errors."""
+def _check_address(url: httpx.URL) -> None:
+    if url.scheme not in {"http", "https"}:
+        raise ValueError("it does not begin with http:// or https://")
+    if not url.raw_host or not 0 <= (url.port or 0) < 2**16:  # the system would connect to the port modulo 65536
+        raise ValueError("it has no host, or no such port exists")
 
-    def __init__(self, description: str, monotonic: Callable[[], float], deadline_s: float) -> None:
-        super().__init__(monotonic() + deadline_s, monotonic)
-        self.description = description
+
+class _NoCookies(CookieJar):
+    def extract_cookies(self, *_: object) -> None:
+        """Keep none, and parse none: the answers are hostile."""
 
 
-def _request(method: str, address: Address, options: RequestOptions) -> httpcore.Request:
-    """Build the request headers. Raises ValueError, TypeError: a header cannot be sent."""
-    headers = {**_HEADERS, **{name.lower(): value for name, value in options.get("headers", {}).items()}}
-    # Decompressing 27 MB costs 90 ms: less than the transfer saves on a real link, but not on loopback.
-    headers["accept-encoding"] = "identity" if address.is_loopback else "gzip, deflate"
-    content = options.get("content")
+def _body(options: RequestOptions) -> dict[str, Any]:
     if "json" in options:
-        content = msgspec.json.encode(options["json"])
-        headers.setdefault("content-type", "application/json")
-    if content is not None or method in _METHODS_WITH_BODY:
-        headers["content-length"] = str(len(content or b""))
-    headers.update(address.headers)
-    wait_s = options.get("deadline_s", _DEADLINE_S)
-    return httpcore.Request(
-        method,
-        address.url,
-        headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()],
-        content=content,
-        extensions={"timeout": {"connect": wait_s, "read": wait_s, "write": wait_s, "pool": wait_s}},
-    )
+        return {"json": options["json"]}
+    return {"content": options["content"]} if "content" in options else {}
 
 
-def _headers_of(response: httpcore.Response) -> Mapping[str, str]:
-    """Return headers by lower-case name; repeated ones are joined with a comma."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in response.headers:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
+def _with_trailing_slash(request: httpx.Request, response: httpx.Response) -> httpx.Request | None:
+    """Return the same request to the same address with a trailing slash, if a redirect leads there."""
+    if request.method != "GET" or response.status_code not in _SLASH_REDIRECTS or response.next_request is None:
+        return None
+    path, mark, query = request.url.raw_path.partition(b"?")
+    url = request.url.copy_with(raw_path=path + b"/" + mark + query)
+    target = response.next_request.url
+    if (target.scheme, target.netloc, target.path) != (url.scheme, url.netloc, url.path):
+        return None
+    return httpx.Request("GET", url, headers=request.headers, stream=request.stream, extensions=request.extensions)
 
 
-def _chunks(response: httpcore.Response, encoding: str, exchange: _Exchange, max_bytes: int) -> Iterator[bytes]:
+def _chunks(response: httpx.Response, exchange: Exchange, max_bytes: int) -> Iterator[bytes]:
+    encoding = response.headers.get("content-encoding", "")
     try:
         yield from decode_bounded(_raw(response, exchange), encoding, max_bytes)
     except _NETWORK_ERRORS as error:
-        _raise_net_error(exchange, error, has_response=True)
+        raise _net_error(response.request, exchange, error) from error
 
 
-def _raw(response: httpcore.Response, exchange: _Exchange) -> Iterator[bytes]:
-    raw = iter(response.stream)  # type: ignore[arg-type]  # Iterable[bytes] on the synchronous side
+def _raw(response: httpx.Response, exchange: Exchange) -> Iterator[bytes]:
+    raw = response.iter_raw()
     while True:
         if exchange.remaining_s() <= 0:
-            raise httpcore.ReadTimeout("the deadline has passed")
+            raise httpx.ReadTimeout("the deadline has passed")
         with bind_deadline(exchange):
             chunk = next(raw, None)
         if chunk is None:
@@ -165,23 +176,24 @@ def _raw(response: httpcore.Response, exchange: _Exchange) -> Iterator[bytes]:
         yield chunk
 
 
-def _raise_net_error(exchange: _Exchange, error: Exception, has_response: bool = False) -> NoReturn:
-    is_not_sent = isinstance(error, _NOT_SENT_ERRORS) and not has_response
-    kind: type[NetError] = NotSent if is_not_sent and not exchange.is_sent else NoReply
+def _net_error(request: httpx.Request, exchange: Exchange, error: Exception) -> NetError:
     if isinstance(error, UnreadableBody):
-        kind = UnusableReply
-    raise kind(f"{exchange.description}: {_reason(error)}") from error
+        kind: type[NetError] = UnusableReply
+    elif isinstance(error, httpx.ProxyError):  # it refused the tunnel
+        kind = NotSent
+    else:
+        kind = NotSent if isinstance(error, _NOT_SENT_ERRORS) and not exchange.is_sent else NoReply
+    url = request.url
+    path = url.raw_path.partition(b"?")[0]  # neither the query nor the user of the address: they may be keys
+    return kind(f"{request.method} {url.scheme}://{url.netloc.decode()}{path.decode()}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
-    cause = error.__cause__ or error
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {cause.verify_message}"
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS failed: {cause.reason or cause}"
-    if isinstance(error, httpcore.TimeoutException):
-        return f"no {'connection' if 'Connect' in type(error).__name__ else 'complete answer'} in time"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror.lower()
+    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+        return "no connection in time"
+    if isinstance(error, httpx.TimeoutException):
+        return "no complete answer in time"
+    if isinstance(error, httpx.LocalProtocolError):  # its own text shows the value, which may be a key
+        return "a header or the address contains characters that HTTP forbids"
     text = str(error) or type(error).__name__
     return " ".join(text.split())[:200]

@@ -23,13 +23,13 @@ def decode_bounded(chunks: Iterable[bytes], encoding: str, max_bytes: int) -> It
     """Yield decoded pieces of a body. Raises UnreadableBody: the text says why; the pieces so far are incomplete."""
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
-        decode_json: Iterable[bytes] = chunks
+        decoded: Iterable[bytes] = chunks
     elif encoding in {"gzip", "x-gzip", "deflate"}:
-        decode_json = _inflate(chunks)
+        decoded = _inflate(chunks)
     else:
         raise UnreadableBody(f"content-encoding {encoding[:20]!r} was not accepted by the request")
     total = 0
-    for decoded_chunk in decode_json:
+    for decoded_chunk in decoded:
         total += len(decoded_chunk)
         if total > max_bytes:
             raise UnreadableBody(f"the answer is larger than {max_bytes} bytes")

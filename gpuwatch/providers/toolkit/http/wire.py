@@ -1,7 +1,7 @@
-"""Sockets below httpcore: one deadline limits every wait, and the exchange records whether a request was sent.
+"""Sockets below httpx: one deadline limits every wait, and the exchange records whether a request was sent.
 
-httpcore has no overall timeout: a server that sends one byte every 0.2 s never trips its read timeout, in headers or in
-bodies. The deadline is therefore enforced at the socket, where all waiting happens.
+Neither httpx nor httpcore has an overall timeout: a server that sends one byte every 0.2 s never trips a read timeout,
+in headers or in bodies. The deadline is therefore enforced at the socket, where all waiting happens.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import httpcore
+import httpx
 
 READ_BYTES = 512 * 1024  # per read; httpcore reads 64 KB at a time, which costs 50 ms instead of 15
 _FALLBACK_S = 3.0  # after this silence of an address (IPv6 without a route), try the next one
+_LIMITS = httpx.Limits(
+    max_connections=32,
+    max_keepalive_connections=32,
+    keepalive_expiry=120.0,  # longer than the poll interval, so that a hunt finds its connection open
+)
+Resolve = Callable[[str, int], list[str]]  # (host, port) → its addresses, in the order to try; raises OSError
 
 
-class RequestInFlight:
-    """One request in flight: its deadline, and whether its first byte was handed to the network."""
+class Exchange:
+    """One request and its answer: its deadline, and whether its first byte was handed to the network."""
 
     def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
         self._deadline_s = deadline_s
@@ -33,20 +40,42 @@ class RequestInFlight:
 
 
 class _ThreadState(threading.local):
-    exchange: RequestInFlight | None = None
+    exchange: Exchange | None = None
 
 
 _current = _ThreadState()
 
 
 @contextmanager
-def bind_deadline(exchange: RequestInFlight) -> Iterator[None]:
+def bind_deadline(exchange: Exchange) -> Iterator[None]:
     """Bind all network waits of this thread to `exchange`; nests, for a request made while another one arrives."""
     previous, _current.exchange = _current.exchange, exchange
     try:
         yield
     finally:
         _current.exchange = previous
+
+
+def resolve_host(host: str, port: int) -> list[str]:
+    """Return a host's addresses, as the system resolves them."""
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def open_transport(
+    context: ssl.SSLContext, proxy: str | None = None, resolve: Resolve = resolve_host
+) -> httpx.HTTPTransport:
+    """Return httpx's transport over sockets that obey `bind_deadline`.
+
+    Raises:
+        httpx.InvalidURL, ValueError, ImportError: the proxy cannot be used; the text says why.
+    """
+    through = None
+    if proxy is not None:
+        through = httpx.Proxy(proxy, ssl_context=context if proxy.startswith("https:") else None)
+    transport = httpx.HTTPTransport(verify=context, limits=_LIMITS, proxy=through, trust_env=False)
+    # HTTPTransport takes no network backend, httpcore's pools do: test_wire.py fails if a release renames one of these.
+    transport._pool._network_backend = _Backend(resolve)
+    return transport
 
 
 def _bounded_timeout(timeout: float | None, timeout_error: type[Exception]) -> float | None:
@@ -68,7 +97,7 @@ class _Stream(httpcore.NetworkStream):
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         timeout_s = _bounded_timeout(timeout, httpcore.WriteTimeout)
-        if _current.exchange is not None:
+        if _current.exchange is not None and not buffer.startswith(b"CONNECT "):  # that only asks a proxy for a tunnel
             _current.exchange.is_sent = True
         self._inner.write(buffer, timeout_s)
 
@@ -85,10 +114,11 @@ class _Stream(httpcore.NetworkStream):
         return self._inner.get_extra_info(info)
 
 
-class Backend(httpcore.NetworkBackend):
+class _Backend(httpcore.NetworkBackend):
     """Opens connections: name resolution is subject to the deadline, and a silent address cannot use up all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
         self._inner = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -99,7 +129,7 @@ class Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        addresses = _addresses(host, port, _bounded_timeout(timeout, httpcore.ConnectTimeout))
+        addresses = self._addresses(host, port, _bounded_timeout(timeout, httpcore.ConnectTimeout))
         for attempt, address in enumerate(addresses, 1):
             timeout_s = _bounded_timeout(timeout, httpcore.ConnectTimeout)
             if attempt < len(addresses):
@@ -114,28 +144,27 @@ class Backend(httpcore.NetworkBackend):
     def sleep(self, seconds: float) -> None:
         raise NotImplementedError("nothing is retried at this level")
 
+    def _addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
+        """Return the addresses to try. Resolving has no timeout of its own, so a thread does it."""
+        if _is_address(host):
+            return [host]
+        resolved: list[str] = []
+        errors: list[OSError] = []
 
-def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
-    """Return the host's addresses in the order to try. Resolving has no timeout of its own, so a thread does it."""
-    if _is_address(host):
-        return [host]
-    resolved: list[str] = []
-    errors: list[OSError] = []
+        def resolve() -> None:
+            try:
+                resolved.extend(self._resolve(host, port))
+            except (OSError, UnicodeError) as error:
+                errors.append(error if isinstance(error, OSError) else OSError(str(error)))
 
-    def resolve() -> None:
-        try:
-            resolved.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
-            errors.append(error if isinstance(error, OSError) else OSError(str(error)))
-
-    thread = threading.Thread(target=resolve, name="gpuwatch-resolve", daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if errors:
-        raise httpcore.ConnectError(f"no such host {host}: {errors[0].strerror or errors[0]}") from errors[0]
-    if not resolved:
-        raise httpcore.ConnectTimeout(f"the name service does not answer for {host}")
-    return list(dict.fromkeys(resolved))
+        thread = threading.Thread(target=resolve, name="gpuwatch-resolve", daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if errors:
+            raise httpcore.ConnectError(f"no such host {host}: {errors[0].strerror or errors[0]}") from errors[0]
+        if not resolved:
+            raise httpcore.ConnectTimeout(f"the name service does not answer for {host}")
+        return list(dict.fromkeys(resolved))
 
 
 def _is_address(host: str) -> bool:

@@ -8,7 +8,6 @@ import ssl
 import threading
 from collections.abc import Iterator
 
-import httpcore
 import httpx
 import pytest
 import respx
@@ -18,7 +17,6 @@ from gpuwatch import __version__
 from gpuwatch.ports.http import NetError, NoReply, NotSent
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
-from tests.handled_transport import HandledTransport
 
 KEY = "0123456789abcdef-secret"
 
@@ -221,24 +219,25 @@ def test_no_proxy_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     http.close()
 
 
-# --- stand-ins for the network -----------------------------------------------------------------------------------
+# --- respx -------------------------------------------------------------------------------------------------------
 
 
 @respx.mock
 def test_respx_can_stand_in(http: PooledHttpClient) -> None:
-    respx.get("https://console.example/x/").mock(return_value=httpx.Response(200, json={"a": 1}))
-    respx.put("https://console.example/x/").mock(side_effect=httpcore.ConnectTimeout)
-    respx.delete("https://console.example/x/").mock(side_effect=httpcore.ReadTimeout)
-    assert http.ask("GET", "https://console.example/x/").body == b'{"a":1}'
-    with pytest.raises(NotSent):
+    """No special transport: respx replaces the pools of httpcore, below httpx. Errors are httpx's classes."""
+    listed = respx.get("https://console.example/x/", params={"q": "1"}).respond(json={"a": 1}, headers={"x-Q": "2"})
+    respx.put("https://console.example/x/").mock(side_effect=httpx.ConnectTimeout)
+    respx.delete("https://console.example/x/").mock(side_effect=httpx.ReadTimeout)
+    reply = http.ask("GET", "https://console.example/x/", params={"q": "1"}, headers={"Authorization": "Bearer k"})
+    assert (reply.status, reply.body, reply.headers["x-q"]) == (200, b'{"a":1}', "2")
+    assert listed.calls.last.request.headers["authorization"] == "Bearer k"
+    with pytest.raises(NotSent, match="no connection in time"):
         http.ask("PUT", "https://console.example/x/", json={})
-    with pytest.raises(NoReply):
+    with pytest.raises(NoReply, match="no complete answer in time"):
         http.ask("DELETE", "https://console.example/x/", json={})
 
 
-def test_a_transport_can_stand_in() -> None:
-    http = PooledHttpClient(
-        transport=HandledTransport(lambda request: httpx.Response(200, json={"path": request.url.path}))
-    )
-    assert http.ask("GET", "https://console.example/y/").body == b'{"path":"/y/"}'
-    http.close()
+@respx.mock
+def test_respx_refuses_what_no_route_answers(http: PooledHttpClient) -> None:
+    with pytest.raises(AssertionError, match="not mocked"):
+        http.ask("GET", "https://console.example/y/")
