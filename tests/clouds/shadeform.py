@@ -48,7 +48,6 @@ class ShadeformBooking(NamedTuple):
     limits: dict[str, str]
     created_at: float
     deleted_at: float | None = None
-    fate: str | None = None  # a status that it keeps: "pending_provider", "error"
 
 
 class Shadeform(ProviderServer):
@@ -57,8 +56,6 @@ class Shadeform(ProviderServer):
     Args:
         boots_s: how long an instance is creating, waiting for its cloud, and pending, a third each.
         ends_s: how long it is in state deleting.
-        only_active: a cloud that deletes instances only once they are active.
-        lists_deleted: deleted instances stay in the list.
     """
 
     ROUTES: ClassVar = (
@@ -70,23 +67,12 @@ class Shadeform(ProviderServer):
         ("POST", r"(?:/v1)?/instances/([^/]+)/update", "update"),
     )
 
-    def __init__(
-        self,
-        *,
-        boots_s: float = 0.0,
-        ends_s: float = 0.0,
-        only_active: bool = False,
-        lists_deleted: bool = False,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *, boots_s: float = 0.0, ends_s: float = 0.0, **options: Any) -> None:
         super().__init__(**options)
         self.boots_s = boots_s
         self.ends_s = ends_s
-        self.only_active = only_active
-        self.lists_deleted = lists_deleted
         self.kinds = [_kind(one) for one in _TYPES]
         self.sold_out: set[tuple[str, str, str]] = set()
-        self.next_fate: str | None = None  # of the next instance: "pending_provider" hangs, "error" fails
         self._booked: dict[str, ShadeformBooking] = {}
         self._dice = Random(7)
         self._number = 0
@@ -138,15 +124,14 @@ class Shadeform(ProviderServer):
         self._number += 1
         instance_id = str(uuid.UUID(int=self._number))
         row = _row(instance_id, kind, wanted)
-        self._booked[instance_id] = ShadeformBooking(row, _limits(wanted), self.clock(), fate=self.next_fate)
-        self.next_fate = None
+        self._booked[instance_id] = ShadeformBooking(row, _limits(wanted), self.clock())
         return {"id": instance_id, "cloud_assigned_id": row["cloud_assigned_id"]}
 
     def instances(self, _request: EmulatorRequest) -> dict[str, Any]:
         """Return all instances, with the start script but without the variables."""
         shown = [self._shown(one) for one in self._booked.values()]
         hidden = {"envs", "auto_delete"}
-        kept = [one for one in shown if self.lists_deleted or one["status"] != "deleted"]
+        kept = [one for one in shown if one["status"] != "deleted"]
         return {"instances": [{key: one[key] for key in one.keys() - hidden} for one in kept]}
 
     def info(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
@@ -157,8 +142,6 @@ class Shadeform(ProviderServer):
     def delete(self, _request: EmulatorRequest, instance_id: str) -> EmulatorReply:
         """Delete one; the answer is empty."""
         one = self._known(instance_id)
-        if self.only_active and self._status(one) not in ("active", "error", "deleting"):
-            raise _refused(400, "BAD_REQUEST", "The instance cannot be deleted before it is active")
         if one.deleted_at is None:
             self._booked[instance_id] = one._replace(deleted_at=self.clock())
         return EmulatorReply(200, b"")
@@ -191,8 +174,6 @@ class Shadeform(ProviderServer):
         ended_at, now = self._ended_at(one), self.clock()
         if ended_at is not None:
             return "deleting" if now < ended_at + self.ends_s else "deleted"
-        if one.fate:
-            return one.fate
         if now >= one.created_at + self.boots_s:
             return "active"
         part = int((now - one.created_at) / self.boots_s * 3)

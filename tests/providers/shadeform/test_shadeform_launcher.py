@@ -1,86 +1,95 @@
-"""Shadeform's launcher, with its emulator."""
+"""Renting at Shadeform: the requests, and what its answers mean."""
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import respx
 
-from gpuwatch import providers
-from gpuwatch.engine.instance_addresses import ContractEnds
-from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
-from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
+from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.ports import InstanceState, Order, Registry, Volume
+from gpuwatch.providers.shadeform import INFO
 from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
-from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from tests.clocks import Clock
-from tests.clouds.shadeform import Shadeform
-from tests.domain.launches.guard_values import a_running_launch
+from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
+from tests.providers.shadeform.bench import BENCH
+from tests.sent_requests import sent
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+pytestmark = pytest.mark.respx(base_url=INFO.base_url)
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)  # also the bench's
+RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
+OUT_OF_STOCK = json.loads((RECORDED / "error-409-out-of-stock-live-2026-08-18.json").read_text())
 OFFER = "hyperstack/H100/canada-1/240"
-DEFAULTS = {spec.name: spec.default for spec in providers.info("shadeform").options}
-
-
-@contextmanager
-def at(place: Shadeform, clock: Clock, key: str = "demo-key", **options: Any) -> Iterator[Launcher]:
-    http = PooledHttpClient()
-    settings = ProviderSettings(
-        name="shadeform", base_url=place.url, api_key=key, search_interval_s=0.0, options=DEFAULTS | options
-    )
-    adapter = providers.build(settings, http, lambda: datetime.fromtimestamp(clock(), UTC), clock, clock.sleep)
-    assert adapter.launcher is not None
-    yield adapter.launcher
-    http.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOW.timestamp())
+ID = "d290f1ee-6c54-4b01-90e6-d701748f0851"
+# the example values of the vendor's specification, in the fields that it requires
+INSTANCE = {
+    "id": ID, "cloud": "hyperstack", "region": "canada-1", "shade_instance_type": "H100", "cloud_instance_type": "n3",
+    "cloud_assigned_id": "13b057d7-e266-4869-985f-760fe75a78b3", "shade_cloud": True, "name": "gpuwatch-abc",
+    "configuration": {
+        "memory_in_gb": 12, "storage_in_gb": 256, "vcpus": 6, "num_gpus": 1, "gpu_type": "H100",
+        "interconnect": "pcie", "vram_per_gpu_in_gb": 80, "os": "ubuntu_22_shade_os",
+    },
+    "ip": "203.0.113.1", "ssh_user": "shadeform", "ssh_port": 22, "status": "active", "cost_estimate": "103.4",
+    "hourly_price": 240, "created_at": "2026-11-21T11:00:00Z", "active_at": "2026-11-21T11:03:00Z",
+    "deleted_at": "0001-01-01T00:00:00Z", "tags": ["gpuwatch-abc"], "envs": [{"name": "TOKEN", "value": "s3cret"}],
+}  # fmt: skip
 
 
 @pytest.fixture
-def place(clock: Clock) -> Iterator[Shadeform]:
-    with Shadeform(clock=clock, boots_s=180.0, ends_s=60.0) as place:
-        yield place
+def launcher() -> Iterator[Any]:
+    with BENCH.pointed_at(INFO.base_url) as adapter:
+        yield adapter.launcher
 
 
 @pytest.fixture
-def launcher(place: Shadeform, clock: Clock) -> Iterator[Launcher]:
-    with at(place, clock) as launcher:
-        yield launcher
+def created(respx_mock: respx.MockRouter) -> respx.Route:
+    return respx_mock.post("/instances/create").respond(json={"id": ID})
 
 
 def an_order(offer_id: str = OFFER, **values: Any) -> Order:
     return Order(**({"offer_id": offer_id, "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0} | values))
 
 
-def sent(place: Shadeform) -> Any:
-    return next(request for request in reversed(place.requests) if request.path.endswith("/create")).body()
+def body(route: respx.Route) -> Any:
+    [(_method, _path, body)] = sent(route.calls)
+    return body
 
 
-def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: Shadeform, launcher: Launcher) -> None:
-    launcher.create(an_order(deadline=NOW + timedelta(hours=4)))
-    assert sent(place) == {
-        "cloud": "hyperstack",
-        "region": "canada-1",
-        "shade_instance_type": "H100",
-        "shade_cloud": True,
-        "name": "gpuwatch-abc",
-        "tags": ["gpuwatch-abc"],
-        "auto_delete": {"date_threshold": "2026-11-21T16:30:00Z", "spend_threshold": "11.88"},
-    }
+# --- the order --------------------------------------------------------------------------------------------------------
 
 
-def test_options_name_the_key_the_system_and_the_account(place: Shadeform, clock: Clock) -> None:
-    with at(place, clock, ssh_key="k-1", os="ubuntu22.04_cuda12.2_shade_os", shade_cloud=False) as launcher:
-        launcher.create(an_order())
-    reported = {key: sent(place)[key] for key in ("ssh_key_id", "os", "shade_cloud")}
-    assert reported == {"ssh_key_id": "k-1", "os": "ubuntu22.04_cuda12.2_shade_os", "shade_cloud": False}
+def test_an_order_is_one_machine_with_the_label_in_name_and_tag(created: respx.Route, launcher: Any) -> None:
+    assert launcher.create(an_order(deadline=NOW + timedelta(hours=4))).instance_id == ID
+    assert sent(created.calls) == [
+        (
+            "POST",
+            "/v1/instances/create",
+            {
+                "cloud": "hyperstack", "region": "canada-1", "shade_instance_type": "H100", "shade_cloud": True,
+                "name": "gpuwatch-abc", "tags": ["gpuwatch-abc"],
+                "auto_delete": {"date_threshold": "2026-11-21T16:30:00Z", "spend_threshold": "11.88"},
+            },
+        )
+    ]  # fmt: skip
+    headers = created.calls.last.request.headers
+    assert (headers["x-api-key"], headers.get("authorization")) == ("demo-key", None)
+    documented = json.loads((RECORDED / "instances-create-request-guide.json").read_text())
+    assert documented.keys() <= body(created).keys()
+
+
+def test_options_name_the_key_the_system_and_the_account(created: respx.Route) -> None:
+    options = {"ssh_key": "k-1", "os": "ubuntu22.04_cuda12.2_shade_os", "shade_cloud": False}
+    with msgspec.structs.replace(BENCH, options=options).pointed_at(INFO.base_url) as adapter:
+        assert adapter.launcher is not None
+        adapter.launcher.create(an_order())
+    assert body(created).items() >= {"ssh_key_id": "k-1", "os": options["os"], "shade_cloud": False}.items()
 
 
 @pytest.mark.parametrize(
@@ -92,10 +101,10 @@ def test_options_name_the_key_the_system_and_the_account(place: Shadeform, clock
     ],
 )
 def test_every_order_has_an_end_that_shadeform_keeps(
-    place: Shadeform, launcher: Launcher, values: dict[str, Any], ends: str
+    created: respx.Route, launcher: Any, values: dict[str, Any], ends: str
 ) -> None:
     launcher.create(an_order(**values))
-    assert sent(place)["auto_delete"]["date_threshold"] == ends
+    assert body(created)["auto_delete"]["date_threshold"] == ends
 
 
 @pytest.mark.parametrize(
@@ -107,45 +116,15 @@ def test_the_spending_limit_is_the_price_of_its_time_and_a_tenth(cents: str, hou
     assert auto_delete(order, Decimal(cents) / 100, {}, NOW)["spend_threshold"] == limit
 
 
-def test_an_orphan_is_deleted_by_its_date(place: Shadeform, launcher: Launcher, clock: Clock) -> None:
-    launcher.create(an_order(deadline=NOW + timedelta(hours=1)))
-    clock.sleep(1.5 * 3600 - 1)
-    assert [instance.state for instance in launcher.list_instances()] == [InstanceState.RUNNING]
-    clock.sleep(1 + 60)
-    assert list(launcher.list_instances()) == []
-
-
-def test_its_date_is_the_end_of_its_contract(place: Shadeform, launcher: Launcher) -> None:
-    """Only the answer about the single instance states it; no later end of gpuwatch's changes it."""
-    created = launcher.create(an_order(deadline=NOW + timedelta(hours=4)))
-    assert [instance.ends_at for instance in launcher.list_instances()] == [None]
-    ends = ContractEnds({"shadeform": launcher})
-    rented = a_running_launch(provider="shadeform", instance_id=created.instance_id)
-    assert ends(rented) == NOW + timedelta(hours=4, minutes=30)
-    assert ends(a_running_launch(provider="shadeform", instance_id="none-such")) is None
-
-
-def test_what_costs_more_than_its_offer_said_is_deleted_by_its_spending(
-    place: Shadeform, launcher: Launcher, clock: Clock
-) -> None:
-    next(kind for kind in place.kinds if kind["shade_instance_type"] == "H100")["hourly_price"] = 480
-    launcher.create(an_order(deadline=NOW + timedelta(hours=9.5)))  # 10 h for 26.40 $: at 4.80 $/h that is 5.5 h
-    [found] = launcher.list_instances()
-    assert found.listed_usd_hour == 4.8  # which the engine compares with the threshold at once
-    clock.sleep(5.5 * 3600 + 60)
-    assert list(launcher.list_instances()) == []
-
-
-def test_start_commands_are_a_script_and_variables_are_not_in_it(place: Shadeform, launcher: Launcher) -> None:
+def test_start_commands_are_a_script_and_variables_are_not_in_it(created: respx.Route, launcher: Any) -> None:
     launcher.create(an_order(onstart="nvidia-smi", env={"TOKEN": "s3cret"}))
-    body = sent(place)
-    script = b64decode(body["launch_configuration"]["script_configuration"]["base64_script"])
+    order = body(created)
+    script = b64decode(order["launch_configuration"]["script_configuration"]["base64_script"])
     assert script == b"#!/bin/bash\nnvidia-smi"
-    assert body["envs"] == [{"name": "TOKEN", "value": "s3cret"}]
-    assert "s3cret" not in repr(launcher.list_instances())
+    assert order["envs"] == [{"name": "TOKEN", "value": "s3cret"}]
 
 
-def test_an_image_runs_with_its_own_entrypoint(place: Shadeform, launcher: Launcher) -> None:
+def test_an_image_runs_with_its_own_entrypoint(created: respx.Route, launcher: Any) -> None:
     """As in `components/schemas/DockerConfiguration` of shadeform/docs 8d086fb (2026-03-05)."""
     launcher.create(
         an_order(
@@ -153,7 +132,7 @@ def test_an_image_runs_with_its_own_entrypoint(place: Shadeform, launcher: Launc
             ports=("8000", "80:8080/tcp"), registry=Registry(server="ghcr.io", username="me", password="pass-w0rd"),
         )
     )  # fmt: skip
-    assert sent(place)["launch_configuration"] == {
+    assert body(created)["launch_configuration"] == {
         "type": "docker",
         "docker_configuration": {
             "image": "ghcr.io/me/vllm:1",
@@ -163,12 +142,11 @@ def test_an_image_runs_with_its_own_entrypoint(place: Shadeform, launcher: Launc
             "registry_credentials": {"username": "me", "password": "pass-w0rd"},
         },
     }
-    assert "s3cret" not in repr(launcher.list_instances())
 
 
-def test_an_image_alone_is_enough(place: Shadeform, launcher: Launcher) -> None:
+def test_an_image_alone_is_enough(created: respx.Route, launcher: Any) -> None:
     launcher.create(an_order(runtype="args", image="me/train:1"))
-    assert sent(place)["launch_configuration"]["docker_configuration"] == {"image": "me/train:1"}
+    assert body(created)["launch_configuration"]["docker_configuration"] == {"image": "me/train:1"}
 
 
 @pytest.mark.parametrize(
@@ -186,136 +164,135 @@ def test_an_image_alone_is_enough(place: Shadeform, launcher: Launcher) -> None:
         {"runtype": "args", "ports": ("99999",)},
         {"label": "gpuwatch-" + "x" * 60},
         {"offer_id": "hyperstack/H100/canada-1"},
+        {"offer_id": "hyperstack/H100/canada-1/spot"},
     ],
     ids=lambda wish: next(iter(wish)),
 )
 def test_what_shadeform_cannot_do_is_refused_and_not_sent(
-    place: Shadeform, launcher: Launcher, wish: dict[str, Any]
+    respx_mock: respx.MockRouter, launcher: Any, wish: dict[str, Any]
 ) -> None:
     with pytest.raises(OrderRefused, match="nothing was sent") as refused:
         launcher.create(an_order(**wish))
-    assert (refused.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
+    assert (refused.value.kind, list(respx_mock.calls)) == (RefusalKind.BAD_ORDER, [])
 
 
-def test_a_template_of_the_owner_is_named_by_its_id(place: Shadeform, launcher: Launcher) -> None:
+def test_a_template_of_the_owner_is_named_by_its_id(created: respx.Route, launcher: Any) -> None:
     launcher.create(an_order(template="t-1"))
-    assert sent(place)["template_id"] == "t-1"
+    assert body(created)["template_id"] == "t-1"
 
 
-def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher: Launcher, clock: Clock) -> None:
-    made = launcher.create(an_order())
-    seen = []
-    for _ in range(4):
-        [one] = launcher.list_instances()
-        seen.append((one.status, one.state))
-        clock.sleep(60)
-    starting, running = InstanceState.STARTING, InstanceState.RUNNING
-    assert seen == [
-        ("creating", starting), ("pending_provider", starting), ("pending", starting), ("active", running),
-    ]  # fmt: skip
-    [active] = launcher.list_instances()
-    assert (active.ssh_host, active.ssh_port, active.ssh_user) == ("203.0.113.1", 22, "shadeform")
-    assert active.label == "gpuwatch-abc"
-    assert (active.gpu, active.gpu_count, active.listed_usd_hour) == ("H100 PCIe", 1, 2.4)
-    assert (active.machine_id, active.started_at) == ("hyperstack/H100/canada-1", NOW + timedelta(seconds=180))
-    launcher.destroy(made.instance_id)
-    assert [instance.status for instance in launcher.list_instances()] == ["deleting"]
-    launcher.destroy(made.instance_id)  # the list shows that the end is in progress
-    assert place.count("POST .*delete") == 1
-    clock.sleep(60)
-    assert list(launcher.list_instances()) == []
-    launcher.destroy(made.instance_id)
-
-
-def test_deleted_instances_of_a_list_are_gone(clock: Clock) -> None:
-    with Shadeform(clock=clock, lists_deleted=True) as place, at(place, clock) as launcher:
-        launcher.destroy(launcher.create(an_order()).instance_id)
-        assert len(place.instances(place.requests[-1])["instances"]) == 1
-        assert list(launcher.list_instances()) == []
-
-
-def test_a_404_is_no_word_about_an_instance(place: Shadeform, launcher: Launcher) -> None:
-    """None is documented: a requested instance may exist, and one that should end may not have ended."""
-    made = launcher.create(an_order())
-    assert isinstance(launcher, InstanceLookup)
-    for body in ({"error": "Instance not found"}, {"error": "Not found"}):
-        place.fail("GET", 404, body)
-        with pytest.raises(PayloadChanged):
-            launcher.get(made.instance_id)
-    place.fail("POST", 404, {"error": "Not found"})
-    with pytest.raises(OutcomeUnknown):
-        launcher.destroy(made.instance_id)
-    place.fail("POST", 404, {"error": "Instance not found"})
-    launcher.destroy(made.instance_id)
-
-
-def test_one_that_hangs_at_its_cloud_stays_starting_and_one_that_fails_has_failed(
-    place: Shadeform, launcher: Launcher, clock: Clock
+@pytest.mark.parametrize(
+    ("status", "refusal", "error", "kind"),
+    [
+        (409, OUT_OF_STOCK, OfferGone, None),  # as recorded
+        (409, {"error": "a name conflict"}, OrderRefused, RefusalKind.OTHER),
+        (400, {"error": "your wallet is empty"}, OrderRefused, RefusalKind.NO_CREDIT),
+        (402, {"error": ""}, OrderRefused, RefusalKind.NO_CREDIT),
+        (400, {"error": "unknown os"}, OrderRefused, RefusalKind.BAD_ORDER),
+        (403, {"message": "forbidden"}, OrderRefused, RefusalKind.KEY),
+    ],
+)
+def test_a_refusal_goes_by_its_code_its_words_or_its_status(
+    respx_mock: respx.MockRouter, launcher: Any, status: int, refusal: Any, error: type[Exception], kind: object
 ) -> None:
-    place.next_fate = "pending_provider"
-    launcher.create(an_order())
-    place.next_fate = "error"
-    launcher.create(an_order())
-    clock.sleep(3600)
-    assert [instance.state for instance in launcher.list_instances()] == [InstanceState.STARTING, InstanceState.FAILED]
+    respx_mock.post("/instances/create").respond(status, json=refusal)
+    with pytest.raises(error) as refused:
+        launcher.create(an_order())
+    assert getattr(refused.value, "kind", None) == kind
 
 
-def test_a_cloud_that_deletes_nothing_before_it_is_active_is_reported(clock: Clock) -> None:
-    with Shadeform(clock=clock, boots_s=60.0, only_active=True) as place, at(place, clock) as launcher:
-        made = launcher.create(an_order())
-        with pytest.raises(OrderRefused, match="before it is active"):
-            launcher.destroy(made.instance_id)
-        clock.sleep(60)
-        launcher.destroy(made.instance_id)
-        assert list(launcher.list_instances()) == []
+@pytest.mark.parametrize(("fault", "error"), create_faults({"404": OfferGone, "a page, 404": OfferGone}))
+def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.post("/instances/create"), fault, error, lambda: launcher.create(an_order()))
+
+
+# --- instances --------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_is_one_answer_without_those_that_are_deleted(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    rows = [INSTANCE, INSTANCE | {"id": "2", "status": "deleted"}, INSTANCE | {"id": "3", "a new field": 1}]
+    listed = respx_mock.get("/instances").respond(json={"instances": rows})
+    found, other = launcher.list_instances()
+    assert sent(listed.calls) == [("GET", "/v1/instances", None)]
+    assert (found.instance_id, found.label, found.state) == (ID, "gpuwatch-abc", InstanceState.RUNNING)
+    assert (found.ssh_host, found.ssh_port, found.ssh_user) == ("203.0.113.1", 22, "shadeform")
+    assert (found.gpu, found.gpu_count, found.listed_usd_hour) == ("H100 PCIe", 1, 2.4)
+    assert (found.machine_id, found.started_at) == ("hyperstack/H100/canada-1", NOW - timedelta(minutes=57))
+    assert (other.instance_id, "s3cret" in repr((found, other))) == ("3", False)
+
+
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+def test_a_list_without_a_usable_answer_says_what_is_wrong(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.get("/instances"), fault, error, launcher.list_instances)
+
+
+def test_one_instance_states_its_own_end(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    limits = {"auto_delete": {"date_threshold": "2026-11-21T16:30:00Z", "spend_threshold": "11.88"}}
+    shown = respx_mock.get(f"/instances/{ID}/info").respond(json=INSTANCE | limits)
+    assert launcher.get(ID).ends_at == NOW + timedelta(hours=4, minutes=30)
+    assert sent(shown.calls) == [("GET", f"/v1/instances/{ID}/info", None)]
+
+
+@pytest.mark.parametrize("text", ["Instance not found", "Not found"])
+def test_a_404_is_no_word_about_an_instance(respx_mock: respx.MockRouter, launcher: Any, text: str) -> None:
+    """None is documented: a requested instance may exist."""
+    respx_mock.get(f"/instances/{ID}/info").respond(404, json={"error": text})
+    with pytest.raises(PayloadChanged):
+        launcher.get(ID)
+
+
+def test_an_end_is_an_empty_answer_and_not_sent_while_it_is_in_progress(
+    respx_mock: respx.MockRouter, launcher: Any
+) -> None:
+    ended = respx_mock.post(f"/instances/{ID}/delete").respond(200)
+    launcher.destroy(ID)
+    respx_mock.get("/instances").respond(json={"instances": [INSTANCE | {"status": "deleting"}]})
+    assert [instance.state for instance in launcher.list_instances()] == [InstanceState.ENDING]
+    launcher.destroy(ID)
+    assert sent(ended.calls) == [("POST", f"/v1/instances/{ID}/delete", None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"), [("Instance not found", None), ("Not found", OutcomeUnknown), ("", OutcomeUnknown)]
+)
+def test_an_end_of_what_is_gone_is_done_only_if_it_says_so(
+    respx_mock: respx.MockRouter, launcher: Any, text: str, error: type[Exception] | None
+) -> None:
+    respx_mock.post(f"/instances/{ID}/delete").respond(404, json={"error": text})
+    if error is None:
+        launcher.destroy(ID)
+    else:
+        with pytest.raises(error):
+            launcher.destroy(ID)
+
+
+def test_a_cloud_that_deletes_nothing_before_it_is_active_is_reported(
+    respx_mock: respx.MockRouter, launcher: Any
+) -> None:
+    refusal = {"error": "cannot be deleted before it is active"}
+    respx_mock.post(f"/instances/{ID}/delete").respond(400, json=refusal)
+    with pytest.raises(OrderRefused, match="before it is active"):
+        launcher.destroy(ID)
+
+
+@pytest.mark.parametrize(("fault", "error"), end_faults({"404": OutcomeUnknown, "a page, 404": OutcomeUnknown}))
+def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.post(f"/instances/{ID}/delete"), fault, error, lambda: launcher.destroy(ID))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_renamed_instance_keeps_its_label() -> None:
     row = {"id": "1", "status": "active", "name": "mine", "tags": ["x", "gpuwatch-abc"]}
     assert [instance.label for instance in parse_instances({"instances": [row]})] == ["gpuwatch-abc"]
     assert [instance.label for instance in parse_instances({"instances": [row | {"tags": None}]})] == ["mine"]
-
-
-def test_out_of_stock_is_the_next_candidates_turn(place: Shadeform, launcher: Launcher) -> None:
-    place.sell_out(OFFER)
-    with pytest.raises(OfferGone):
-        launcher.create(an_order())
-    assert launcher.create(an_order("hyperstack/H100/norway-1/240")).starting
-
-
-@pytest.mark.parametrize(
-    ("status", "text", "kind"),
-    [
-        (409, "a name conflict", RefusalKind.OTHER),
-        (400, "your wallet is empty", RefusalKind.NO_CREDIT),
-        (402, "", RefusalKind.NO_CREDIT),
-        (400, "unknown os", RefusalKind.BAD_ORDER),
-        (403, "", RefusalKind.KEY),
-    ],
-)
-def test_other_refusals_go_by_their_status(
-    place: Shadeform, launcher: Launcher, status: int, text: str, kind: RefusalKind
-) -> None:
-    place.fail("POST .*create", status, {"error": text})
-    with pytest.raises(OrderRefused) as refused:
-        launcher.create(an_order())
-    assert refused.value.kind is kind
-
-
-def test_a_lost_answer_is_found_by_its_label(place: Shadeform, launcher: Launcher) -> None:
-    place.fail("POST .*create", None, carried_out=True)
-    with pytest.raises(OutcomeUnknown):
-        launcher.create(an_order())
-    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-abc"]
-
-
-def test_a_wrong_key_is_reported(place: Shadeform, clock: Clock) -> None:
-    with at(place, clock, key="another") as launcher:
-        with pytest.raises(KeyRejected):
-            launcher.list_instances()
-        with pytest.raises(OrderRefused) as refused:
-            launcher.create(an_order())
-        assert refused.value.kind is RefusalKind.KEY
 
 
 @pytest.mark.parametrize("row", [{"status": "active"}, {"id": "1"}, None, 17, {"id": 1, "status": "active"}])

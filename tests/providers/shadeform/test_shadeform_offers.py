@@ -9,20 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import respx
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
 from gpuwatch.domain.market.resold import fold_resold
-from gpuwatch.errors import OrderRefused, PayloadChanged
-from gpuwatch.ports import Order, Query
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.ports import Query
+from gpuwatch.providers.shadeform import INFO
 from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.clouds.lambda_cloud import LambdaCloud
 from tests.clouds.shadeform import Shadeform
+from tests.providers.faults import Fault, assert_fails, read_faults
+from tests.providers.shadeform.bench import BENCH
+from tests.sent_requests import sent
 
-BENCH = import_module("tests.providers.shadeform.bench").BENCH
+pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 LAMBDA = import_module("tests.providers.lambda.bench").BENCH
 RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
+GUIDE = json.loads((RECORDED / "instance-types-guide.json").read_text())
+TYPES = "/instances/types"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
@@ -48,7 +55,7 @@ def the_offer(**changes: Any) -> Offer:
 
 
 def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
-    seen = parse_types(json.loads((RECORDED / "instance-types-guide.json").read_text()), NOW)
+    seen = parse_types(GUIDE, NOW)
     reported = [(o.terms.seller, o.gpu, o.gpu_count, o.region, o.country, o.quoted_usd_hour) for o in seen.offers]
     assert reported == [
         ("runpod", "A100 PCIe 80GB", 1, "any", None, 2.03),
@@ -122,16 +129,6 @@ def test_an_entry_is_an_offer_of_its_rental_type_at_its_own_price(
     seen = parsed(a_type(availability=[an_entry(**entry)]))
     assert [(offer.spot, offer.quoted_usd_hour) for offer in seen.offers] == found
     assert seen.skipped == ({} if skipped is None else {skipped: 1})
-
-
-def test_spot_is_shown_and_never_ordered() -> None:
-    with Shadeform() as place, BENCH.pointed_at(place.url) as adapter:
-        [offer] = adapter.market.search(Query(spot=True)).offers
-        assert (offer.quoted_usd_hour, offer.machine_id) == (16.4, "oblivus/H100x8/MON1")
-        assert adapter.launcher is not None
-        with pytest.raises(OrderRefused):
-            adapter.launcher.create(Order(offer_id=offer.offer_id, label="gpuwatch-x", image="x/y", disk_gb=50.0))
-        assert place.count("POST") == 0
 
 
 @pytest.mark.parametrize(
@@ -227,12 +224,22 @@ def test_what_is_no_list_of_types_is_no_market_without_offers(value: Any) -> Non
         parse_types(value, NOW)
 
 
-def test_prices_are_asked_for_without_a_key_and_once_for_all_watches() -> None:
-    with Shadeform() as place, BENCH.pointed_at(place.url, None) as adapter:
+def test_prices_are_asked_for_without_a_key_and_once_for_all_watches(respx_mock: respx.MockRouter) -> None:
+    listed = respx_mock.get(TYPES).respond(json=GUIDE)
+    with BENCH.pointed_at(INFO.base_url, None) as adapter:
         assert adapter.market.search(Query(gpus=("H100 PCIe",))).offers
-        assert adapter.market.search(Query(gpus=("A10",))).offers
-        assert place.count("GET") == 1
-        assert (place.requests[0].headers.get("x-api-key"), place.requests[0].params) == (None, {"sort": "price"})
+        assert adapter.market.search(Query(gpus=("RTX A6000",))).offers
+        assert list(adapter.market.search(Query(spot=True)).offers) == []
+    assert sent(listed.calls) == [("GET", f"/v1{TYPES}?sort=price", None)]
+    assert "x-api-key" not in listed.calls.last.request.headers
+
+
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+def test_a_search_without_a_usable_answer_says_what_is_wrong(
+    respx_mock: respx.MockRouter, fault: Fault, error: type[Exception]
+) -> None:
+    with BENCH.pointed_at(INFO.base_url) as adapter:
+        assert_fails(respx_mock.get(TYPES), fault, error, lambda: adapter.market.search(Query()))
 
 
 class Priced:
