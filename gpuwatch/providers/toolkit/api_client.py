@@ -32,7 +32,7 @@ from gpuwatch.providers.toolkit.error_mapping import (
 )
 from gpuwatch.providers.toolkit.holds import SEARCH, Holds
 from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, RequestHeld, WaitStopped
-from gpuwatch.providers.toolkit.retry import is_retryable, retry
+from gpuwatch.providers.toolkit.retry import retrying
 from gpuwatch.providers.toolkit.validation import decode_json
 
 if TYPE_CHECKING:
@@ -100,17 +100,7 @@ class PacedClient:
                 elapsed_s += self.tools.monotonic() - sent_at_s
                 self._holds.on_complete(kind, sent_at_s)
 
-        try:
-            return attempt_once()
-        except ProviderError as error:
-            is_final = isinstance(error, ProviderUnreachable) and not self.tools.is_patient
-            if is_final or not is_retryable(error) or self._is_timed_out(elapsed_s):
-                raise
-            first_error = error
-        return retry(attempt_once, first_error, self.tools.sleep, lambda: self._is_timed_out(elapsed_s))
-
-    def _is_timed_out(self, elapsed_s: float) -> bool:
-        return self.tools.stop.is_set() or elapsed_s + _MIN_ATTEMPT_S > self._timeout_s
+        return retrying(self.tools, lambda: elapsed_s + _MIN_ATTEMPT_S > self._timeout_s)(attempt_once)
 
     def _acquire_to_read(self, kind: str, urgent: bool) -> None:
         try:
