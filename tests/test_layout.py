@@ -63,7 +63,8 @@ class Source(NamedTuple):
     `imports`: the top names of everything imported, also inside functions and for types. `taken`: the names of
     `from a.b import c`, as ("a.b", "c"); `taken_at_run_time`: without those only for types. `calls`: (line,
     "time.time") for each call of that form. `classes`: those at the top level. `matched_errors`: lines that compare the
-    text of an error. `transitions`: lines that call a method of this name, on whatever object.
+    text of an error. `transitions`: lines that call a method of this name, on whatever object. `retries`: lines of
+    loops that catch an error and wait.
     """
 
     imports: frozenset[str]
@@ -73,6 +74,7 @@ class Source(NamedTuple):
     classes: tuple[str, ...]
     matched_errors: frozenset[int]
     transitions: frozenset[int]
+    retries: frozenset[int]
 
 
 @cache
@@ -110,7 +112,15 @@ def _read(path: Path) -> Source:
             for node in nodes
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "transition"
         ),
+        retries=frozenset(node.lineno for node in nodes if isinstance(node, ast.For | ast.While) and _is_retry(node)),
     )
+
+
+def _is_retry(loop: ast.AST) -> bool:
+    inner = list(ast.walk(loop))
+    called = {getattr(node.func, "attr", getattr(node.func, "id", "")) for node in inner if isinstance(node, ast.Call)}
+    catches = "suppress" in called or any(isinstance(node, ast.ExceptHandler) for node in inner)
+    return catches and any(name.lstrip("_") in {"sleep", "wait"} for name in called)
 
 
 def _matched_errors(nodes: Sequence[ast.AST]) -> Iterator[int]:
@@ -153,6 +163,18 @@ def test_the_http_client_alone_knows_httpx_and_its_sockets_httpcore() -> None:
 
 def test_the_scheduler_alone_knows_apscheduler() -> None:
     assert _importers("apscheduler") == {"daemon/scheduler.py"}
+
+
+def test_a_loop_that_catches_errors_and_waits_is_tenacitys() -> None:
+    """Except for the threads that watch the scheduler, and the emulator, which waits for its own processes."""
+    assert {name for name, source in _sources().items() if source.retries} == {
+        "daemon/repeating.py",
+        "emulator/machine_sshd.py",
+    }
+    users = {
+        name for name, source in _sources().items() if ("gpuwatch.daemon.repeating", "repeating_thread") in source.taken
+    }
+    assert users == {"daemon/keeper_thread.py", "daemon/process.py"}
 
 
 def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:

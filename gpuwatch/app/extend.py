@@ -6,6 +6,7 @@ import logging
 from datetime import datetime
 
 import msgspec
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.launches import known_launch, launcher_of, open_launches
 from gpuwatch.bootstrap import http_client, real_now
@@ -17,6 +18,7 @@ from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.engine.instance_addresses import instance_of
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
 from gpuwatch.settings import Settings
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -50,20 +52,26 @@ def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
     if watch is not None and watch.launch is not None and watch.launch.self_destruct:
         raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
     watch_budget = Budget() if watch is None else watch.budget
+    retrying = Retrying(retry=retry_if_exception_type(LaunchConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
     with open_launches(settings) as repository:
-        for _ in range(_CONFLICTS_MAX):
-            launch = known_launch(repository, launch_id)
-            ends_at = _extended_end(launch, by_s)
-            is_known = _fits_contract(settings, launch, ends_at)
-            try:
-                extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now())
-            except LaunchConflict:
-                continue
-            if isinstance(extended, LaunchRefusal):
-                raise UsageError(f"launch {launch_id} was not extended: {extended.text}")
-            more = round(extended.bound_microusd_hour * by_s / 3600)
-            return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
-    raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again")
+        try:
+            return retrying(_extend, settings, repository, launch_id, by_s, watch_budget)
+        except RetryError as error:
+            raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again") from error
+
+
+def _extend(
+    settings: Settings, repository: SqlLaunchRepository, launch_id: str, by_s: float, watch_budget: Budget
+) -> Extension:
+    """Extend the current row. Raises LaunchConflict: it changed in the meantime."""
+    launch = known_launch(repository, launch_id)
+    ends_at = _extended_end(launch, by_s)
+    is_known = _fits_contract(settings, launch, ends_at)
+    extended = repository.extend(launch, by_s, settings.budget, watch_budget, real_now())
+    if isinstance(extended, LaunchRefusal):
+        raise UsageError(f"launch {launch_id} was not extended: {extended.text}")
+    more = round(extended.bound_microusd_hour * by_s / 3600)
+    return Extension(launch=extended, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
 
 
 def known_watch_name(settings: Settings, launch_id: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.job_files import check_inputs
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
@@ -341,13 +342,12 @@ def _move(
     repository: SqlJobRepository, job: Job, to_state: JobState, reason: str, changes: Mapping[str, Any] | None = None
 ) -> Job:
     """Apply the owner's transition despite concurrent changes of the daemon. Raises JobConflict: it keeps changing."""
-    for _ in range(_CONFLICTS_MAX):
-        try:
-            step = JobTransition(to_state=to_state, at=real_now(), reason=reason, changes=changes or {})
-            return repository.record(job, step)
-        except JobConflict:
-            job = repository.job(job.job_id) or job
-    raise JobConflict(f"job {job.name!r} keeps changing; try again")
+    step = JobTransition(to_state=to_state, at=real_now(), reason=reason, changes=changes or {})
+    retrying = Retrying(retry=retry_if_exception_type(JobConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
+    try:
+        return retrying(lambda: repository.record(repository.job(job.job_id) or job, step))
+    except RetryError as error:
+        raise JobConflict(f"job {job.name!r} keeps changing; try again") from error
 
 
 def details_json(details: JobDetails) -> dict[str, Any]:

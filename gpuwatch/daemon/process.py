@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
+
 from gpuwatch.bootstrap import build_channels, http_client, new_id, open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.rescue import load_or_rescue
@@ -246,27 +248,35 @@ def entered_with_retry(
         StoreInUse: another daemon uses it, and ends its launches.
     """
     with ExitStack() as stack:
-        opened, alerts, reported = None, None, ""
-        while opened is None and not signals.stop:
+        alerts, reported = None, ""
+
+        def enter_unless_stopped() -> Opened | None:
             keeper.note_main_loop()
-            try:
-                opened = stack.enter_context(enter())
-            except StoreError as error:
-                if isinstance(error, StoreInUse) or not (isinstance(error, StoreDiskFailed) or keeper.has_obligations):
-                    raise
-                if str(error) != reported:
-                    log.critical("%s; gpuwatch rents nothing, and ends launches on time", error)
-                reported = str(error)
-                keeper.set_store_error(reported)
-                notifier.ready()
-                notifier.status(f"no database: {error}; launches end on time")
-                if alerts is None:
-                    alerts = FallbackAlerts(
-                        build_channels(settings, stack.enter_context(http_client(settings))), new_id, log_alert
-                    )
-                alerts.check(reported, real_now())
-                signals.wait(STORE_RETRY_S)
-        yield opened
+            return None if signals.stop else stack.enter_context(enter())
+
+        def may_help(error: BaseException) -> bool:
+            is_lost = isinstance(error, StoreError) and not isinstance(error, StoreInUse)
+            return is_lost and (isinstance(error, StoreDiskFailed) or keeper.has_obligations)
+
+        def report(state: RetryCallState) -> None:
+            nonlocal alerts, reported
+            assert state.outcome is not None
+            error = str(state.outcome.exception())
+            if error != reported:
+                log.critical("%s; gpuwatch rents nothing, and ends launches on time", error)
+            reported = error
+            keeper.set_store_error(error)
+            notifier.ready()
+            notifier.status(f"no database: {error}; launches end on time")
+            if alerts is None:
+                channels = build_channels(settings, stack.enter_context(http_client(settings)))
+                alerts = FallbackAlerts(channels, new_id, log_alert)
+            alerts.check(error, real_now())
+
+        retrying = Retrying(
+            retry=retry_if_exception(may_help), wait=wait_fixed(STORE_RETRY_S), sleep=signals.wait, before_sleep=report
+        )
+        yield retrying(enter_unless_stopped)
 
 
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:
@@ -330,11 +340,13 @@ def running_service(
     scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
     with ExitStack() as supervision, build_service(settings, store, extra_channels, scheduler.run_now) as service:
         tasks = periodic_tasks(service)
-        supervision.enter_context(repeating_thread("supervisor", _supervision_check(service, progress), SIGNAL_CHECK_S))
         if notifier is not None and notifier.has_manager:
             status = StatusLine(service, progress, real_now())
             tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
-            supervision.enter_context(repeating_thread("status line", _status_report(status, notifier), SIGNAL_CHECK_S))
+            report = _status_report(status, notifier)  # a task of its own: it does not wait for the database
+            tasks.append(PeriodicTask(name="status line", run=report, every_s=REFRESH_EVERY_S))
+        # not a task of the scheduler: it reports when the scheduler hangs
+        supervision.enter_context(repeating_thread("supervisor", _supervision_check(service, progress), SIGNAL_CHECK_S))
         configure_gc()
         scheduler.start(tasks)
         try:

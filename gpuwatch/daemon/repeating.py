@@ -1,4 +1,7 @@
-"""Repeats work on its own thread while a block runs: it may wait for a database without delaying the block."""
+"""Repeats work on its own thread while a block runs: for the keeper and the supervisor alone.
+
+Both must work while the scheduler hangs. Every other periodic task is one of the scheduler (`scheduler.py`).
+"""
 
 from __future__ import annotations
 

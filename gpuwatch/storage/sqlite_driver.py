@@ -10,18 +10,19 @@ import contextlib
 import importlib
 import importlib.util
 import sqlite3
-import time
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
+
 from gpuwatch.errors import StoreError
 
 BUSY_TIMEOUT_MS = 30_000
 OWN_FOLDER = "gpuwatch"
-_JOURNAL_TRIES = 50
+_JOURNAL_ATTEMPTS = 50
 _BUSY = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED
 _READ_ONLY = 8  # SQLITE_READONLY
 
@@ -97,21 +98,24 @@ def _uri(path: Path, mode: str) -> str:
     return f"file:{quote(str(path.resolve()))}?mode={mode}"
 
 
+def _is_busy(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
+
+
+@retry(
+    retry=retry_if_exception(_is_busy),
+    stop=stop_after_attempt(_JOURNAL_ATTEMPTS),
+    wait=wait_fixed(0.02),
+    retry_error_callback=lambda _: None,
+)
 def _choose_journal(connection: Any, wanted: str) -> None:
     """Change the journal mode if it differs.
 
     SQLite rejects that at once while others use the file, regardless of the busy timeout, such as two processes that
     start together on a new database. After some attempts the mode stays, which is slower but not wrong.
     """
-    for _ in range(_JOURNAL_TRIES):
-        try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] == wanted:
-                return
-            connection.execute(f"PRAGMA journal_mode={wanted}")
-        except sqlite_driver().OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY:
-                raise
-            time.sleep(0.02)
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
+        connection.execute(f"PRAGMA journal_mode={wanted}")
 
 
 def make_own_folder(path: Path) -> None:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, wait_fixed
 
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.bootstrap.settings_loading import load_settings
@@ -114,20 +115,27 @@ class WebInterface:
             thread.join(_STOP_WITHIN_S)
 
     def _keep_serving(self, settings: Settings, progress: TaskProgress, ended: threading.Event) -> None:
-        while not ended.is_set():
-            try:
-                server = self._start_server(settings, progress)
-            except GpuwatchError as error:
-                if str(error) != self._reported:
-                    log.critical("%s; gpuwatch continues without the web page, and retries", error)
-                self._reported = str(error)
-                ended.wait(_RETRY_S)
-            except Exception:
-                log.exception("cannot start the web page; gpuwatch continues without it")
-                return
-            else:
-                ended.wait()
-                server.stop()
+        retrying = Retrying(
+            retry=retry_if_exception_type(GpuwatchError),
+            wait=wait_fixed(_RETRY_S),
+            sleep=sleep_using_event(ended),
+            before_sleep=self._report_failure,
+        )
+        try:
+            server = retrying(lambda: None if ended.is_set() else self._start_server(settings, progress))
+        except Exception:
+            log.exception("cannot start the web page; gpuwatch continues without it")
+            return
+        if server is not None:
+            ended.wait()
+            server.stop()
+
+    def _report_failure(self, state: RetryCallState) -> None:
+        assert state.outcome is not None
+        error = str(state.outcome.exception())
+        if error != self._reported:
+            log.critical("%s; gpuwatch continues without the web page, and retries", error)
+        self._reported = error
 
     def _start_server(self, settings: Settings, progress: TaskProgress) -> WebServer:
         require_web_extra()

@@ -150,10 +150,10 @@ def test_a_limit_is_waited_for_and_the_message_still_comes() -> None:
                 waits.append(seconds)
                 now[0] += seconds
 
-            MessageSender(BotApi(TOKEN, http, double.base_url), wait, lambda: now[0]).send(
-                str(OWNER), simple_reply("hello")
-            )
-    assert waits == [7.0]
+            MessageSender(
+                BotApi(TOKEN, http, double.base_url), threading.Event(), sleep=wait, monotonic=lambda: now[0]
+            ).send(str(OWNER), simple_reply("hello"))
+    assert sum(waits) == 7.0
     assert [one.text for one in double.shown] == ["hello"]
 
 
@@ -161,14 +161,14 @@ def test_what_cannot_be_edited_is_sent_anew() -> None:
     with telegram() as double, _client() as http:
         double.chats = {str(OWNER)}
         message = ChatMessage(message_id=77, chat=ChatPlace(OWNER), text="gone")
-        MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None).edit(message, simple_reply("done"), [])
+        MessageSender(BotApi(TOKEN, http, double.base_url), threading.Event()).edit(message, simple_reply("done"), [])
     assert [one.text for one in double.shown] == ["done"]
 
 
 def test_hostile_text_and_secrets_stay_out_of_messages() -> None:
     with telegram() as double, _client() as http:
         double.chats = {str(OWNER)}
-        sender = MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None)
+        sender = MessageSender(BotApi(TOKEN, http, double.base_url), threading.Event())
         sender.send(str(OWNER), simple_reply(f"<b>host</b> & @someone /stop {TOKEN} \u202eevil\n" + "x" * 5000))
     (shown,) = double.shown
     assert "<b>host</b> & @someone" in shown.text

@@ -52,7 +52,7 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
     http = open_http(settings)
     api = BotApi(channel.button_secret, http, channel.base_url)
     inbox = ChatInbox(store, api.bot_id, new_id())
-    sender = MessageSender(api, stopping.wait)
+    sender = MessageSender(api, stopping)
     signer, members = button_signer(channel, store), partial(_members, channel, store)  # the chat may move meanwhile
     receiver = UpdateReceiver(settings, signer, members, inbox, sender, clock, answer_within_s=answer_within_s)
     with ExitStack() as opened:

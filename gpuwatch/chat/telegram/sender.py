@@ -8,6 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_result,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_chain,
+    wait_fixed,
+)
+
 from gpuwatch.chat.replies import ChatReply
 from gpuwatch.chat.telegram.updates import ChatMessage
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply, keyboard
@@ -25,7 +36,8 @@ _DEADLINE_S = 10.0
 _ANSWER_DEADLINE_S = 5.0
 _TRIES = 3
 _MAX_PAUSE_S = 60.0
-_PAUSES_S = (1.0, 3.0)
+_RATE_LIMIT_PAUSE_S = 3.0  # if Telegram names none
+_BACKOFF = wait_chain(wait_fixed(1.0), wait_fixed(3.0))
 _KEPT_ENTITIES = frozenset({"bold", "italic", "underline", "strikethrough", "code", "pre", "text_link"})
 
 
@@ -33,14 +45,21 @@ class MessageSender:
     """Sends the messages of one chat. Thread-safe.
 
     Args:
-        wait: sleeps; returns early and true when the program ends.
+        stopping: the program ends: nothing is retried any more.
+        sleep: None: waits on `stopping`.
     """
 
     def __init__(
-        self, api: BotApi, wait: Callable[[float], object], monotonic: Callable[[], float] = time.monotonic
+        self,
+        api: BotApi,
+        stopping: threading.Event,
+        *,
+        sleep: Callable[[float], None] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
-        self._wait = wait
+        self._stopping = stopping
+        self._sleep = sleep or sleep_using_event(stopping)
         self._monotonic = monotonic
         self._not_before_s = float("-inf")
         self._lock = threading.Lock()
@@ -98,17 +117,28 @@ class MessageSender:
 
     def _with_retry(self, method: str, work: Callable[[], BotApiReply]) -> BotApiReply:
         """Retry after a rate limit or a server error; a rejection is final."""
-        for attempt in range(_TRIES):
-            self._respect_pause()
-            reply = work()
-            if reply.ok or (400 <= reply.status < 500 and reply.status != 429):
-                break
-            if reply.status == 429:
-                self._pause(reply.retry_after_s or _PAUSES_S[-1])
-            elif attempt < _TRIES - 1 and self._wait(_PAUSES_S[attempt]):
-                break
+        retrying = Retrying(
+            retry=retry_if_result(_is_temporary),
+            stop=stop_after_attempt(_TRIES) | stop_when_event_set(self._stopping),
+            wait=_BACKOFF,
+            sleep=self._sleep,
+        )
+        try:
+            reply = retrying(self._send_once, work)
+        except RetryError as error:
+            reply = error.last_attempt.result()
         if not reply.ok and "not modified" not in reply.description:
             log.warning("%s failed: %s", method, reply.text)
+        return reply
+
+    def _send_once(self, work: Callable[[], BotApiReply]) -> BotApiReply:
+        with self._lock:
+            left_s = self._not_before_s - self._monotonic()
+        if left_s > 0:  # the rest of a pause that Telegram requested after this or another message
+            self._sleep(left_s)
+        reply = work()
+        if reply.status == 429:
+            self._pause(reply.retry_after_s or _RATE_LIMIT_PAUSE_S)
         return reply
 
     def _pause(self, seconds: float) -> None:
@@ -116,11 +146,9 @@ class MessageSender:
             until_s = self._monotonic() + min(seconds, _MAX_PAUSE_S)
             self._not_before_s = max(self._not_before_s, until_s)
 
-    def _respect_pause(self) -> None:
-        with self._lock:
-            left_s = self._not_before_s - self._monotonic()
-        if left_s > 0:
-            self._wait(left_s)
+
+def _is_temporary(reply: BotApiReply) -> bool:
+    return not reply.ok and (reply.status == 429 or not 400 <= reply.status < 500)
 
 
 def _html(reply: ChatReply) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_fixed
 
 from gpuwatch.app.alerts import event_filter, event_with_delivery, follow_events
 from gpuwatch.errors import GpuwatchError
@@ -87,25 +88,27 @@ class EventFanout:
     # --- the reader's thread ------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        seen: set[str] = set()
-        while not self._context.stopping.is_set():
-            try:
-                for event in follow_events(self._context.settings, event_filter(_SINCE_S), self._sleep):
-                    if event.alert.alert_id in seen:
-                        continue
-                    seen.add(event.alert.alert_id)
-                    self._call(self._publish, _encoded(event))
-            except _Stopped:
-                return
-            except GpuwatchError as error:
-                log.debug("web events: %s", error)
-            except Exception:
-                log.exception("the event stream of the web page failed; retrying")
-            self._context.stopping.wait(_RETRY_S)
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, Exception) and not isinstance(error, _Stopped)),
+            wait=wait_fixed(_RETRY_S),
+            sleep=self._wait,
+            before_sleep=_log_failure,
+        )
+        with suppress(_Stopped):
+            retrying(self._publish_new, set())
 
-    def _sleep(self, seconds: float) -> None:
+    def _publish_new(self, seen: set[str]) -> None:
+        for event in follow_events(self._context.settings, event_filter(_SINCE_S), self._wait_for_more):
+            if event.alert.alert_id not in seen:
+                seen.add(event.alert.alert_id)
+                self._call(self._publish, _encoded(event))
+
+    def _wait_for_more(self, seconds: float) -> None:
         """Wait between two reads; new clients may start from there."""
         self._call(self._has_caught_up.set)
+        self._wait(seconds)
+
+    def _wait(self, seconds: float) -> None:
         if self._context.stopping.wait(seconds):
             raise _Stopped
 
@@ -125,6 +128,15 @@ class EventFanout:
                 queue.put_nowait(event)
             except asyncio.QueueFull:
                 self._clients.discard(queue)
+
+
+def _log_failure(state: RetryCallState) -> None:
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    if isinstance(error, GpuwatchError):
+        log.debug("web events: %s", error)
+    else:
+        log.error("the event stream of the web page failed; retrying", exc_info=error)
 
 
 def _encoded(event: StoredEvent) -> SentEvent:
