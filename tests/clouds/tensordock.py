@@ -1,4 +1,4 @@
-"""TensorDock's API v2 on loopback, with reported oddities: errors as HTTP 200, false stock, two formats.
+"""TensorDock's API v2 on loopback, with reported oddities: errors as HTTP 200 and false stock.
 
 Built from its documents and recorded answers. source: docs/providers/tensordock.md.
 """
@@ -10,7 +10,6 @@ import random
 import re
 import uuid
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any, ClassVar, Final
 
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
@@ -82,17 +81,8 @@ class TensorDock(ProviderServer):
 
     Attributes:
         locations: the listed locations; can be changed.
-        errors_as_200: refusals have HTTP 200 and their status in the body, as most did.
-        flat_list: machines are listed as `{"data": [...]}` instead of the documented `{"data": {"instances": [...]}}`.
-        wrapped: a single machine is inside `data`.
-        gpus_as_map: a location's GPUs are a map by id.
         false_stock: this many of the next creates find nothing, whatever is listed.
         false_rate: this share of all creates finds nothing, the same ones in every run.
-        status: of a new machine; polls_to_ip: polls until it has an address.
-        stops_at_once: a new machine is stopped at the first poll.
-        ignores_forwards: no port reaches a machine, as at one place.
-        rate_factor: the charged share of the listed price.
-        limit_per_minute: requests; None: not counted.
     """
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
@@ -110,28 +100,14 @@ class TensorDock(ProviderServer):
         super().__init__(**options)
         self.locations = market()
         self.machines: dict[str, dict[str, Any]] = {}
-        self.orders: list[Mapping[str, Any]] = []  # the attributes of every create that was carried out
-        self.errors_as_200 = True
-        self.flat_list = False
-        self.wrapped = False
-        self.gpus_as_map = False
         self.false_stock = 0
         self.false_rate = 0.0
-        self.status = "running"
-        self.polls_to_ip = 0
-        self.stops_at_once = False
-        self.ignores_forwards = False
-        self.rate_factor = 1.0
         self.balance_usd = 100.0
-        self.limit_per_minute: int | None = None
         self._numbers = itertools.count(1)
         self._chance = random.Random(7)
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Check the rate first, then the key: only locations are public."""
-        recent = [one for one in self.requests if one.now > request.now - 60]
-        if self.limit_per_minute is not None and len(recent) > self.limit_per_minute:
-            raise RefusedRequest(reply({"error": "Too many requests"}, 429))
+        """Check the key: only locations are public."""
         keyless = request.path == "/api/v2/locations" and request.key is None
         if not request.keyed and not keyless:
             raise RefusedRequest(reply({"error": "Unauthorized"}, 401))
@@ -141,11 +117,7 @@ class TensorDock(ProviderServer):
 
     def list_locations(self, request: EmulatorRequest) -> Any:
         """Return all places, with what a machine could have there."""
-        shown = deepcopy(self.locations)
-        if self.gpus_as_map:
-            for place in shown:
-                place["gpus"] = {gpu.pop("v0Name"): gpu for gpu in place["gpus"]}
-        return {"data": {"locations": shown}}
+        return {"data": {"locations": self.locations}}
 
     def list_hosts(self, request: EmulatorRequest) -> Any:
         """Return one host for each GPU model of each place."""
@@ -199,17 +171,12 @@ class TensorDock(ProviderServer):
         if self._is_not_there() or gpu is None or many["count"] > gpu["max_count"]:
             return self._no(400, CAPACITY[next(self._numbers) % len(CAPACITY)])
         gpu["max_count"] -= many["count"]
-        self.orders.append(wanted)
         machine = self._machine(wanted, gpu, {name: {"count": many["count"], "v0Name": name}})
         self.machines[machine["id"]] = machine
         return {"data": {key: machine[key] for key in ("type", "id", "name", "status")}}
 
     def list_machines(self, request: EmulatorRequest) -> Any:
         """Return all machines: their names and little else."""
-        if self.flat_list:
-            return {
-                "data": [{key: machine[key] for key in ("id", "name", "status")} for machine in self.machines.values()]
-            }
         rows = [
             {"type": "VM", "id": machine["id"], "attributes": {"name": machine["name"], "status": machine["status"]}}
             for machine in self.machines.values()
@@ -217,17 +184,11 @@ class TensorDock(ProviderServer):
         return {"data": {"instances": rows}}
 
     def show(self, request: EmulatorRequest, machine_id: str) -> Any:
-        """Return one machine; its address appears after some polls."""
+        """Return one machine, without an envelope."""
         machine = self.machines.get(machine_id)
         if machine is None:
             return self._no(404, "Instance not found")
-        machine["looks"] += 1
-        if self.stops_at_once:
-            machine["status"] = "StoppedDisassociated"
-        shown = {key: value for key, value in machine.items() if key != "looks"}
-        if machine["looks"] <= self.polls_to_ip:
-            shown |= {"ipAddress": None, "portForwards": []}
-        return {"data": shown} if self.wrapped else shown
+        return machine
 
     def delete(self, request: EmulatorRequest, machine_id: str) -> Any:
         """Delete it."""
@@ -271,24 +232,21 @@ class TensorDock(ProviderServer):
             + room["ram_gb"] * rates.get("per_gb_ram_hr", 0.002)
             + room["storage_gb"] * rates.get("per_gb_storage_hr", 0.00005)
         )
-        ports = [] if self.ignores_forwards else [one["internal_port"] for one in wanted.get("port_forwards", [])]
+        ports = [one["internal_port"] for one in wanted.get("port_forwards", [])]
         return {
             "type": "virtualmachine",
             "id": str(uuid.UUID(int=(0x468B716A << 96) + (4 << 76) + (8 << 60) + number)),
             "name": wanted["name"],
-            "status": self.status,
+            "status": "running",
             "ipAddress": f"203.0.113.{number % 250 + 1}",
             # the platform chooses the outer number: 22 was requested, 20456 was assigned
             "portForwards": [{"internal_port": port, "external_port": 20456 + at} for at, port in enumerate(ports)],
             "resources": dict(room) | {"gpus": gpus},
-            "rateHourly": round(rate * self.rate_factor, 6),
-            "looks": 0,
+            "rateHourly": round(rate, 6),
         }
 
     def _no(self, status: int, error: str) -> EmulatorReply:
-        if self.errors_as_200:
-            return reply({"error": error, "status": status}, 200)
-        return reply({"error": error}, status)
+        return reply({"error": error, "status": status}, 200)
 
 
 def _faults(wanted: Mapping[str, Any]) -> Any:

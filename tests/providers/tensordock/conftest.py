@@ -1,4 +1,4 @@
-"""A TensorDock for each test, and an adapter for it."""
+"""The adapter of TensorDock, for unit tests with respx."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ import pytest
 
 from gpuwatch.ports import Launcher
 from gpuwatch.ports.declarations import Adapter
-from tests.clouds.tensordock import TensorDock
+from gpuwatch.providers.tensordock import INFO
 from tests.providers.tensordock.stand_in import BENCH
 
 
 @pytest.fixture
-def place() -> Iterator[TensorDock]:
-    with TensorDock() as place:
-        yield place
-
-
-@pytest.fixture
-def adapter(place: TensorDock) -> Iterator[Adapter]:
-    with BENCH.pointed_at(place.url) as adapter:
+def adapter() -> Iterator[Adapter]:
+    with BENCH.pointed_at(INFO.base_url) as adapter:
         yield adapter
 
 

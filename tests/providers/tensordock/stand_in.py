@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.ports import Instance, Launcher, Order, Query
-from gpuwatch.ports.declarations import Adapter
+from gpuwatch.ports import Order
 from gpuwatch.testing.bench import Bench
 from tests.clouds.tensordock import TensorDock
 
@@ -27,12 +27,6 @@ def order(offer_id: str = OFFER, **fields: Any) -> Order:
     return Order(**({"offer_id": offer_id, "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0} | fields))
 
 
-def rented(adapter: Adapter, **fields: Any) -> str:
-    assert adapter.launcher is not None
-    offer = adapter.market.search(Query(gpus=("RTX 4090",))).offers[0]
-    return adapter.launcher.create(order(offer.offer_id, **fields)).instance_id
-
-
-def only(launcher: Launcher) -> Instance:
-    [found] = launcher.list_instances()
-    return found
+def recorded(name: str) -> Any:
+    """Return a recorded or documented answer, by the name of its file."""
+    return json.loads((RECORDED / f"{name}.json").read_bytes())

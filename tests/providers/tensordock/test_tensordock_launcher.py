@@ -9,64 +9,104 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import respx
 
 from gpuwatch.errors import OfferGone, OrderError, OrderRateLimited, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Launcher, Query, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.providers.tensordock import INFO
 from gpuwatch.testing.bench import Bench
 from tests.clouds.tensordock import TensorDock
-from tests.providers.tensordock.stand_in import BENCH, HOSTS, RECORDED, SSH_KEY, only, order, rented
+from tests.providers.faults import Fault, assert_fails, create_faults, end_faults
+from tests.providers.tensordock.stand_in import OFFER, SSH_KEY, order, recorded
+from tests.sent_requests import sent
+
+pytestmark = pytest.mark.respx(base_url=f"{INFO.base_url}/api/v2")
+PLACE = "8dd95ff0-dff9-489c-9b02-b38a366b6ab1"
+
+
+@pytest.fixture
+def created(respx_mock: respx.MockRouter) -> respx.Route:
+    return respx_mock.post("/instances").respond(json=recorded("v2-instance-create-response-live"))
+
+
+def attributes(created: respx.Route) -> dict[str, Any]:
+    """Return what the only order asks for."""
+    [(_method, _path, body)] = sent(created.calls)
+    found: dict[str, Any] = body["data"]["attributes"]
+    return found
+
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_quoted_is_what_is_ordered_and_charged(
-    adapter: Adapter, place: TensorDock, launcher: Launcher
+def test_an_order_is_the_documented_request(created: respx.Route, launcher: Launcher) -> None:
+    made = launcher.create(order(ports=("8000", "9000:80/tcp")))
+    assert made.instance_id == "468b716a-6747-4cbe-9f13-afc153a21c14"
+    [(method, path, body)] = sent(created.calls)
+    runcmd = body["data"]["attributes"].pop("cloud_init")["runcmd"]
+    expected = {
+        "name": "gpuwatch-abc",
+        "type": "virtualmachine",
+        "image": "ubuntu2404_ml_pytorch",
+        "resources": {
+            "vcpu_count": 16, "ram_gb": 64, "storage_gb": 100, "gpus": {"geforcertx4090-pcie-24gb": {"count": 2}},
+        },
+        "location_id": PLACE,
+        "useDedicatedIp": False,
+        "port_forwards": [
+            {"internal_port": 22, "external_port": 22},
+            {"internal_port": 8000, "external_port": 8000},
+            {"internal_port": 80, "external_port": 9000},
+        ],
+        "ssh_key": SSH_KEY,
+    }  # fmt: skip
+    assert (method, path, body) == (
+        "POST",
+        "/api/v2/instances",
+        {"data": {"type": "virtualmachine", "attributes": expected}},
+    )
+    assert created.calls.last.request.headers["authorization"] == "Bearer demo-key"
+    assert len(runcmd) == 1  # the login
+    names = {
+        name: recorded(f"v2-instance-create-request-{name}-docs")["data"]["attributes"]
+        for name in ("location", "hostnode")
+    }
+    assert expected.keys() <= names["location"].keys() | names["hostnode"].keys()
+
+
+def test_what_was_quoted_is_what_is_ordered(
+    respx_mock: respx.MockRouter, created: respx.Route, adapter: Adapter, launcher: Launcher
 ) -> None:
+    documented = recorded("v2-locations-docs")
+    documented["data"]["locations"][0]["id"] = PLACE
+    respx_mock.get("/locations").respond(json=documented)
     offer = next(o for o in adapter.market.search(Query(gpus=("H100 SXM",))).offers if o.gpu_count == 8)
     launcher.create(order(offer.offer_id, disk_gb=100.0))
-    [sent] = place.orders
-    assert sent["resources"] == {
+    assert attributes(created)["resources"] == {
         "vcpu_count": 64, "ram_gb": 256, "storage_gb": 100, "gpus": {"h100-sxm5-80gb": {"count": 8}},
     }  # fmt: skip
-    assert (sent["location_id"], "hostnode_id" in sent) == (place.locations[0]["id"], False)
-    assert only(launcher).listed_usd_hour == pytest.approx(offer.quoted_usd_hour)
 
 
-def test_the_request_has_the_shape_of_the_documented_one(adapter: Adapter, place: TensorDock) -> None:
-    rented(adapter, ports=("8000",))
-    sent = next(request for request in place.requests if request.method == "POST").body()
-    shown = json.loads((RECORDED / "v2-instance-create-request-hostnode-docs.json").read_bytes())
-    assert sent.keys() == shown.keys()
-    assert sent["data"]["type"] == shown["data"]["type"]
-    attributes = sent["data"]["attributes"]
-    assert attributes.keys() - {"location_id", "ssh_key", "useDedicatedIp"} <= shown["data"]["attributes"].keys()
-    assert attributes["resources"].keys() == shown["data"]["attributes"]["resources"].keys()
-    assert (attributes["name"], attributes["image"]) == ("gpuwatch-abc", "ubuntu2404_ml_pytorch")
+@pytest.mark.parametrize(("disk_gb", "ordered"), [(20.0, 100), (150.4, 151)])
+def test_disk_is_at_least_what_can_be_had_and_in_whole_gb(
+    created: respx.Route, launcher: Launcher, disk_gb: float, ordered: int
+) -> None:
+    launcher.create(order(disk_gb=disk_gb))
+    assert attributes(created)["resources"]["storage_gb"] == ordered
 
 
-def test_disk_is_at_least_what_can_be_had_and_in_whole_gb(adapter: Adapter, place: TensorDock) -> None:
-    for disk_gb in (20.0, 150.4):
-        rented(adapter, disk_gb=disk_gb)
-    assert [one["resources"]["storage_gb"] for one in place.orders] == [100, 151]
+def test_a_single_host_is_ordered_by_its_own_id(created: respx.Route, launcher: Launcher) -> None:
+    launcher.create(order(OFFER[0].upper() + OFFER[1:]))
+    assert (attributes(created)["hostnode_id"], "location_id" in attributes(created)) == (PLACE, False)
 
 
-def test_port_22_and_those_of_the_owner_are_forwarded(adapter: Adapter, place: TensorDock) -> None:
-    rented(adapter, ports=("8000", "9000:80/tcp"))
-    wished = [(one["internal_port"], one["external_port"]) for one in place.orders[0]["port_forwards"]]
-    assert wished == [(22, 22), (8000, 8000), (80, 9000)]
-
-
-def test_a_single_host_is_ordered_by_its_own_id(place: TensorDock) -> None:
-    with HOSTS.pointed_at(place.url) as adapter:
-        rented(adapter)
-    assert ("hostnode_id" in place.orders[0], "location_id" in place.orders[0]) == (True, False)
-
-
-def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, place: TensorDock, tmp_path: Path) -> None:
+def test_environment_and_start_commands_reach_the_machine(
+    created: respx.Route, launcher: Launcher, tmp_path: Path
+) -> None:
     reported = {"TOKEN": 'it\'s "one"\nline', "OUT": str(tmp_path / "out")}
-    rented(adapter, env=reported, onstart='printf "%s" "$TOKEN" >"$OUT"')
-    commands = place.orders[0]["cloud_init"]["runcmd"]
+    launcher.create(order(env=reported, onstart='printf "%s" "$TOKEN" >"$OUT"'))
+    commands = attributes(created)["cloud_init"]["runcmd"]
     assert all("\n" not in command for command in commands)
     unpack = commands[1].replace("bash /root/gpuwatch-boot", "true").replace("/root", str(tmp_path))
     subprocess.run(["sh", "-c", unpack], check=True, capture_output=True)
@@ -77,11 +117,11 @@ def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, plac
 
 @pytest.mark.parametrize(("booted", "asked"), [("07:29:59", []), ("07:30:00", ["-h now"])])
 def test_the_machine_shuts_itself_down_at_its_deadline_before_anything_of_the_owner_runs(
-    adapter: Adapter, place: TensorDock, tmp_path: Path, booted: str, asked: list[str]
+    created: respx.Route, launcher: Launcher, tmp_path: Path, booted: str, asked: list[str]
 ) -> None:
     """Even if its first boot is later: a timer for a past moment never fires."""
-    rented(adapter, onstart="exec sleep infinity", self_destruct_at=datetime(2026, 11, 22, 7, 30, tzinfo=UTC))
-    _, timer, boot = place.orders[0]["cloud_init"]["runcmd"]
+    launcher.create(order(onstart="exec sleep infinity", self_destruct_at=datetime(2026, 11, 22, 7, 30, tzinfo=UTC)))
+    _, timer, boot = attributes(created)["cloud_init"]["runcmd"]
     assert "\n" not in timer
     assert "gpuwatch-boot" in boot
     unpack = timer.replace("bash /root/gpuwatch-end", "true").replace("/root", str(tmp_path))
@@ -106,13 +146,13 @@ def test_the_machine_shuts_itself_down_at_its_deadline_before_anything_of_the_ow
 
 
 @pytest.mark.parametrize("before", ["", "ssh-ed25519 AAAA other\n", f"{SSH_KEY}\n"])
-def test_the_login_is_installed_once(adapter: Adapter, place: TensorDock, tmp_path: Path, before: str) -> None:
-    rented(adapter)
+def test_the_login_is_installed_once(created: respx.Route, launcher: Launcher, tmp_path: Path, before: str) -> None:
+    launcher.create(order())
     keys = tmp_path / ".ssh" / "authorized_keys"
     if before:
         keys.parent.mkdir()
         keys.write_text(before)
-    line = place.orders[0]["cloud_init"]["runcmd"][0].replace("/home/user", str(tmp_path))
+    line = attributes(created)["cloud_init"]["runcmd"][0].replace("/home/user", str(tmp_path))
     subprocess.run(["sh", "-c", line], check=True, capture_output=True)
     assert keys.read_text() == before + (f"{SSH_KEY}\n" if before != f"{SSH_KEY}\n" else "")
     assert keys.stat().st_mode & 0o777 == 0o600
@@ -135,43 +175,49 @@ def test_the_login_is_installed_once(adapter: Adapter, place: TensorDock, tmp_pa
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_sent(
-    launcher: Launcher, place: TensorDock, fields: dict[str, Any]
+    respx_mock: respx.MockRouter, launcher: Launcher, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(OrderRefused) as refused:
         launcher.create(order(**fields))
-    assert (refused.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
+    assert (refused.value.kind, list(respx_mock.calls)) == (RefusalKind.BAD_ORDER, [])
 
 
 @pytest.mark.parametrize("key", [None, "not a key", "ssh-ed25519 AAAA\nx"])
-def test_without_a_public_key_nothing_is_ordered(place: TensorDock, key: str | None) -> None:
+def test_without_a_public_key_nothing_is_ordered(respx_mock: respx.MockRouter, key: str | None) -> None:
     bench = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090", options={"ssh_key": key})
-    with bench.pointed_at(place.url) as adapter, pytest.raises(OrderRefused, match="ssh_key"):
-        rented(adapter)
-    assert place.count("POST") == 0
+    with bench.pointed_at(INFO.base_url) as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused, match="ssh_key"):
+            adapter.launcher.create(order())
+    assert list(respx_mock.calls) == []
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_200", [True, False])
 @pytest.mark.parametrize(
-    "text",
+    ("name", "status"),
     [
-        "No available nodes found", "No available public IPs on hostnode", "Hostnode unavailable",
-        "insufficient capacity", "Out of Stock", "Resource unavailable",
+        ("v2-error-http200-no-nodes-live", 200),
+        ("v2-error-http200-no-public-ip-live", 200),
+        ("v2-error-http200-hostnode-unavailable", 200),
+        ("v2-error-http200-hostnode-unavailable", 400),
     ],
-)  # fmt: skip
-def test_every_text_of_no_capacity_is_an_offer_that_is_gone(
-    adapter: Adapter, place: TensorDock, text: str, as_200: bool
+)
+def test_a_recorded_word_of_no_capacity_is_an_offer_that_is_gone(
+    respx_mock: respx.MockRouter, launcher: Launcher, name: str, status: int
 ) -> None:
-    place.fail("POST", 200 if as_200 else 400, {"error": text, "status": 400} if as_200 else {"error": text})
+    respx_mock.post("/instances").respond(status, json=recorded(name))
     with pytest.raises(OfferGone):
-        rented(adapter)
+        launcher.create(order())
 
 
 @pytest.mark.parametrize(
     ("status", "body", "error", "kind"),
     [
+        (200, {"error": "insufficient capacity", "status": 400}, OfferGone, None),
+        (400, {"error": "Out of Stock"}, OfferGone, None),
+        (400, {"error": "Resource unavailable"}, OfferGone, None),
         (200, {"error": "unexpected error during deployment", "status": 400}, OutcomeUnknown, None),
         (500, {"error": "No available nodes found"}, OutcomeUnknown, None),
         (200, {"error": "No available nodes found", "status": 500}, OutcomeUnknown, None),
@@ -193,37 +239,84 @@ def test_every_text_of_no_capacity_is_an_offer_that_is_gone(
     ],
 )
 def test_what_an_answer_to_a_create_means(
-    adapter: Adapter, place: TensorDock, status: int, body: Any, error: type[OrderError], kind: RefusalKind | None
+    respx_mock: respx.MockRouter,
+    launcher: Launcher,
+    status: int,
+    body: Any,
+    error: type[OrderError],
+    kind: RefusalKind | None,
 ) -> None:
-    place.fail("POST", status, body)
+    route = respx_mock.post("/instances").respond(status, json=body)
     with pytest.raises(error) as caught:
-        rented(adapter)
+        launcher.create(order())
     assert getattr(caught.value, "kind", None) is kind
-    assert place.count("POST") == 1
+    assert route.call_count == 1
 
 
-def test_stock_that_is_listed_and_not_there_is_gone_until_it_is_there(adapter: Adapter, place: TensorDock) -> None:
-    place.false_stock = 3
-    for _ in range(3):
-        with pytest.raises(OfferGone):
-            rented(adapter)
-    assert rented(adapter) in place.machines
-
-
-def test_a_create_that_was_carried_out_unheard_is_found_by_its_name(
-    adapter: Adapter, place: TensorDock, launcher: Launcher
+@pytest.mark.parametrize("name", ["v2-error-http400-ssh-port-live", "v2-error-validation-array-client-test-http400"])
+def test_a_recorded_word_of_a_wrong_order_refuses_it(
+    respx_mock: respx.MockRouter, launcher: Launcher, name: str
 ) -> None:
-    place.fail("POST", None, carried_out=True)
-    with pytest.raises(OutcomeUnknown):
-        rented(adapter)
-    assert (only(launcher).label, place.count("POST")) == ("gpuwatch-abc", 1)
+    respx_mock.post("/instances").respond(400, json=recorded(name))
+    with pytest.raises(OrderRefused) as refused:
+        launcher.create(order())
+    assert refused.value.kind is RefusalKind.BAD_ORDER
 
 
-def test_a_create_may_take_two_minutes() -> None:
+@pytest.mark.parametrize(("fault", "error"), create_faults())
+def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Launcher, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.post("/instances"), fault, error, lambda: launcher.create(order()))
+
+
+def test_a_create_may_take_two_minutes(created: respx.Route, launcher: Any) -> None:
     waited: list[float] = []
-    with TensorDock() as place, BENCH.pointed_at(place.url) as adapter:
-        http = adapter.launcher._client.tools.http  # type: ignore[union-attr]  # the only way to see a deadline
-        plain = http.ask
-        http.ask = lambda *words, **options: (waited.append(options["deadline_s"]), plain(*words, **options))[1]
-        rented(adapter)
-    assert waited[-1] == 120.0
+    http = launcher._client.tools.http  # the only way to see a deadline
+    plain = http.ask
+    http.ask = lambda *words, **options: (waited.append(options["deadline_s"]), plain(*words, **options))[1]
+    launcher.create(order())
+    assert waited == [120.0]
+
+
+# --- ending -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error"),
+    [
+        (200, json.dumps(recorded("v2-instance-delete-response-docs")).encode(), None),
+        (204, b"", None),
+        (200, b'{"error": "VM already terminated", "status": 400}', None),
+        (404, b'{"error": "Instance not found"}', None),
+        (200, b'{"error": "Instance not found", "status": 404}', None),
+        (404, b"<html>not found</html>", OrderRefused),
+        (200, b"", OutcomeUnknown),
+        (200, b"<html>", OutcomeUnknown),
+        (200, b'{"error": "Instance is locked", "status": 409}', OrderRefused),
+        (200, b'{"error": "oops"}', OutcomeUnknown),
+    ],
+)
+def test_what_an_answer_to_a_destroy_means(
+    respx_mock: respx.MockRouter, launcher: Launcher, status: int, content: bytes, error: type[OrderError] | None
+) -> None:
+    ended = respx_mock.delete("/instances/abc").respond(status, content=content)
+    if error is None:
+        launcher.destroy("abc")
+    else:
+        with pytest.raises(error):
+            launcher.destroy("abc")
+    assert sent(ended.calls) == [("DELETE", "/api/v2/instances/abc", None)]
+
+
+@pytest.mark.parametrize(("fault", "error"), end_faults())
+def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Launcher, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.delete("/instances/abc"), fault, error, lambda: launcher.destroy("abc"))
+
+
+def test_an_id_that_would_lead_elsewhere_is_not_sent(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    with pytest.raises(OrderRefused):
+        launcher.destroy("../billing")
+    assert list(respx_mock.calls) == []

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
+import respx
 
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Query
+from gpuwatch.providers.tensordock import INFO
 from gpuwatch.providers.tensordock.names import OfferKey, country_of, gpu_of, parse_offer_key
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
-from tests.clouds.tensordock import TensorDock
-from tests.providers.tensordock.stand_in import BENCH, HOSTS
+from tests.providers.faults import Fault, assert_fails, read_faults
+from tests.providers.tensordock.stand_in import BENCH, HOSTS, recorded
+from tests.sent_requests import sent
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
+pytestmark = pytest.mark.respx(base_url=f"{INFO.base_url}/api/v2")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def locations() -> Any:
-    return json.loads((RECORDED / "v2-locations-docs.json").read_bytes())
+    return recorded("v2-locations-docs")
 
 
 def changed(**fields: Any) -> Any:
@@ -76,7 +77,7 @@ def test_a_rate_that_is_missing_or_none_is_never_zero(key: str, rate: Any) -> No
 
 
 def test_a_location_whose_rates_were_left_out_gives_no_price() -> None:
-    value = json.loads((RECORDED / "v2-locations-live-2025-excerpt.json").read_bytes())
+    value = recorded("v2-locations-live-2025-excerpt")
     seen = parse_locations(value, ResourcesPerGpu(), NOW)
     assert (seen.offers, list(seen.skipped.values())) == ([], [1])
 
@@ -148,7 +149,7 @@ def test_an_empty_list_is_what_an_account_without_a_deposit_gets_and_not_sold_ou
 
 
 def test_a_host_tells_uptime_line_and_ports() -> None:
-    value = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
+    value = recorded("v2-hostnodes-client-test")
     [offer] = parse_hostnodes(value, ResourcesPerGpu(), NOW).offers
     assert (offer.reliability, offer.download_mbps, offer.upload_mbps, offer.ports) == (
         pytest.approx(0.999), 2500, 10500, 2,
@@ -160,7 +161,7 @@ def test_a_host_tells_uptime_line_and_ports() -> None:
 
 
 def test_a_place_is_a_stock_and_a_host_is_one_machine() -> None:
-    hosts = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
+    hosts = recorded("v2-hostnodes-client-test")
     assert {offer.terms.fungible for offer in parse_locations(locations(), ResourcesPerGpu(), NOW).offers} == {True}
     assert {offer.terms.fungible for offer in parse_hostnodes(hosts, ResourcesPerGpu(), NOW).offers} == {False}
 
@@ -219,24 +220,32 @@ def test_countries_are_reported_by_their_code() -> None:
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_catalogue_answers_all_watches_for_some_seconds() -> None:
-    with TensorDock() as place, BENCH.pointed_at(place.url, None) as adapter:
+def test_one_catalogue_answers_all_watches_without_a_key(respx_mock: respx.MockRouter) -> None:
+    listed = respx_mock.get("/locations").respond(json=locations())
+    with BENCH.pointed_at(INFO.base_url, None) as adapter:
         first = adapter.market.search(Query(gpus=("RTX 4090",)))
         adapter.market.search(Query(gpus=("H100 SXM",)))
-        assert place.count("GET /api/v2/locations") == 1
-        assert [offer.gpu_count for offer in first.offers][:2] == [1, 1]
-        assert first.skipped == {"the rate of memory is missing: the price is not known": 1}
+    assert sent(listed.calls) == [("GET", "/api/v2/locations", None)]
+    assert "authorization" not in listed.calls.last.request.headers
+    assert ([offer.gpu_count for offer in first.offers], first.completeness.value) == ([1, 2, 3, 4], "complete")
 
 
-def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key() -> None:
-    with TensorDock() as place:
-        with HOSTS.pointed_at(place.url) as adapter:
-            offers = adapter.market.search(Query(gpus=("RTX 4090",))).offers
-            assert {offer.reliability for offer in offers} == {0.999}
-            assert len({offer.host_id for offer in offers}) == 2
-        with HOSTS.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
-            adapter.market.search(Query())
-        assert place.count("locations") == 0
+def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key(respx_mock: respx.MockRouter) -> None:
+    listed = respx_mock.get("/hostnodes").respond(json=recorded("v2-hostnodes-client-test"))
+    with HOSTS.pointed_at(INFO.base_url) as adapter:
+        [offer] = adapter.market.search(Query()).offers
+    with HOSTS.pointed_at(INFO.base_url, None) as adapter, pytest.raises(KeyRejected):
+        adapter.market.search(Query())
+    assert (sent(listed.calls), offer.host_id) == ([("GET", "/api/v2/hostnodes", None)], "host-1")
+    assert listed.calls.last.request.headers["authorization"] == "Bearer demo-key"
+
+
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+def test_a_search_without_a_usable_answer_says_what_is_wrong(
+    respx_mock: respx.MockRouter, fault: Fault, error: type[Exception]
+) -> None:
+    with BENCH.pointed_at(INFO.base_url) as adapter:
+        assert_fails(respx_mock.get("/locations"), fault, error, lambda: adapter.market.search(Query()))
 
 
 @pytest.mark.parametrize(
@@ -252,8 +261,9 @@ def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key() -> No
         ([{"code": "invalid", "message": "no", "path": []}], PayloadChanged),
     ],
 )
-def test_an_error_that_comes_as_http_200_is_distinguished(body: Any, error: type[Exception]) -> None:
-    with TensorDock() as place, BENCH.pointed_at(place.url) as adapter:
-        place.fail("locations", 200, body)
-        with pytest.raises(error):
-            adapter.market.search(Query())
+def test_an_error_that_comes_as_http_200_is_distinguished(
+    respx_mock: respx.MockRouter, body: Any, error: type[Exception]
+) -> None:
+    respx_mock.get("/locations").respond(json=body)
+    with BENCH.pointed_at(INFO.base_url) as adapter, pytest.raises(error):
+        adapter.market.search(Query())

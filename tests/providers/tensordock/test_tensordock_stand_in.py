@@ -10,10 +10,12 @@ import httpx
 import pytest
 
 from gpuwatch.errors import OfferGone
+from gpuwatch.ports import Query
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.settings import load
 from gpuwatch.testing.market import MarketSuite
 from tests.clouds.tensordock import TensorDock
-from tests.providers.tensordock.stand_in import BENCH, HOSTS, rented
+from tests.providers.tensordock.stand_in import BENCH, HOSTS, order
 
 
 class TestHostnodes(MarketSuite):
@@ -64,6 +66,12 @@ def test_a_create_that_is_wrong_is_refused_by_the_stand_in(key: str, value: Any,
         inner[key.rpartition(".")[2]] = value
         status, reported = asked(place, good)
     assert (status, says in str(reported)) == (400, True)
+
+
+def rented(adapter: Adapter) -> str:
+    assert adapter.launcher is not None
+    offer = adapter.market.search(Query(gpus=("RTX 4090",))).offers[0]
+    return adapter.launcher.create(order(offer.offer_id)).instance_id
 
 
 def test_stock_is_false_as_often_as_reported() -> None:
