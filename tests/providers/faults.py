@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import httpcore
 import httpx
 import pytest
 import respx
@@ -47,11 +46,11 @@ _FAULTS: Final[Mapping[str, tuple[Fault, type[Exception], type[Exception]]]] = {
     "500": (answer(500), ProviderDown, OutcomeUnknown),
     "a page, 404": (answer(404, _PAGE), PayloadChanged, OrderRefused),
     "a page, 502": (answer(502, _PAGE), ProviderDown, OutcomeUnknown),
-    "no connection": (httpcore.ConnectError, ProviderUnreachable, OrderRefused),  # nothing was sent
-    "no connection in time": (httpcore.ConnectTimeout, ProviderUnreachable, OrderRefused),
-    "no answer in time": (httpcore.ReadTimeout, ProviderDown, OutcomeUnknown),  # it may have been carried out
-    "a lost connection": (httpcore.ReadError, ProviderDown, OutcomeUnknown),
-    "no HTTP": (httpcore.RemoteProtocolError, ProviderDown, OutcomeUnknown),
+    "no connection": (httpx.ConnectError, ProviderUnreachable, OrderRefused),  # nothing was sent
+    "no connection in time": (httpx.ConnectTimeout, ProviderUnreachable, OrderRefused),
+    "no answer in time": (httpx.ReadTimeout, ProviderDown, OutcomeUnknown),  # it may have been carried out
+    "a lost connection": (httpx.ReadError, ProviderDown, OutcomeUnknown),
+    "no HTTP": (httpx.RemoteProtocolError, ProviderDown, OutcomeUnknown),
 }
 _UNREADABLE: Final[Mapping[str, tuple[Fault, type[Exception], type[Exception]]]] = {
     "a page": (answer(200, _PAGE), PayloadChanged, OutcomeUnknown),
@@ -92,4 +91,4 @@ def assert_fails(route: respx.Route, fault: Fault, error: type[Exception], attem
     if isinstance(raised.value, OrderError):
         assert route.call_count == 1
         is_not_sent = getattr(raised.value, "kind", None) is RefusalKind.NOT_SENT
-        assert is_not_sent == (fault in (httpcore.ConnectError, httpcore.ConnectTimeout))
+        assert is_not_sent == (fault in (httpx.ConnectError, httpx.ConnectTimeout))
