@@ -181,16 +181,15 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
     assert {name.partition("/")[0] for name in _importers("sqlalchemy") | _importers("alembic")} == {"storage"}
 
 
-def test_raw_sql_stays_in_the_recorder_the_import_the_roll_up_and_the_short_commands() -> None:
-    """All other code uses SQLAlchemy Core; the exceptions pass on a connection's cursor."""
-    raw = ("open_prices", "recording", "history_recorder")
-    short = (
-        "light_reader",
-        "light_writer",
-        "provider_holds",
-    )  # SQLAlchemy's import takes longer than they do
-    named = {name for name, source in _sources().items() if ("gpuwatch.storage.executor", "Executor") in source.taken}
-    assert named == {f"storage/{one}.py" for one in (*raw, *short)}
+def test_the_store_is_reached_through_sqlalchemy_alone() -> None:
+    """Few files touch a driver: the engines are made there, and SQLite's copy of a file in use has no other way."""
+    assert _importers("sqlite3") == {"storage/sqlite_driver.py"}
+    assert _importers("psycopg") == {"storage/postgres_connection.py"}
+    opened = ("gpuwatch.storage.sqlite_driver", "connect_read_only")
+    openers = {name for name, source in _sources().items() if opened in source.taken}
+    assert openers == {"storage/backup.py", "storage/database.py"}
+    touched = re.compile(r"\b(driver_connection|dbapi_connection)\b|\.cursor\(|\.connection\.connection\b")
+    assert {name for name in _sources() if touched.search((PACKAGE / name).read_text())} == {"storage/database.py"}
 
 
 def test_commands_leave_the_store_to_use_cases() -> None:

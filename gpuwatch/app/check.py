@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.offers import emptied_reason, match_json, named_providers
-from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.watch import Action
@@ -130,7 +130,7 @@ def check_markets(
     Raises:
         UsageError: these watches use none of the named providers.
     """
-    checked = _poll(settings, watches, provider_names, light_holds(settings, keep))
+    checked = _poll(settings, watches, provider_names, command_holds(settings, keep))
     matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
     return MarketCheck(at=real_now(), providers=checked, matches=matches)
 
@@ -213,11 +213,20 @@ def _watch_memories(settings: Settings) -> Mapping[str, WatchMemory]:
 
 
 def store_check(settings: Settings, checked: MarketCheck) -> None:
-    """Store the answers of a check. Raises StoreError."""
-    from gpuwatch.storage.light_writer import record_answers
+    """Store the answers of a check; creates a missing database.
 
-    answers = [(query, answer) for part in checked.providers for query, answer in part.answers if answer.searches]
-    record_answers(settings.database_url, answers, real_now())
+    Raises:
+        StoreNotReady: the schema is older; nothing was stored.
+        StoreError: nothing, or not everything, was stored.
+    """
+    from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+
+    with open_store(settings) as store:
+        history = SqlHistoryRecorder(store)
+        for query, answer in (one for part in checked.providers for one in part.answers):
+            if answer.searches:
+                gpu = query.gpus[0] if len(query.gpus) == 1 else ""
+                history.record(answer, lane="check", gpu=gpu, spot=query.spot)
 
 
 def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:

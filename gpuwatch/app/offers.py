@@ -144,10 +144,10 @@ def markets_now(
 
 def emptied_reason(settings: Settings, provider: str) -> str | None:
     """Why "no offers" of a provider proves nothing: a daemon found that its answers became empty. None: it does."""
-    from gpuwatch.bootstrap import light_holds, real_now
+    from gpuwatch.bootstrap import command_holds, real_now
     from gpuwatch.engine.empty_answers import emptied, emptied_text
 
-    hold = emptied(light_holds(settings, False), provider, real_now())
+    hold = emptied(command_holds(settings), provider, real_now())
     return None if hold is None else emptied_text(hold)
 
 

@@ -126,7 +126,7 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
     for name in provider_names:
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
-    holds = light_holds(settings) if holds is None else holds
+    holds = command_holds(settings) if holds is None else holds
     tools = _tools(http, stop or threading.Event(), time_source, holds, is_patient=is_patient)
     return {name: providers.build_with(settings.providers[name], tools) for name in provider_names}
 
@@ -150,11 +150,11 @@ def _tools(
     )
 
 
-def light_holds(settings: Settings, may_write: bool = False) -> HoldStore:
+def command_holds(settings: Settings, may_write: bool = False) -> HoldStore:
     """The stored holds for a command; the store is opened only when needed. `may_write`: may also write them."""
-    from gpuwatch.storage.provider_holds import LightHolds
+    from gpuwatch.storage.provider_holds import CommandHolds
 
-    return LightHolds(settings.database_url, may_write)
+    return CommandHolds(settings.database_url, may_write)
 
 
 def missing_extra_hint(name: str) -> str | None:

@@ -7,30 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert, select, update
 
 from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import clean
+from gpuwatch.storage.clock_steps import clock_stepped_back, step_back
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import Executor, driver_executor
+from gpuwatch.storage.history_state import load_open_prices, lock_history
 from gpuwatch.storage.hourly_aggregates import EndedIntervalLog, aggregate_from_memory, aggregate_from_store, write_hour
 from gpuwatch.storage.hourly_rollup import HOUR_S
-from gpuwatch.storage.open_prices import NEVER, OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
+from gpuwatch.storage.open_prices import NEVER, OpenPrices
 from gpuwatch.storage.price_sources import split_by_source
-from gpuwatch.storage.recording import (
-    RecordedCounts,
-    apply_to_memory,
-    clock_stepped_back,
-    seconds,
-    step_back,
-    utc_day,
-    write_answer,
-)
-from gpuwatch.storage.tables import poll
+from gpuwatch.storage.recording import RecordedCounts, apply_to_memory, seconds, utc_day, write_answer
+from gpuwatch.storage.tables import history_state, poll, quota_day
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
-_ROWS_USED = "SELECT rows FROM quota_day WHERE provider = ? AND day = ?"
 _MAX_HOURS_FROM_MEMORY = 6  # if polls lie further apart, hours are aggregated from the intervals
 _ROLL_UP_DELAY_S = 300  # delay after the end of an hour before it is aggregated: a slow answer may still belong to it
 
@@ -67,9 +59,9 @@ class SqlHistoryRecorder:
         return split_by_source(answer, lambda name: bool(self._prices.prices_of(name, int(spot)).models))
 
     def _record(self, answer: Answer, lane: str, gpu: str, spot: bool) -> RecordedCounts:
-        with self._writing(seconds(answer.observed_at)) as executor:
-            self._follow_clock(executor, answer)
-            written = write_answer(executor, self._prices, answer, lane, gpu, spot)
+        with self._writing(seconds(answer.observed_at)) as connection:
+            self._follow_clock(connection, answer)
+            written = write_answer(connection, self._prices, answer, lane, gpu, spot)
         self._ended_log.add(apply_to_memory(written, self._prices))
         return written.recorded
 
@@ -91,9 +83,9 @@ class SqlHistoryRecorder:
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Return the number of rows received since 00:00 UTC. Raises StoreError."""
+        query = select(quota_day.c.rows).where(quota_day.c.provider == provider, quota_day.c.day == utc_day(now))
         with self._database.read() as connection:
-            rows = driver_executor(connection).rows(_ROWS_USED, (provider, utc_day(now)))
-        return int(rows[0][0]) if rows else 0
+            return connection.execute(query).scalar() or 0
 
     def roll_up(self, now: datetime) -> None:
         """Aggregate complete hours without aggregates, even if nothing is recorded any more. Raises StoreError."""
@@ -103,59 +95,41 @@ class SqlHistoryRecorder:
             self._roll_up(seconds(now))
 
     @contextmanager
-    def _writing(self, at_s: int) -> Iterator[Executor]:
+    def _writing(self, at_s: int) -> Iterator[Connection]:
         """A transaction in which the cache matches the database; the cache is dropped if the transaction fails."""
         try:
             with self._database.write() as connection:
-                executor = driver_executor(connection)
-                if lock_history(executor) != self._prices.version:
-                    self._load(executor, at_s)
-                yield executor
+                if lock_history(connection) != self._prices.version:
+                    self._load(connection, at_s)
+                yield connection
         except BaseException:
             self._prices = OpenPrices()  # its changes were rolled back
             raise
 
-    def _load(self, executor: Executor, at_s: int) -> None:
-        self._prices = load_open_prices(executor)
+    def _load(self, connection: Connection, at_s: int) -> None:
+        self._prices = load_open_prices(connection)
         self._ended_log = EndedIntervalLog(since_s=at_s)
 
-    def _follow_clock(self, executor: Executor, answer: Answer) -> None:
+    def _follow_clock(self, connection: Connection, answer: Answer) -> None:
         at_s = seconds(answer.observed_at)
         if clock_stepped_back(self._prices, answer.provider, at_s):
-            step_back(executor, answer.provider, at_s)
-            self._load(executor, at_s)
+            step_back(connection, answer.provider, at_s)
+            self._load(connection, at_s)
 
     def _roll_up(self, at_s: int) -> None:
         end_hour = (at_s - _ROLL_UP_DELAY_S) // HOUR_S
         if self._prices.next_hour is None or self._prices.next_hour >= end_hour:
             return
-        with self._writing(at_s) as executor:
+        with self._writing(at_s) as connection:
             first_hour = self._prices.next_hour
             if first_hour is None or first_hour >= end_hour:
                 return
             if end_hour - first_hour <= _MAX_HOURS_FROM_MEMORY and self._ended_log.since_s <= first_hour * HOUR_S:
-                hours = aggregate_from_memory(executor.connection, first_hour, end_hour, self._prices, self._ended_log)
+                hours = aggregate_from_memory(connection, first_hour, end_hour, self._prices, self._ended_log)
             else:
-                hours = aggregate_from_store(executor.connection, first_hour, end_hour, self._prices)
+                hours = aggregate_from_store(connection, first_hour, end_hour, self._prices)
             for hour, rows in hours:
-                write_hour(executor.connection, hour, rows, self._prices)
-            executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (end_hour,))
+                write_hour(connection, hour, rows, self._prices)
+            connection.execute(update(history_state).values(next_hour=end_hour))
         self._prices.next_hour = end_hour
         self._ended_log.drop_before(end_hour * HOUR_S)
-
-
-def lock_history(executor: Executor) -> int:
-    """Serialise recorders, imports and prunes of all processes; return the version of the history."""
-    sql = "SELECT version FROM history_state WHERE id = 1"
-    # SQLite's writing transactions are exclusive anyway
-    return int(executor.rows(sql + " FOR UPDATE" if executor.psycopg else sql)[0][0])
-
-
-def load_open_prices(executor: Executor) -> OpenPrices:
-    """Load everything that is on offer from the database."""
-    prices = OpenPrices()
-    prices.version, prices.next_hour = executor.rows("SELECT version, next_hour FROM history_state WHERE id = 1")[0]
-    load_ids(executor, prices)
-    load_covers(executor, prices)
-    load_open(executor.rows(OPEN_ROWS), prices)
-    return prices

@@ -1,8 +1,7 @@
 """Facts about a machine in the history besides its prices: nullable columns of `series`, each declared once, here.
 
 The schema, the recorder, the import and the readers of the history take them from `MACHINE_FACTS`. A new fact also
-needs a migration and a field in `domain.analysis.market_history.ListedOffer`. `check` uses this module, so it must not
-import SQLAlchemy.
+needs a migration and a field in `domain.analysis.market_history.ListedOffer`.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ MACHINE_FACTS = (
 )
 
 
-def fact_cells(offer: Offer) -> list[Cell]:
-    """Return the value of each fact, in the order of `MACHINE_FACTS`."""
-    return [fact.of(offer) for fact in MACHINE_FACTS]
+def fact_cells(offer: Offer) -> dict[str, Cell]:
+    """Return the value of each fact, by column."""
+    return {fact.column: fact.of(offer) for fact in MACHINE_FACTS}
 
 
 def fact_fields(cells: Sequence[Any]) -> dict[str, Any]:

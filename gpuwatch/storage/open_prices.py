@@ -11,7 +11,6 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuwatch.domain.market.offer import Verification
-from gpuwatch.storage.executor import Executor, Row
 
 Key = tuple[str | None, int]  # machine, GPUs
 NEVER = -1
@@ -99,44 +98,3 @@ class OpenPrices:
         """Return the newest moment of any change to a provider."""
         own_prices = (prices for (name, _), prices in self.by_provider.items() if name == provider)
         return max((prices.newest_change("") for prices in own_prices), default=NEVER)
-
-
-def load_ids(executor: Executor, prices: OpenPrices) -> None:
-    """Load segments, places and the next free id of a series."""
-    for segment_id, provider, gpu, count, spot in executor.rows(
-        "SELECT id, provider, gpu, gpu_count, spot FROM segment"
-    ):
-        prices.segments[(provider, gpu, count, spot)] = segment_id
-    for place_id, region, country in executor.rows("SELECT id, region, country FROM place"):
-        prices.places[(region, country)] = place_id
-    prices.next_series_id = 1 + (executor.rows("SELECT max(id) FROM series")[0][0] or 0)
-
-
-def load_covers(executor: Executor, prices: OpenPrices) -> None:
-    """Load when each GPU was last covered."""
-    for provider, gpu, spot, at_s in executor.rows(
-        "SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 GROUP BY provider, gpu, spot"
-    ):
-        prices.prices_of(provider, spot).covered_s[gpu] = at_s
-
-
-OPEN_COLUMNS = """s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_s, p.machine_microusd_hour,
- p.disk_microusd_gb_month"""
-OPEN_ROWS = f"""SELECT {OPEN_COLUMNS} FROM series s JOIN price_interval p ON p.series_id = s.id
- AND p.seen_from_s = (SELECT max(n.seen_from_s) FROM price_interval n WHERE n.series_id = s.id)
- WHERE s.on_offer = 1"""  # noqa: S608 constants
-
-
-def load_open(rows: Iterable[Row], prices: OpenPrices) -> None:
-    """Add rows of `OPEN_ROWS`; the segments must be loaded."""
-    places: dict[int, tuple[ProviderPrices, str, int]] = {}
-    for (provider, gpu, count, spot), number in prices.segments.items():
-        places[number] = (prices.prices_of(provider, spot), gpu, count)
-    for segment_id, machine, series_id, verification, from_s, price, disk in rows:
-        provider_prices, gpu, count = places[segment_id]
-        verification_value = None if verification is None else VERIFICATIONS.get(verification)
-        provider_prices.add(
-            OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, verification_value)
-        )
-        if from_s > provider_prices.changed_s.get(gpu, NEVER):
-            provider_prices.changed_s[gpu] = from_s

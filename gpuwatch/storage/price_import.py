@@ -22,12 +22,11 @@ from gpuwatch.domain.analysis.price_columns import OfferIndex, PriceColumns, Pri
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import lock_history
+from gpuwatch.storage.history_state import load_ids, lock_history
 from gpuwatch.storage.import_batches import ImportBatch
 from gpuwatch.storage.import_merge import MergeCounts, merge
 from gpuwatch.storage.import_rollup import replace_aggregates
-from gpuwatch.storage.open_prices import OpenPrices, load_ids
+from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_cells import BATCH_ROWS
 from gpuwatch.storage.price_files import PriceFileReader
 from gpuwatch.storage.spooled_rows import SpooledRows
@@ -141,13 +140,13 @@ def _import_part(database: Database, rows: PriceColumns, survey: RowSurvey, *, d
         with database.read() as connection:
             return _merge_all(connection, batches, dry_run=True)
     with database.write() as connection:
-        lock_history(driver_executor(connection))
+        lock_history(connection)
         return _merge_all(connection, batches, dry_run=False)
 
 
 def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
     ids = OpenPrices()  # only names and ids: the current offers are not needed
-    load_ids(driver_executor(connection), ids)
+    load_ids(connection, ids)
     total = MergeCounts()
     for batch in batches:
         merged = merge(connection, ids, batch, dry_run=dry_run)

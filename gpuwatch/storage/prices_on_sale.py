@@ -8,8 +8,7 @@ from gpuwatch.domain.market.expected_rows import SaleKey, SalePrice
 from gpuwatch.domain.market.offer import Verification
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import load_open_prices
+from gpuwatch.storage.history_state import load_open_prices
 from gpuwatch.storage.open_prices import NEVER
 
 
@@ -20,7 +19,7 @@ def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Sequen
         StoreError: the database cannot be read.
     """
     with database.read() as connection:
-        prices = load_open_prices(driver_executor(connection))
+        prices = load_open_prices(connection)
     on_sale: dict[SaleKey, Sequence[SalePrice]] = {}
     for spot in (False, True):
         provider_prices = prices.prices_of(provider, int(spot))

@@ -12,8 +12,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete, func, or_, select, update
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder, lock_history
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history_state import lock_history
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, CoverScope
 from gpuwatch.storage.job_tables import JOBS_OVER, job, job_event, job_run
 from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
@@ -88,7 +88,7 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
     intervals = dropped = 0
     for first, after in _steps(database, series, _SERIES_PER_STEP):
         with database.write() as connection:
-            lock_history(driver_executor(connection))  # no series goes while a recorder brings it back
+            lock_history(connection)  # no series goes while a recorder brings it back
             expendable = _expendable(connection, first, after, horizon_s, covers)
             if expendable:
                 connection.execute(_DROP, expendable)

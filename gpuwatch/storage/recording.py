@@ -1,4 +1,4 @@
-"""Writes the changes of a poll. The daemon and the light writer of `check` share this code.
+"""Writes the changes of a poll.
 
 The order within a transaction: read the state, compare, write. `apply_to_memory` updates the cache after the commit.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, insert, select, tuple_, update
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import microusd
-from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import (
     AnswerChanges,
@@ -23,38 +24,31 @@ from gpuwatch.storage.answer_changes import (
     find_changes,
     save_quote,
 )
-from gpuwatch.storage.executor import Executor, Row
-from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_cells, facts_hash
+from gpuwatch.storage.machine_facts import fact_cells, facts_hash
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
-
-_SMALL_STEP_S = 120  # after a smaller step back of the clock, recording waits
-# A larger step is accepted, but only if little was written "later": a computer without a battery starts in 1970, and
-# must not move months of history back to that year.
-_MOVABLE_HOURS = 48
+from gpuwatch.storage.rows import execute_many
+from gpuwatch.storage.tables import history_state, place, poll, price_interval, quota_day, segment, series
 
 _DAY_S = 86_400
-_QUOTA = """INSERT INTO quota_day (provider, day, rows) VALUES (?, ?, ?)
- ON CONFLICT (provider, day) DO UPDATE SET rows = quota_day.rows + excluded.rows"""
-_POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows, skipped,
- elapsed_ms, not_understood) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _MAX_REASONS = 12  # for skipped rows, of one poll
 _REASON_LENGTH = 120
-_OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour, disk_microusd_gb_month)
- VALUES (?, ?, NULL, ?, ?)"""
-_CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
-_CORRECT = """UPDATE price_interval SET machine_microusd_hour = ?, disk_microusd_gb_month = ?
- WHERE series_id = ? AND seen_from_s = ?"""
-# The facts of a machine in `series`, written when one of them or a price changes.
-_FACT_COLUMNS = ("offer_id", "place_id", *(fact.column for fact in MACHINE_FACTS))
-_SERIES = f"""INSERT INTO series (id, segment_id, machine_id, on_offer, {", ".join(_FACT_COLUMNS)})
- VALUES (?, ?, ?, 1{", ?" * len(_FACT_COLUMNS)})"""  # noqa: S608 - constants
-_SERIES_OF = "SELECT segment_id, machine_id, id FROM series WHERE (segment_id, machine_id) IN"
-_FACTS = f"UPDATE series SET on_offer = 1, {', '.join(f'{name} = ?' for name in _FACT_COLUMNS)} WHERE id = ?"  # noqa: S608
-_GONE = "UPDATE series SET on_offer = 0 WHERE id = ?"
-_SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
- VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_PLACE = "INSERT INTO place (id, region, country) VALUES (?, ?, ?)"
 _PAIRS_PER_QUERY = 400  # pairs in one query: SQLite allows 32,766 parameters, older versions 999
+
+Values = dict[str, Any]
+
+# Parameters with the name of a column set it; the others select the row.
+_CHANGE_SERIES = update(series).where(series.c.id == bindparam("of_series"))
+_CHANGE_INTERVAL = update(price_interval).where(
+    price_interval.c.series_id == bindparam("of_series"), price_interval.c.seen_from_s == bindparam("from_s")
+)
+_ADD_TO_QUOTA = (
+    update(quota_day)
+    .where(quota_day.c.provider == bindparam("of_provider"), quota_day.c.day == bindparam("of_day"))
+    .values(rows=quota_day.c.rows + bindparam("more"))
+)
+_SERIES_OF = select(series.c.segment_id, series.c.machine_id, series.c.id).where(
+    tuple_(series.c.segment_id, series.c.machine_id).in_(bindparam("pairs", expanding=True))
+)
 
 
 class RecordedCounts(NamedTuple):
@@ -92,24 +86,25 @@ class WrittenPoll(NamedTuple):
 
 
 def write_answer(
-    executor: Executor, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool
+    connection: Connection, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool
 ) -> WrittenPoll:
     """Write an answer: the poll, the quota, and the changes. `prices` must match the database."""
-    poll = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
-    changes = find_changes(answer, poll, prices)
-    executor.run(_POLL, _poll_row(poll, answer))
+    recorded = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
+    changes = find_changes(answer, recorded, prices)
+    connection.execute(insert(poll), _poll_row(recorded, answer))
     if answer.rows > 0:
-        executor.run(_QUOTA, (poll.provider, utc_day(answer.observed_at), answer.rows))
-    open_prices = _ChangeWriter(executor, prices, poll).write(changes)
-    hour = poll.at_s // 3600
+        _add_to_quota(connection, recorded.provider, utc_day(answer.observed_at), answer.rows)
+    open_prices = _ChangeWriter(connection, prices, recorded).write(changes)
+    state: dict[str, int] = {}
+    hour = recorded.at_s // 3600
     if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or a late one: aggregate again
-        prices.next_hour = hour
-        executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (hour,))
+        state["next_hour"] = prices.next_hour = hour
     version = prices.version
-    if changes.new_prices or changes.delisted or poll.covers:
-        version += 1
-        executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
-    return WrittenPoll(poll, changes, open_prices, version)
+    if changes.new_prices or changes.delisted or recorded.covers:
+        state["version"] = version = version + 1
+    if state:
+        connection.execute(update(history_state), state)
+    return WrittenPoll(recorded, changes, open_prices, version)
 
 
 def utc_day(moment: datetime) -> int:
@@ -139,43 +134,6 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
     return ended
 
 
-def step_back(executor: Executor, provider: str, at_s: int) -> None:
-    """Handle a clock that was wrong and is now at `at_s`: move later entries to this moment.
-
-    Raises:
-        StoreError: too much was written later, so this clock must be the wrong one.
-    """
-    hours = executor.rows(
-        "SELECT count(*), max(hour) FROM (SELECT DISTINCT at_s / 3600 AS hour FROM poll"
-        " WHERE provider = ? AND at_s > ?) AS later",
-        (provider, at_s),
-    )
-    if hours[0][0] > _MOVABLE_HOURS:
-        newest = datetime.fromtimestamp(hours[0][1] * 3600, UTC)
-        raise StoreError(
-            f"the clock is or was wrong: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
-        )
-    own_series = "series_id IN (SELECT s.id FROM series s JOIN segment g ON g.id = s.segment_id WHERE g.provider = ?)"
-    has_newer = """EXISTS (SELECT 1 FROM price_interval n
- WHERE n.series_id = price_interval.series_id AND n.seen_from_s > price_interval.seen_from_s)"""
-    for sql, parameters in (
-        ("UPDATE poll SET at_s = ? WHERE provider = ? AND at_s > ?", (at_s, provider, at_s)),
-        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND {has_newer} AND {own_series}", (at_s, provider)),  # noqa: S608
-        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND seen_to_s >= 0 AND {own_series}", (at_s, provider)),  # noqa: S608
-        (f"UPDATE price_interval SET seen_from_s = ? WHERE seen_from_s > ? AND {own_series}", (at_s, at_s, provider)),  # noqa: S608
-        (f"UPDATE price_interval SET seen_to_s = ? WHERE seen_to_s >= ? AND {own_series}", (at_s - 1, at_s, provider)),  # noqa: S608
-        ("DELETE FROM hourly WHERE hour >= ?", (at_s // 3600,)),
-        ("UPDATE history_state SET next_hour = ? WHERE next_hour > ?", (at_s // 3600, at_s // 3600)),
-        ("UPDATE history_state SET version = version + 1", ()),  # other processes must reload
-    ):
-        executor.run(sql, parameters)
-
-
-def clock_stepped_back(prices: OpenPrices, provider: str, at_s: int) -> bool:
-    """Whether the database contains entries from this clock's future."""
-    return prices.newest_change_s(provider) > at_s + _SMALL_STEP_S
-
-
 def seconds(moment: datetime) -> int:
     """Return whole seconds since 1970."""
     return int(moment.timestamp())
@@ -196,10 +154,22 @@ def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot
     return RecordedPoll(answer.provider, lane, gpu, spot, at_s, is_covering, bound)
 
 
-def _poll_row(poll: RecordedPoll, answer: Answer) -> Row:
-    counts = (answer.rows, sum(answer.skipped.values()), round(answer.elapsed_s * 1000), _reasons_text(answer.skipped))
-    coverage = (int(poll.covers), poll.complete_to_microusd)
-    return poll.provider, poll.lane, poll.gpu, poll.spot, poll.at_s, str(answer.completeness), *coverage, *counts
+def _poll_row(recorded: RecordedPoll, answer: Answer) -> dict[str, Any]:
+    return {
+        **recorded._asdict(),
+        "covers": int(recorded.covers),
+        "completeness": str(answer.completeness),
+        "rows": answer.rows,
+        "skipped": sum(answer.skipped.values()),
+        "elapsed_ms": round(answer.elapsed_s * 1000),
+        "not_understood": _reasons_text(answer.skipped),
+    }
+
+
+def _add_to_quota(connection: Connection, provider: str, day: int, rows: int) -> None:
+    parameters = {"of_provider": provider, "of_day": day, "more": rows}
+    if not connection.execute(_ADD_TO_QUOTA, parameters).rowcount:  # the first rows of the day
+        connection.execute(insert(quota_day), {"provider": provider, "day": day, "rows": rows})
 
 
 def _reasons_text(skipped: Mapping[str, int]) -> str | None:
@@ -213,38 +183,32 @@ def _reasons_text(skipped: Mapping[str, int]) -> str | None:
 class _ChangeWriter:
     """Writes one poll's changes."""
 
-    def __init__(self, executor: Executor, prices: OpenPrices, poll: RecordedPoll) -> None:
-        self._executor = executor
+    def __init__(self, connection: Connection, prices: OpenPrices, recorded: RecordedPoll) -> None:
+        self._connection = connection
         self._prices = prices
-        self._poll = poll
+        self._poll = recorded
 
     def write(self, changes: AnswerChanges) -> list[OpenPrice]:
         """Write all rows; return the open price of each of `changes.new_prices`."""
         places = self._places([change.offer for change in changes.new_prices] + [offer for _, offer in changes.facts])
         open_prices = self._build_open_prices(changes.new_prices, places)
         self._close(changes)
-        new_intervals = [
-            open_price
-            for change, open_price in zip(changes.new_prices, open_prices, strict=True)
-            if self._opens(change)
-        ]
-        self._executor.run_many(
-            _OPEN,
-            [
-                (open_price.series_id, open_price.seen_from_s, open_price.machine_microusd, open_price.disk_microusd)
-                for open_price in new_intervals
-            ],
-        )
-        self._executor.run_many(
-            _CORRECT,
-            [
-                (open_price.machine_microusd, open_price.disk_microusd, open_price.series_id, open_price.seen_from_s)
-                for change, open_price in zip(changes.new_prices, open_prices, strict=True)
-                if not self._opens(change)
-            ],
-        )
+        opened: list[Values] = []
+        corrected: list[Values] = []
+        for change, open_price in zip(changes.new_prices, open_prices, strict=True):
+            price = {
+                "machine_microusd_hour": open_price.machine_microusd,
+                "disk_microusd_gb_month": open_price.disk_microusd,
+            }
+            if self._opens(change):
+                opened.append({"series_id": open_price.series_id, "seen_from_s": open_price.seen_from_s, **price})
+            else:
+                corrected.append({**_key_of(open_price), **price})
+        execute_many(self._connection, insert(price_interval), opened)
+        execute_many(self._connection, _CHANGE_INTERVAL, corrected)
         self._facts(changes, open_prices, places)
-        self._executor.run_many(_GONE, [(price.series_id,) for price in changes.delisted])
+        gone = [{"of_series": open_price.series_id, "on_offer": 0} for open_price in changes.delisted]
+        execute_many(self._connection, _CHANGE_SERIES, gone)
         return open_prices
 
     def _opens(self, change: PriceChange) -> bool:
@@ -256,10 +220,8 @@ class _ChangeWriter:
             *changes.delisted,
             *(change.previous for change in changes.new_prices if change.previous is not None and self._opens(change)),
         ]
-        self._executor.run_many(
-            _CLOSE,
-            [(self._last_seen(open_price), open_price.series_id, open_price.seen_from_s) for open_price in ended],
-        )
+        rows = [{**_key_of(open_price), "seen_to_s": self._last_seen(open_price)} for open_price in ended]
+        execute_many(self._connection, _CHANGE_INTERVAL, rows)
 
     def _last_seen(self, open_price: OpenPrice) -> int:
         # everything that ends here has the poll's rental type, or belongs to the same provider
@@ -276,7 +238,7 @@ class _ChangeWriter:
             if change.previous is None
         ]
         known_ids = dict(self._known_series(pairs))
-        new_rows: list[Row] = []
+        new_rows: list[Values] = []
         open_prices: list[OpenPrice] = []
         for change in price_changes:
             segment_id = segments[_segment_key(change.offer)]
@@ -288,10 +250,11 @@ class _ChangeWriter:
             facts = 0
             if series_id is None:
                 series_id, self._prices.next_series_id = self._prices.next_series_id, self._prices.next_series_id + 1
-                new_rows.append((series_id, segment_id, change.machine_id, *_facts_row(change.offer, places)))
+                identity = {"id": series_id, "segment_id": segment_id, "machine_id": change.machine_id}
+                new_rows.append({**identity, **_facts_row(change.offer, places)})
                 facts = facts_hash(change.offer)
             open_prices.append(self._open_price(change, series_id, segment_id, facts))
-        self._executor.run_many(_SERIES, new_rows)
+        execute_many(self._connection, insert(series), new_rows)
         return open_prices
 
     def _open_price(self, change: PriceChange, series_id: int, segment_id: int, facts: int) -> OpenPrice:
@@ -311,43 +274,43 @@ class _ChangeWriter:
 
     def _facts(self, changes: AnswerChanges, open_prices: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
         """Write the facts of machines that differ from their rows."""
-        rows = [(*_facts_row(offer, places), open_price.series_id) for open_price, offer in changes.facts]
+        rows = [_facts_change(open_price, offer, places) for open_price, offer in changes.facts]
         for change, new_price in zip(changes.new_prices, open_prices, strict=True):
             facts = facts_hash(change.offer)
             if new_price.facts != facts:
                 if change.previous is None or change.previous.facts != facts:
-                    rows.append((*_facts_row(change.offer, places), new_price.series_id))
+                    rows.append(_facts_change(new_price, change.offer, places))
                 new_price.facts = facts
-        self._executor.run_many(_FACTS, rows)
+        execute_many(self._connection, _CHANGE_SERIES, rows)
 
     def _known_series(self, pairs: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], int]]:
         for start in range(0, len(pairs), _PAIRS_PER_QUERY):
             chunk = pairs[start : start + _PAIRS_PER_QUERY]
-            values = ", ".join(["(?, ?)"] * len(chunk))
-            sql = f"{_SERIES_OF} (VALUES {values})"
-            for segment_id, machine_id, series_id in self._executor.rows(sql, tuple(x for pair in chunk for x in pair)):
+            for segment_id, machine_id, series_id in self._connection.execute(_SERIES_OF, {"pairs": chunk}):
                 yield (segment_id, machine_id), series_id
 
     def _segments(self, offers: Iterable[Offer]) -> dict[tuple[str, str, int, int], int]:
         ids = self._prices.segments
-        new_rows: list[Row] = []
+        new_rows: list[Values] = []
         for offer in offers:
             key = _segment_key(offer)
             if key not in ids:
                 ids[key] = 1 + max(ids.values(), default=0)
-                new_rows.append((ids[key], *key, clean(offer.gpu_family, 200), offer.gpu_memory_gib))
-        self._executor.run_many(_SEGMENT, new_rows)
+                family = {"gpu_family": clean(offer.gpu_family, 200), "gpu_memory_gib": offer.gpu_memory_gib}
+                row = dict(zip(("provider", "gpu", "gpu_count", "spot"), key, strict=True))
+                new_rows.append({"id": ids[key], **row, **family})
+        execute_many(self._connection, insert(segment), new_rows)
         return ids
 
     def _places(self, offers: Iterable[Offer]) -> dict[tuple[str, str], int]:
         ids = self._prices.places
-        new_rows: list[Row] = []
+        new_rows: list[Values] = []
         for offer in offers:
-            key = _place_key(offer)
+            key = region, country = _place_key(offer)
             if key not in ids:
                 ids[key] = 1 + max(ids.values(), default=0)
-                new_rows.append((ids[key], *key))
-        self._executor.run_many(_PLACE, new_rows)
+                new_rows.append({"id": ids[key], "region": region, "country": country})
+        execute_many(self._connection, insert(place), new_rows)
         return ids
 
 
@@ -359,8 +322,22 @@ def _place_key(offer: Offer) -> tuple[str, str]:
     return clean(offer.region or "", 200), clean(offer.country or "", 2)
 
 
-def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Row:
-    return clean(offer.offer_id, 64), places[_place_key(offer)], *fact_cells(offer)
+def _key_of(open_price: OpenPrice) -> Values:
+    return {"of_series": open_price.series_id, "from_s": open_price.seen_from_s}
+
+
+def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Values:
+    """The machine's facts in `series`, written when one of them or a price changes."""
+    return {
+        "on_offer": 1,
+        "offer_id": clean(offer.offer_id, 64),
+        "place_id": places[_place_key(offer)],
+        **fact_cells(offer),
+    }
+
+
+def _facts_change(open_price: OpenPrice, offer: Offer, places: dict[tuple[str, str], int]) -> Values:
+    return {"of_series": open_price.series_id, **_facts_row(offer, places)}
 
 
 def _ended_interval(open_price: OpenPrice, at_s: int) -> EndedInterval:

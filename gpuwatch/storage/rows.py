@@ -1,14 +1,14 @@
-"""Shared by all repositories: times as stored, and inserts that tolerate an existing row."""
+"""Shared by all repositories: times as stored, many rows at once, and inserts that tolerate an existing row."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, overload
 
-from sqlalchemy import Connection, Insert, Row, Table
+from sqlalchemy import Connection, Insert, Row, Table, UpdateBase
 from sqlalchemy.sql.dml import ReturningInsert
 
 AnyRow = Row[*tuple[Any, ...]]
@@ -39,6 +39,12 @@ def upsert(connection: Connection, table: Table, rows: dict[str, Any] | Sequence
     if rows:
         columns = tuple(rows if isinstance(rows, dict) else rows[0])
         connection.execute(_upsert(table, connection.dialect.name, columns), rows)
+
+
+def execute_many(connection: Connection, statement: UpdateBase, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run a statement for each row, if any: without rows, SQLAlchemy would run it once."""
+    if rows:
+        connection.execute(statement, rows)
 
 
 def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any], key: str | None = None) -> bool:

@@ -19,7 +19,6 @@ from gpuwatch.storage import approvals, launch_admission, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.provider_holds import save_hold
 from gpuwatch.storage.provider_tables import provider_health, seen_value
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms, upsert
@@ -121,7 +120,7 @@ class SqlUnitOfWork:
 
     def save_hold(self, hold: Hold) -> None:
         """Save a hold in place of the last one of its class."""
-        save_hold(driver_executor(self._connection), hold)
+        save_hold(self._connection, hold)
 
     def record_new_value(self, provider: str, kind: str, new_value: str, now: datetime) -> bool:
         """Record a value; return whether it was never seen before."""

@@ -17,7 +17,7 @@ import pytest
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.engine.prerequisite_gate import RENTING
 from gpuwatch.ports.prerequisites import PrerequisiteName
-from gpuwatch.storage.provider_holds import LightHolds
+from gpuwatch.storage.provider_holds import CommandHolds
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_account import KEY_PAIR, SSH_GROUP, Ec2Account
 from tests.clouds.runpod import RunPod
@@ -146,7 +146,7 @@ def home(clouds: Clouds, tmp_path: Path) -> Home:
 
 def reason(home: Home, provider: str) -> str:
     """Return why the daemon rents nothing there, as of its last check."""
-    return next((one.reason for one in LightHolds(home.database_url).load(provider) if one.kind == RENTING), "")
+    return next((one.reason for one in CommandHolds(home.database_url).load(provider) if one.kind == RENTING), "")
 
 
 def is_alone(home: Home, provider: str, lack: Lack) -> bool:

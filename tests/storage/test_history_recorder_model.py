@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history_state import load_open_prices
 from gpuwatch.storage.hourly_aggregates import aggregate_from_store
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S
 from gpuwatch.storage.market_snapshot import market_at
@@ -130,7 +130,7 @@ def test_the_roll_up_of_the_running_process_equals_the_one_from_the_intervals(
         sql = """SELECT g.provider, g.gpu, g.gpu_count, g.spot, h.hour, h.min_microusd, h.q1_microusd,
  h.median_microusd, h.q3_microusd, h.offers, h.offer_seconds FROM hourly h JOIN segment g ON g.id = h.segment_id"""
         stored = {(*row[:5],): tuple(row[5:]) for row in connection.execute(text(sql))}
-        prices = load_open_prices(driver_executor(connection))
+        prices = load_open_prices(connection)
         assert prices.next_hour is not None
         first = int(NOON.timestamp()) // HOUR_S
         again = {

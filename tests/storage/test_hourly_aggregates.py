@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import driver_executor
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history_state import load_open_prices
 from gpuwatch.storage.hourly_aggregates import (
     EndedIntervalLog,
     aggregate_from_store,
@@ -49,7 +49,7 @@ def test_the_intervals_of_one_gpu_are_read_at_a_time(sqlite_database: Database) 
     recorded(sqlite_database)
     with sqlite_database.read() as connection:
         counting = CountingConnection(connection)
-        prices = load_open_prices(driver_executor(connection))
+        prices = load_open_prices(connection)
         hours = dict(aggregate_from_store(cast(Connection, counting), FIRST, FIRST + 1, prices))
     assert {segment[1]: row.offers for segment, row in hours[FIRST].items()} == dict.fromkeys(GPUS, EACH)
     assert counting.intervals == [EACH] * len(GPUS)

@@ -8,10 +8,9 @@ import pytest
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.ports import Answer, Query
+from gpuwatch.ports import Answer
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.light_writer import record_answers
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.poll_queries import last_poll
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
@@ -70,7 +69,7 @@ def test_a_provider_of_list_prices_alone_has_been_seen(database: Database, histo
     assert history.rows_used("vastai", NOON) == 1
 
 
-def test_a_quick_check_keeps_them_apart_too(sqlite_database: Database, sqlite_url: str) -> None:
-    record_answers(sqlite_url, [(Query(), _mixed())], NOON)
-    assert _lowest(sqlite_database, H100) == 3_000_000
-    assert _lowest(sqlite_database, LISTED) == 1_000_000
+def test_a_check_keeps_them_apart_too(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(_mixed(), lane="check")
+    assert _lowest(database, H100) == 3_000_000
+    assert _lowest(database, LISTED) == 1_000_000

@@ -9,7 +9,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.provider_holds import LightHolds, SqlHolds
+from gpuwatch.storage.provider_holds import CommandHolds, SqlHolds
 from tests.builders import NOON
 
 HELD = Hold(
@@ -34,20 +34,20 @@ def test_the_newest_hold_of_a_class_is_kept(database: Database) -> None:
 
 def test_a_command_reads_what_the_daemon_kept_and_the_other_way_round(database: Database) -> None:
     SqlHolds(database).save(HELD)
-    command = LightHolds(database.url, may_write=True)
+    command = CommandHolds(database.url, may_write=True)
     assert command.load("vastai") == [HELD]
     command.save(LIMITED)
     assert SqlHolds(database).load("vastai") == [LIMITED, HELD]
 
 
 def test_a_command_that_only_reads_keeps_nothing(database: Database) -> None:
-    LightHolds(database.url).save(HELD)
+    CommandHolds(database.url).save(HELD)
     assert SqlHolds(database).load("vastai") == []
 
 
 def test_without_a_database_there_is_no_hold_and_none_is_created(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.db"
-    holds = LightHolds(f"sqlite:///{path}", may_write=True)
+    holds = CommandHolds(f"sqlite:///{path}", may_write=True)
     holds.save(HELD)
     assert holds.load("vastai") == ()
     assert not path.exists()
@@ -56,7 +56,7 @@ def test_without_a_database_there_is_no_hold_and_none_is_created(tmp_path: Path)
 def test_a_store_that_fails_stops_nothing(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.db"
     path.write_bytes(b"not a database" * 100)
-    command = LightHolds(f"sqlite:///{path}", may_write=True)
+    command = CommandHolds(f"sqlite:///{path}", may_write=True)
     command.save(HELD)
     assert command.load("vastai") == ()
 
@@ -83,6 +83,6 @@ def test_an_older_schema_holds_nothing_and_stays_as_it_is(tmp_path: Path) -> Non
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
         connection.exec_driver_sql("DROP TABLE provider_hold")
     database.close()
-    command = LightHolds(database.url, may_write=True)
+    command = CommandHolds(database.url, may_write=True)
     command.save(HELD)
     assert command.load("vastai") == ()
