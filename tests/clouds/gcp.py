@@ -96,8 +96,7 @@ def _as_spot(part: str, region: str) -> str:
 class GooglePrices(ProviderServer):
     """`GET /v1/services/6F81-5844-456A/skus` and `GET /pricing.yml`.
 
-    `skus`, `pages_at_most` (further ones fail) and `weekly` can be changed; the last maps (type, region) to (on demand,
-    spot) dollars an hour.
+    `skus` and `weekly` can be changed; the latter maps (type, region) to (on demand, spot) dollars an hour.
     """
 
     ROUTES: ClassVar = (
@@ -108,8 +107,6 @@ class GooglePrices(ProviderServer):
     def __init__(self, skus: list[dict[str, Any]] | None = None) -> None:
         super().__init__()
         self.skus = price_list() if skus is None else skus
-        self.pages_at_most = 1_000
-        self.made_at = 1_795_200_000  # 2026-11-20
         self.weekly: dict[tuple[str, str], tuple[float, float | None]] = {
             (name, region): (round(hour * factor, 6), round(spot * factor, 6))
             for name, hour, spot in (
@@ -138,8 +135,6 @@ class GooglePrices(ProviderServer):
         if not (token.isascii() and token.isdigit()):
             raise RefusedRequest(_error(400, "INVALID_ARGUMENT", "Invalid page token."))
         begin = int(token)
-        if begin >= self.pages_at_most * _PAGE:
-            raise RefusedRequest(_error(503, "UNAVAILABLE", "The service is currently unavailable."))
         token = str(begin + _PAGE) if begin + _PAGE < len(self.skus) else ""
         return reply({"skus": self.skus[begin : begin + _PAGE], "nextPageToken": token})
 
@@ -148,7 +143,7 @@ class GooglePrices(ProviderServer):
         return EmulatorReply(200, "\n".join(self._lines()).encode())
 
     def _lines(self) -> Iterator[str]:
-        yield from ("---", "about:", "  generated: Fri Nov 20 00:00:00 2026", f"  timestamp: {self.made_at}")
+        yield from ("---", "about:", "  generated: Fri Nov 20 00:00:00 2026", "  timestamp: 1795200000")
         yield from ("compute:", "  instance:")
         for name in sorted({name for name, _ in self.weekly}):
             yield from (f"    {name}:", "      cost:")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import respx
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.gcp import INFO
 from gpuwatch.providers.gcp.machine_types import MACHINES
 from gpuwatch.providers.gcp.market import WEEKLY_URL, parse_weekly
 from gpuwatch.providers.gcp.skus import PartPrices, PricedPart, machine_price, part_of, read_skus
@@ -23,26 +25,48 @@ from gpuwatch.providers.gcp.weekly import read_weekly
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
 from tests.clouds.gcp import GooglePrices, price_list, sku
+from tests.providers.faults import Fault, assert_fails, read_faults
 
+pytestmark = pytest.mark.respx(base_url=INFO.base_url)
+SKUS = "/v1/services/6F81-5844-456A/skus"
 RECORDED = Path(__file__).parents[2] / "recorded" / "gcp" / "pricing-2025-03-06-excerpt.yml"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 @contextmanager
-def asked(place: GooglePrices, key: str | None = "demo-key", **options: Any) -> Iterator[Any]:
-    """Return the adapter's search side for this stand-in."""
+def asked(key: str | None = "demo-key", **options: Any) -> Iterator[Any]:
+    """Return the adapter's search side."""
     bench = Bench(name="gcp", place=GooglePrices, gpu="L4", options=options)
-    with place, bench.pointed_at(place.url, key) as adapter:
+    with bench.pointed_at(INFO.base_url, key) as adapter:
         yield adapter.market
 
 
-def found(skus: list[dict[str, Any]] | None = None, spot: bool = False, **query: Any) -> dict[str, Offer]:
-    """Offers of a price list, by machine type and region."""
-    with asked(GooglePrices(skus)) as asking:
-        return {offer.machine_id: offer for offer in asking.search(Query(spot=spot, **query)).offers}
+def page(skus: list[dict[str, Any]], token: object = "") -> httpx.Response:
+    return httpx.Response(200, json={"skus": skus, "nextPageToken": token})
 
 
-def test_the_parts_of_a_machine_make_the_price_that_google_lists() -> None:
+Search = Callable[..., dict[str, Offer]]
+
+
+@pytest.fixture
+def found(respx_mock: respx.MockRouter) -> Search:
+    """Return the offers of a price list, by machine type and region."""
+
+    def search(skus: list[dict[str, Any]] | None = None, spot: bool = False) -> dict[str, Offer]:
+        respx_mock.get(SKUS).mock(return_value=page(price_list() if skus is None else skus))
+        with asked() as asking:
+            return {offer.machine_id: offer for offer in asking.search(Query(spot=spot)).offers}
+
+    return search
+
+
+def weekly(more: str = "", computed_at: int = 1_795_200_000) -> str:
+    """The recorded file as if it were of 2026-11-20, with `more` machines."""
+    text = RECORDED.read_text().replace("timestamp: 1741233236", f"timestamp: {computed_at}")
+    return text.replace("  instance:\n", f"  instance:\n{more}")
+
+
+def test_the_parts_of_a_machine_make_the_price_that_google_lists(found: Search) -> None:
     """Google has listed it in Iowa at 3.673385 USD since 2022."""
     offer = found()["a2-highgpu-1g/us-central1"]
     assert offer.quoted_usd_hour == pytest.approx(3.673385, abs=1e-9)
@@ -53,29 +77,29 @@ def test_the_parts_of_a_machine_make_the_price_that_google_lists() -> None:
     assert found()["g2-standard-4/us-central1"].quoted_usd_hour == pytest.approx(0.706832, abs=1e-9)
 
 
-def test_a_built_in_ssd_is_part_of_the_price() -> None:
+def test_a_built_in_ssd_is_part_of_the_price(found: Search) -> None:
     offer = found()["a2-ultragpu-1g/us-central1"]
     assert offer.quoted_usd_hour == pytest.approx(12 * 0.031611 + 170 * 0.004237 + 3.9 + 375 * 0.08 / 730)
 
 
-def test_spot_has_its_own_parts() -> None:
+def test_spot_has_its_own_parts(found: Search) -> None:
     offer = found(spot=True)["a2-highgpu-8g/us-central1"]
     assert offer.quoted_usd_hour == pytest.approx(96 * 0.009483 + 680 * 0.001271 + 8 * 0.88)
     assert offer.spot
 
 
-def test_a_slice_of_everything_is_one_part_and_sold_as_spot_alone() -> None:
+def test_a_slice_of_everything_is_one_part_and_sold_as_spot_alone(found: Search) -> None:
     assert found(spot=True)["a4-highgpu-8g/us-central1"].quoted_usd_hour == pytest.approx(8 * 8.1)
     assert not any(name.startswith("a4-") for name in found())
 
 
-def test_what_is_priced_on_demand_and_not_sold_so_is_left_out() -> None:
+def test_what_is_priced_on_demand_and_not_sold_so_is_left_out(found: Search) -> None:
     assert "a3-highgpu-1g/us-central1" not in found()
     assert "a3-highgpu-1g/us-central1" in found(spot=True)
     assert "a3-highgpu-8g/us-central1" in found()
 
 
-def test_parts_of_a_gpu_are_reported_and_keep_their_share_of_the_memory() -> None:
+def test_parts_of_a_gpu_are_reported_and_keep_their_share_of_the_memory(found: Search) -> None:
     offers = found()
     half = offers["g4-standard-24/us-central1"]
     assert (half.terms.gpu_fraction, half.gpu_memory_gib, half.gpu_count) == (0.5, 48, 1)
@@ -84,112 +108,112 @@ def test_parts_of_a_gpu_are_reported_and_keep_their_share_of_the_memory() -> Non
 
 
 @pytest.mark.parametrize("missing", ["Nvidia L4 GPU", "G2 Instance Core", "G2 Instance Ram"])
-def test_a_machine_of_which_a_part_has_no_price_has_none(missing: str) -> None:
+def test_a_machine_of_which_a_part_has_no_price_has_none(found: Search, missing: str) -> None:
     skus = [one for one in price_list() if missing not in one["description"]]
     offers = found(skus)
     assert not any(name.startswith("g2-") for name in offers)
     assert "a2-highgpu-1g/us-central1" in offers
 
 
-def test_a_part_that_is_missing_in_one_region_costs_that_region_alone() -> None:
+def test_a_part_that_is_missing_in_one_region_costs_that_region_alone(found: Search) -> None:
     skus = [one for one in price_list() if one["description"] != "Nvidia L4 GPU running in europe-west4"]
     offers = found(skus)
     assert "g2-standard-4/europe-west4" not in offers
     assert "g2-standard-4/us-central1" in offers
 
 
-def test_every_page_is_read_once_for_all_questions_of_a_poll() -> None:
-    place = GooglePrices()
-    with asked(place) as asking:
+def test_every_page_is_read_once_for_all_questions_of_a_poll(respx_mock: respx.MockRouter) -> None:
+    """The key goes into a header and never into an address."""
+    skus = price_list()
+    pages = [page(skus[:30], "a b"), page(skus[30:60], "c"), page(skus[60:])]
+    listed = respx_mock.get(SKUS)
+    listed.side_effect = pages
+    with asked() as asking:
         first = asking.search(Query())
-        pages = place.count("skus")
         asking.search(Query(spot=True, gpus=("L4",)))
-        assert pages > 3
-        assert place.count("skus") == pages
-        assert first.searches == pages
-        assert first.completeness is Completeness.COMPLETE
+    asked_for = [dict(call.request.url.params) for call in listed.calls]
+    plain = {"pageSize": "5000", "currencyCode": "USD"}
+    assert asked_for == [plain, plain | {"pageToken": "a b"}, plain | {"pageToken": "c"}]
+    assert {call.request.headers["x-goog-api-key"] for call in listed.calls} == {"demo-key"}
+    assert (first.searches, first.completeness, bool(first.offers)) == (3, Completeness.COMPLETE, True)
 
 
-def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept() -> None:
-    place = GooglePrices()
-    place.skus.sort(key=lambda one: "G2" in one["description"] or "L4" in one["description"])
-    with asked(place) as asking:
-        place.pages_at_most = 3
+def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept(respx_mock: respx.MockRouter) -> None:
+    skus = sorted(price_list(), key=lambda one: "G2" in one["description"] or "L4" in one["description"])
+    listed, down = respx_mock.get(SKUS), httpx.Response(503)
+    listed.side_effect = [page(skus[:-12], "rest"), down, down, down, page(skus)]
+    with asked() as asking:
         part = asking.search(Query())
-        place.pages_at_most = 99
-        assert part.completeness is Completeness.PARTIAL
-        assert part.offers
+        assert (part.completeness, bool(part.offers)) == (Completeness.PARTIAL, True)
         assert not any(offer.gpu == "L4" for offer in part.offers)
         assert asking.search(Query(gpus=("L4",))).completeness is Completeness.PARTIAL, "not asked again at once"
-        asking._partial_cache.invalidate()
+        asking._tools.sleep(61.0)
         whole = asking.search(Query())
         assert whole.completeness is Completeness.COMPLETE
         assert any(offer.gpu == "L4" for offer in whole.offers)
 
 
-@pytest.mark.parametrize("token", ["again", 7])
-def test_pages_that_repeat_or_whose_token_is_no_text_are_a_part_and_not_read_forever(token: object) -> None:
-    place = GooglePrices()
-    with asked(place) as asking:
-        place.fail("skus", 200, json.dumps({"skus": price_list(), "nextPageToken": token}).encode(), times=99)
-        if token == "again":
-            answer = asking.search(Query(gpus=("L4",)))
-            assert (answer.completeness, bool(answer.offers)) == (Completeness.PARTIAL, True)
-            assert place.count("skus") == 2
-        else:
-            with pytest.raises(PayloadChanged, match="token"):
-                asking.search(Query())
+def test_pages_that_repeat_are_a_part_and_not_read_forever(respx_mock: respx.MockRouter) -> None:
+    listed = respx_mock.get(SKUS).mock(return_value=page(price_list(), "again"))
+    with asked() as asking:
+        answer = asking.search(Query(gpus=("L4",)))
+    assert (answer.completeness, bool(answer.offers)) == (Completeness.PARTIAL, True)
+    assert listed.call_count == 2
 
 
-@pytest.mark.parametrize("key", ["wrong-key", "another"])
-def test_a_key_that_google_refuses_is_reported_as_such(key: str) -> None:
-    place = GooglePrices()
-    with asked(place, key) as asking, pytest.raises(KeyRejected, match="API key not valid"):
+def test_a_token_that_is_no_text_is_a_changed_format(respx_mock: respx.MockRouter) -> None:
+    respx_mock.get(SKUS).mock(return_value=page(price_list(), 7))
+    with asked() as asking, pytest.raises(PayloadChanged, match="token"):
         asking.search(Query())
 
 
-def test_the_key_goes_into_a_header_and_never_into_an_address() -> None:
-    place = GooglePrices()
-    with asked(place) as asking:
+def test_a_key_that_google_refuses_is_reported_as_such(respx_mock: respx.MockRouter) -> None:
+    message = "API key not valid. Please pass a valid API key."
+    error = {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
+    respx_mock.get(SKUS).respond(400, json={"error": error})
+    with asked() as asking, pytest.raises(KeyRejected, match="API key not valid"):
         asking.search(Query())
-    assert place.requests[0].headers["x-goog-api-key"] == "demo-key"
-    assert all("demo-key" not in str(request.params) + request.path for request in place.requests)
 
 
-def test_without_a_key_the_weekly_file_is_read_and_no_price_list() -> None:
-    place = GooglePrices()
-    with asked(place, None) as asking:
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+@pytest.mark.parametrize("key", ["demo-key", None])
+def test_a_search_without_a_usable_answer_says_what_is_wrong(
+    respx_mock: respx.MockRouter, key: str | None, fault: Fault, error: type[Exception]
+) -> None:
+    route = respx_mock.get(WEEKLY_URL if key is None else SKUS)
+    with asked(key) as asking:
+        assert_fails(route, fault, error, lambda: asking.search(Query()))
+
+
+def test_without_a_key_the_weekly_file_is_read_and_no_price_list(respx_mock: respx.MockRouter) -> None:
+    file = respx_mock.get(WEEKLY_URL).respond(text=weekly())
+    with asked(None) as asking:
         answer = asking.search(Query())
-        assert {request.path for request in place.requests} == {"/pricing.yml"}
-        assert "authorization" not in place.requests[0].headers
+    headers = file.calls.last.request.headers
+    assert (headers["accept"], "authorization" in headers, "x-goog-api-key" in headers) == ("*/*", False, False)
     offers = {offer.machine_id: offer for offer in answer.offers}
     assert offers["a2-highgpu-1g/us-central1"].quoted_usd_hour == 3.673385
     assert offers["a2-highgpu-1g/us-central1"].kind is OfferKind.LISTED
     assert "2026-11-20" in (offers["a2-highgpu-1g/us-central1"].terms.note or "")
-    assert "a3-highgpu-1g/us-central1" not in offers
-    assert not any(name.startswith("e2-") for name in offers)
+    assert "a3-highgpu-4g/us-central1" not in offers  # not sold on demand
 
 
-def test_another_file_can_be_named() -> None:
-    place, other = GooglePrices(), GooglePrices()
-    other.weekly = {("g2-standard-4", "us-east4"): (0.71, 0.28)}
-    with other, asked(place, None, pricing_url=f"{other.url}/pricing.yml") as asking:
-        assert [offer.machine_id for offer in asking.search(Query()).offers] == ["g2-standard-4/us-east4"]
-    assert place.requests == []
-    assert WEEKLY_URL.startswith("https://")
+def test_another_file_can_be_named(respx_mock: respx.MockRouter) -> None:
+    respx_mock.get("https://mirror.example/pricing.yml").respond(text=weekly())
+    with asked(None, pricing_url="https://mirror.example/pricing.yml") as asking:
+        assert asking.search(Query()).offers
 
 
-def test_a_file_of_last_month_is_history() -> None:
-    place = GooglePrices()
-    place.made_at -= 40 * 86_400
-    with asked(place, None) as asking:
+def test_a_file_of_last_month_is_history(respx_mock: respx.MockRouter) -> None:
+    respx_mock.get(WEEKLY_URL).respond(text=weekly(computed_at=1_795_200_000 - 40 * 86_400))
+    with asked(None) as asking:
         answer = asking.search(Query())
-        assert {offer.kind for offer in answer.offers} == {OfferKind.HISTORY}
-        assert answer.completeness is Completeness.PARTIAL, "no watch matches these prices: that is not 'no offers'"
-        assert "older than 30 days" in answer.incomplete_because
+    assert {offer.kind for offer in answer.offers} == {OfferKind.HISTORY}
+    assert answer.completeness is Completeness.PARTIAL, "no watch matches these prices: that is not 'no offers'"
+    assert "older than 30 days" in answer.incomplete_because
 
 
-def test_a_price_list_without_one_usable_price_says_why() -> None:
+def test_a_price_list_without_one_usable_price_says_why(found: Search) -> None:
     skus = price_list()
     for one in skus:
         for rate in one["pricingInfo"][0]["pricingExpression"]["tieredRates"]:
@@ -198,14 +222,14 @@ def test_a_price_list_without_one_usable_price_says_why() -> None:
         found(skus)
 
 
-def test_a_machine_that_was_computed_without_its_gpus_is_no_bargain() -> None:
+def test_a_machine_that_was_computed_without_its_gpus_is_no_bargain(respx_mock: respx.MockRouter) -> None:
     """A public feed listed an 8 × H100 at 10 USD for a week of 2024."""
-    place = GooglePrices()
-    place.weekly |= {("a3-megagpu-8g", region): (10.2, 4.1) for region in ("us-central1", "us-east4")}
-    with asked(place, None) as asking:
+    more = "    a3-megagpu-8g:\n      cost:\n        us-central1:\n          hour: 10.2\n          hour_spot: 4.1\n"
+    respx_mock.get(WEEKLY_URL).respond(text=weekly(more))
+    with asked(None) as asking:
         answer = asking.search(Query(gpus=("H100 SXM",)))
     assert {offer.terms.instance_type for offer in answer.offers} == {"a3-highgpu-8g"}
-    assert answer.skipped["a machine that is priced as if without its GPUs"] >= 2
+    assert answer.skipped["a machine that is priced as if without its GPUs"] == 2
 
 
 def test_the_recorded_file_is_read_as_it_was_published() -> None:
