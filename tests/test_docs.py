@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch import providers
 from gpuwatch.cli import COMMANDS
+from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from tests.setting_lines import docs_line, general_rows, with_missing_rows, with_missing_variables
@@ -79,7 +80,7 @@ def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:
     settings = load(env={}, cwd=tmp_path)
     assert [watch.name for watch in settings.watches] == ["h100"]
     assert "email" in settings.channels
-    assert settings.providers["vastai"].api_key == "your-key"
+    assert settings.providers["vastai"].api_key == Secret("your-key")
 
 
 def test_the_readme_names_every_command_and_the_documents_none_that_is_not() -> None:

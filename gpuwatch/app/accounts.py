@@ -47,7 +47,7 @@ def accounts(settings: Settings) -> list[AccountStatus]:
         known_accounts = repository.all()
         alive = SqlLaunchRepository(store).alive()
         current = {
-            name: repository.account_of_key(name, options.api_key) if options.api_key is not None else None
+            name: repository.account_of_key(name, options.api_key.reveal()) if options.api_key is not None else None
             for name, options in settings.providers.items()
             if has_credentials(options)
         }

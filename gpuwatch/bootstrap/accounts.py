@@ -47,8 +47,9 @@ def provider_account(
     """
     provider_settings = settings.providers.get(launcher.name)
     key = None if provider_settings is None else provider_settings.api_key  # a cluster engine has none
+    text = None if key is None else key.reveal()
     return ProviderAccount(
-        launcher, SqlAccountRepository(store), key, takes_older=accepts_older, of_provider=of_provider
+        launcher, SqlAccountRepository(store), text, takes_older=accepts_older, of_provider=of_provider
     )
 
 

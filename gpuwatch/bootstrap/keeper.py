@@ -54,7 +54,7 @@ def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
     provider_settings = settings.providers.get(provider)
     if provider_settings is None or provider_settings.api_key is None:
         return None
-    return hmac.new(launch_id.encode(), provider_settings.api_key.encode(), hashlib.sha256).hexdigest()[:16]
+    return hmac.new(launch_id.encode(), provider_settings.api_key.reveal().encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def build_keeper(

@@ -92,7 +92,7 @@ class KeeperThread:
 
     def _build(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
         url = settings.heartbeat_url
-        heartbeat = Heartbeat(url, lambda: build_heartbeat_client(settings)) if url else None
+        heartbeat = Heartbeat(url.reveal(), lambda: build_heartbeat_client(settings)) if url else None
         return build_keeper(settings, self._daemon_fault, self._is_followed), heartbeat
 
     def _store_fault(self) -> str | None:

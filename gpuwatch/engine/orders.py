@@ -25,7 +25,7 @@ def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | No
         disk_gb=watch.disk_gb if watch.disk_gb is not None else offer.quoted_disk_gb,
         bid_usd_hour=quoted_bid_usd_hour(offer) if offer.spot else None,
         onstart=_letting_in(public_key, spec.onstart),
-        env={**spec.env, **launch_environment(launch), **({"PUBLIC_KEY": public_key} if public_key else {})},
+        env=_environment(spec) | launch_environment(launch) | ({"PUBLIC_KEY": public_key} if public_key else {}),
         ports=spec.ports,
         runtype=spec.runtype,
         template=spec.template,
@@ -61,8 +61,14 @@ def launch_environment(launch: Launch) -> dict[str, str]:
     return variables
 
 
+def _environment(spec: LaunchSpec) -> dict[str, str]:
+    return spec.env | {name: secret.reveal() for name, secret in spec.secret_env.items()}
+
+
 def _registry(spec: RegistrySpec | None) -> Registry | None:
-    return None if spec is None else Registry(server=spec.server, username=spec.username, password=spec.password)
+    if spec is None:
+        return None
+    return Registry(server=spec.server, username=spec.username, password=spec.password.reveal())
 
 
 def _volume(spec: VolumeSpec | None) -> Volume | None:

@@ -29,9 +29,9 @@ def post_signed(http: HttpClient, call: HookCall) -> str | None:
         TIMESTAMP_HEADER: timestamp,
     }
     if call.spec.secret is not None:
-        headers[SIGNATURE_HEADER] = signature(call.spec.secret, timestamp, body)
+        headers[SIGNATURE_HEADER] = signature(call.spec.secret.reveal(), timestamp, body)
     try:
-        return _post(http, call.spec.url or "", headers, body, call.timeout_s)
+        return _post(http, call.spec.url.reveal() if call.spec.url else "", headers, body, call.timeout_s)
     except NetError as error:
         return redact(str(error))
 

@@ -1,6 +1,6 @@
 """Resolves the references of `[watch.launch]`: secrets, the start script file, the SSH key file.
 
-A malformed reference stays unchanged: the schema reports the error.
+A valid reference becomes a `Secret`; a malformed one stays unchanged: the schema reports the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_word,
 )
 from gpuwatch.home_folder import expand_home
-from gpuwatch.settings.options import KeyPath
+from gpuwatch.secret import Secret
 from gpuwatch.settings.sources import Sources, secret_text
 
 HOOKS = ("on_running", "before_stop", "on_ended")
@@ -35,28 +35,25 @@ Loc = tuple[int | str, ...]
 class ResolvedSettings(msgspec.Struct, frozen=True):
     """The tables with every reference replaced by its value.
 
-    `outside` are the keys with references, `files` the files that were read; `faults` are places and texts.
+    `files` are the files that were read; `faults` are places and texts.
     """
 
     tree: dict[str, Any]
     faults: tuple[tuple[Loc, str], ...]
-    outside: frozenset[KeyPath]
     files: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"Resolved({len(self.outside)} references, {len(self.faults)} faults)"
+        return f"Resolved({len(self.files)} files, {len(self.faults)} faults)"
 
 
 def resolve(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
     """Merged tables, with every reference of every launch resolved. The given tables do not change."""
     watches = tree.get("watch")
     if not isinstance(watches, list):
-        return ResolvedSettings(tree, (), frozenset(), ())
+        return ResolvedSettings(tree, (), ())
     reader = _ReferenceReader(sources)
     resolved_watches = [reader.watch(watch, index) for index, watch in enumerate(watches)]
-    return ResolvedSettings(
-        {**tree, "watch": resolved_watches}, tuple(reader.faults), frozenset(reader.outside), tuple(reader.files)
-    )
+    return ResolvedSettings({**tree, "watch": resolved_watches}, tuple(reader.faults), tuple(reader.files))
 
 
 def is_reference(value: Any) -> bool:
@@ -74,7 +71,6 @@ class _ReferenceReader:
         self._sources = sources
         self._folder = sources.file.parent if sources.file else sources.cwd
         self.faults: list[tuple[Loc, str]] = []
-        self.outside: set[KeyPath] = set()
         self.files: list[str] = []
 
     def watch(self, watch: Any, index: int) -> Any:
@@ -98,31 +94,34 @@ class _ReferenceReader:
         table = launch.get(key)
         if isinstance(table, dict):
             launch[key] = {
-                name: self._text(value, (*loc, key, name), check)
+                name: self._secret(value, (*loc, key, name), check)
                 if (check := check_of(name)) and is_reference(value)
                 else value
                 for name, value in table.items()
             }
 
-    def _text(self, reference: Mapping[str, str], loc: Loc, check: Callable[[str], str]) -> str:
+    def _secret(self, reference: Mapping[str, str], loc: Loc, check: Callable[[str], str]) -> Secret:
         ((kind, name),) = reference.items()
-        self.outside.add(tuple(map(str, loc)))
         try:
-            return check(self._variable(name) if kind == "from_env" else self._file(name))
+            text, origin = self._variable(name) if kind == "from_env" else self._file(name)
+            return Secret(check(text), origin=origin)
         except ValueError as error:
             self.faults.append((loc, f"{kind}: {error}"))
-            return f"https://{_PLACEHOLDER}" if loc[-1] == "url" else _PLACEHOLDER
+            return Secret(_PLACEHOLDER)
 
-    def _variable(self, name: str) -> str:
-        text = self._sources.env.get(name)
+    def _variable(self, name: str) -> tuple[str, str]:
+        """The text and its origin."""
+        text, origin = self._sources.env.get(name), f"env {name}"
         if not text and (text := self._sources.dotenv.get(name)):
             self.files.append(str(self._sources.cwd / ".env"))
+            origin += " (.env)"
         if not text:  # the name may be the secret itself, pasted by mistake: no log may show it
             shown_name = name if _VARIABLE.fullmatch(name) else "the one named here"
             raise ValueError(f"expected an environment variable with a value; {shown_name} is unset or empty")
-        return text
+        return text, origin
 
-    def _file(self, name: str) -> str:
+    def _file(self, name: str) -> tuple[str, str]:
+        """The text and its origin."""
         path = self._path(name)
         shown_path = path if name.startswith(("/", "~", ".")) else "the one named here"
         try:
@@ -130,7 +129,7 @@ class _ReferenceReader:
         except ValueError as error:
             raise ValueError(f"expected a text file; {shown_path} {error}") from None
         self.files.append(str(path))
-        return text
+        return text, f"file {path}"
 
     def _onstart(self, launch: dict[str, Any], loc: Loc) -> None:
         """`onstart_file` becomes `onstart`; if both are set, `watch_rules` reports an error."""

@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import SettingsError, UsageError
-from gpuwatch.settings.interpolation import ResolvedSettings, resolve
+from gpuwatch.settings.interpolation import resolve
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.secrets import database_url, secrets_in, with_secrets
-from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues, collect, merge, parse_file
+from gpuwatch.settings.secrets import database_url
+from gpuwatch.settings.sources import Sources, UnreadableValues, collect, merge, parse_file
 from gpuwatch.settings.validate import validate
 from gpuwatch.settings.warnings import log_warnings
 
@@ -65,7 +64,8 @@ def load_for_stopping(
     sources = collect(config, env, cwd, unreadable=unreadable)
     tree, origins = merge(parse_file(sources), sources, unreadable)
     valid = load_best_effort(tree, sources, origins, unreadable)
-    return _with_secrets(valid.settings, valid.resolved, sources, origins), valid.lines
+    log_warnings(valid.settings, sources, origins, valid.resolved, all_warnings=False)
+    return valid.settings, valid.lines
 
 
 def probable_store_url(
@@ -147,20 +147,8 @@ def _resolve(
     tree, origins = merge(parse_file(sources) | extra, sources)
     resolved = resolve(tree, sources)
     settings = validate(resolved, sources, origins, known_spellings, recorded_places)
-    return _with_secrets(settings, resolved, sources, origins, all_warnings)
-
-
-def _with_secrets(
-    settings: Settings,
-    resolved: ResolvedSettings,
-    sources: Sources,
-    origins: Mapping[KeyPath, ExternalValue],
-    all_warnings: bool = False,
-) -> Settings:
-    secrets = secrets_in(resolved.tree)
-    complete = with_secrets(settings, secrets, sources, resolved.outside)
-    log_warnings(complete, secrets, sources, origins, resolved, all_warnings=all_warnings)
-    return complete
+    log_warnings(settings, sources, origins, resolved, all_warnings=all_warnings)
+    return settings
 
 
 def _flag_watch(

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import ChannelSettings, ProviderSettings
+from gpuwatch.secret import Secret
 from gpuwatch.settings.web import WebSettings
 
 
@@ -19,7 +20,7 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings. `providers` holds the enabled ones, `channels` the configured ones; both contain secrets.
+    """All settings. `providers` holds the enabled ones, `channels` the configured ones.
 
     `database_url` may contain a password.
     """
@@ -36,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_ended_s: float = 604_800.0  # for this long after its end, a launch is reopened if its instance is listed
     gather_s: float = 3.0  # how long a watch that rents waits for quotes of its other providers; 0: the first one wins
     orchestrator: OrchestratorSettings = OrchestratorSettings()
-    heartbeat_url: str | None = None  # a secret: whoever knows it can report this daemon as healthy
+    heartbeat_url: Secret | None = None  # whoever knows it can report this daemon as healthy
     web: WebSettings = WebSettings()
     source_file: str | None  # None: only defaults and environment
     left_out: tuple[str, ...] = ()  # ignored invalid watches; only in best-effort settings

@@ -116,33 +116,6 @@ def secret_options(table: KeyPath) -> Iterator[KeyPath]:
     return ((*table, spec.name) for spec in specs_of(table) if spec.secret)
 
 
-def secrets_of_options(tree: Mapping[str, Any]) -> dict[KeyPath, Option]:
-    """The secret options that valid tables set."""
-    secrets: dict[KeyPath, Option] = {}
-    for table, options in _tables(tree):
-        for spec in specs_of(table):
-            if spec.secret and options.get(spec.name) is not None:
-                secrets[*table, spec.name] = read_option(spec, options[spec.name])
-    return secrets
-
-
-def secret_texts(options: Mapping[str, Option], table: KeyPath) -> list[str]:
-    """The values of the secret options of one table, for redaction."""
-    values = [options.get(path[-1]) for path in secret_options(table)]
-    return [
-        str(part) for value in values for part in (value if isinstance(value, tuple) else (value,)) if part is not None
-    ]
-
-
-def _tables(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    for section in ("providers", "notify"):
-        tables = tree.get(section)
-        for name, table in tables.items() if isinstance(tables, dict) else ():
-            options = table.get("options") if section == "providers" and isinstance(table, dict) else table
-            if isinstance(options, dict):
-                yield (section, name, *(["options"] if section == "providers" else [])), options
-
-
 # --- values -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
 """Settings for rescue mode: enough to follow and end launches although the settings are invalid.
 
 Valid parts are used; invalid or unreadable parts keep their last valid value if a daemon stored it
-(`last_good`), else they are ignored. Secrets are never stored: they come from the environment, from credentials, or
-from the readable part of the file. Nothing is rented with such settings.
+(`last_good`), else they are ignored. Secrets are never stored, only where they were written: their texts come from
+today's environment, credentials and secret files, and from the readable part of the settings file. Nothing is rented
+with such settings.
 """
 
 from __future__ import annotations
@@ -14,16 +15,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gpuwatch.domain.watches.env_text import EnvText
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import SettingsError
+from gpuwatch.ports.declarations import parse_token
+from gpuwatch.ports.settings import Option
+from gpuwatch.secret import Secret
 from gpuwatch.settings.best_effort import load_best_effort, with_disabled, without_part
 from gpuwatch.settings.damaged_toml import readable_part
-from gpuwatch.settings.interpolation import resolve
 from gpuwatch.settings.last_good import load_last_good
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.secrets import secrets_in, with_secrets
-from gpuwatch.settings.sources import Sources, UnreadableValues, collect, merge, parse_file
+from gpuwatch.settings.options import KeyPath, read_option, secret_options, spec_at
+from gpuwatch.settings.secrets import secret_at, texts_of
+from gpuwatch.settings.sources import (
+    ExternalValue,
+    Sources,
+    UnreadableValues,
+    collect,
+    merge,
+    parse_file,
+    secret_text,
+)
 
 _Table = TypeVar("_Table")
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
@@ -41,7 +53,7 @@ class RescueSettings(msgspec.Struct, frozen=True):
 def load_for_rescue(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> RescueSettings:
-    """The usable settings. They are not cached.
+    """The usable settings.
 
     Raises:
         SettingsError: not even the address of the database is known.
@@ -56,17 +68,16 @@ def load_for_rescue(
     last_good = load_last_good(sources.env)
     tree, damaged = ({}, _ALL_TABLES) if lines else _parse_readable(sources, lines)
     merged, origins = merge(tree, sources, unreadable)
-    secrets = secrets_in(resolve(merged, sources).tree)
     undamaged = _without_damaged(merged, damaged)
     database_url = {"database_url": last_good.database_url} if last_good is not None and last_good.database_url else {}
     try:
         usable = load_best_effort(database_url | undamaged, sources, origins, unreadable)
     except SettingsError:  # the address of the database is invalid
         usable = load_best_effort(undamaged | database_url, sources, origins, unreadable)
-    settings = with_secrets(usable.settings, secrets_in(usable.resolved.tree), sources, usable.resolved.outside)
+    settings = usable.settings
     lines += usable.lines
     if last_good is not None:
-        settings = _with_last_good(settings, _last_alert_only(last_good, secrets, sources), lines)
+        settings = _with_last_good(settings, _with_current_secrets(last_good, _CurrentSecrets(merged, origins)), lines)
     return RescueSettings(settings, tuple(lines))
 
 
@@ -92,11 +103,65 @@ def _without_damaged(tree: dict[str, Any], damaged: _Damaged) -> dict[str, Any]:
     return tree
 
 
-def _last_alert_only(last_good: Settings, secrets: Mapping[KeyPath, Any], sources: Sources) -> Settings:
-    """The earlier settings with the current secrets; what their launches would have run is unknown."""
-    watches = tuple(msgspec.structs.replace(watch, action=Action.ALERT) for watch in last_good.watches)
-    without_watches = msgspec.structs.replace(last_good, watches=())
-    return msgspec.structs.replace(with_secrets(without_watches, secrets, sources), watches=watches)
+def _with_current_secrets(last_good: Settings, current: _CurrentSecrets) -> Settings:
+    """The earlier settings with today's secrets; what their launches would have run is unknown."""
+    replace = msgspec.structs.replace
+    return replace(
+        last_good,
+        providers={
+            name: replace(
+                one,
+                api_key=current.find(("providers", name, "api_key"), one.api_key),
+                previous_api_key=current.find(("providers", name, "previous_api_key"), one.previous_api_key),
+                secrets=current.options(("providers", name, "options"), one.secrets),
+            )
+            for name, one in last_good.providers.items()
+        },
+        channels={
+            name: replace(one, secrets=current.options(("notify", name), one.secrets))
+            for name, one in last_good.channels.items()
+        },
+        watches=tuple(replace(watch, action=Action.ALERT) for watch in last_good.watches),
+    )
+
+
+class _CurrentSecrets:
+    """The secrets that can be read now.
+
+    Args:
+        tree: merged tables, not validated: all that can be read.
+        origins: the keys that the file does not set.
+    """
+
+    def __init__(self, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]) -> None:
+        self._tree = tree
+        self._secret_at = secret_at(origins)
+
+    def find(self, path: KeyPath, stored: Secret | None) -> Secret | None:
+        """The secret of a key; if no source sets it, that of the secret file which held it before; None: none."""
+        value: Any = self._tree
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        try:
+            if value is not None:
+                return self._secret_at(path, _parsed(path, value))
+            if stored is not None and stored.file:
+                texts = texts_of(_parsed(path, EnvText(secret_text(Path(stored.file)))))
+                return Secret(*texts, origin=stored.origin, file=stored.file)
+        except ValueError:
+            pass  # it cannot be used, and is missed where it is needed
+        return None
+
+    def options(self, table: KeyPath, stored: Mapping[str, Secret]) -> dict[str, Secret]:
+        """The secret options of one table."""
+        found = {path[-1]: self.find(path, stored.get(path[-1])) for path in secret_options(table)}
+        return {name: secret for name, secret in found.items() if secret is not None}
+
+
+def _parsed(path: KeyPath, value: Any) -> Option:
+    """As in valid settings, but a key may be a number. Raises ValueError."""
+    spec = spec_at(path)
+    return parse_token(str(value)) if spec is None else read_option(spec, value)
 
 
 def _with_last_good(current: Settings, last_good: Settings, lines: list[str]) -> Settings:

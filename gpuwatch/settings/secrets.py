@@ -1,130 +1,79 @@
-"""Which settings are secret, and how they are merged into validated (or cached) settings, which contain none."""
+"""The secrets of the settings: where each is written, and their texts for redaction."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
-import msgspec
-
-from gpuwatch.domain.watches.env_text import EnvText, plain_json
-from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
-from gpuwatch.ports import ChannelSettings, ProviderSettings
-from gpuwatch.settings.interpolation import HOOKS
+from gpuwatch.ports.settings import Option
+from gpuwatch.secret import Secret
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import (
-    HEARTBEAT_URL,
-    WEB_SECRETS,
-    KeyPath,
-    secret_options,
-    secret_texts,
-    secrets_of_options,
-)
-from gpuwatch.settings.sources import ExternalValue, Sources, is_external
-from gpuwatch.settings.web import web_tokens
+from gpuwatch.settings.options import KeyPath
+from gpuwatch.settings.sources import ExternalValue
 
-# The keys of a launch that are secret, may hold a secret, or are read again at every start.
-_LAUNCH_SECRETS: tuple[KeyPath, ...] = (
-    ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
-)  # fmt: skip
-_WithOptions = TypeVar("_WithOptions", ProviderSettings, ChannelSettings)
-_KEYS = ("api_key", "previous_api_key")  # of a provider
-BLANK = ""  # replaces a secret in cached settings
+SecretAt = Callable[[KeyPath, Option], Secret]  # the secret of a key with this value, which knows its place
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables without a secret-like name are words such as "offline"
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
-def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
-    """Every secret that is set, by key; the environment, start script and hooks of a launch may contain some as well.
+def secret_at(origins: Mapping[KeyPath, ExternalValue]) -> SecretAt:
+    """Makes the secret of a key. Without an origin, its key or a table above it is written in the settings file."""
 
-    Args:
-        tree: merged tables with resolved references.
-    """
-    providers = tree.get("providers")
-    names = providers if isinstance(providers, dict) else ()
-    keys = [("providers", name, key) for name in names for key in _KEYS]
-    paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *WEB_SECRETS, *keys]
-    secrets = {path: _value_at(tree, path) for path in paths}
-    for index, watch in enumerate(_watches(tree)):
-        for key in _LAUNCH_SECRETS:
-            secrets["watch", str(index), "launch", *key] = _value_at(watch, ("launch", *key))
-    return {path: _plain(path, value) for path, value in secrets.items() if value} | secrets_of_options(tree)
+    def make(path: KeyPath, value: Option) -> Secret:
+        external = next(
+            (origins[path[:length]] for length in range(len(path), 0, -1) if path[:length] in origins), None
+        )
+        if external is None:
+            return Secret(*texts_of(value))
+        file = external.file if Path(external.file).name != ".env" else ""  # that one holds other variables as well
+        return Secret(*texts_of(value), origin=origin_text(external), file=file)
+
+    return make
 
 
-def are_in_file(secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue]) -> bool:
-    """Does the file contain a secret? Then every start must parse it."""
-    return any(
-        not is_external(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
-    )
+def texts_of(value: Option) -> tuple[str, ...]:
+    """The texts of a secret option."""
+    return value if isinstance(value, tuple) else (str(value),)
 
 
-def without_secrets(settings: Settings) -> Settings:
-    """The same settings without secrets, for the cache."""
-    url = settings.database_url
-    return msgspec.structs.replace(
-        settings,
-        database_url=BLANK if "@" in url else url,
-        heartbeat_url=None,
-        web=msgspec.structs.replace(settings.web, password_hash=None, tokens=()),
-        providers={
-            name: msgspec.structs.replace(
-                _with_options(provider, ("providers", name, "options"), {}), **dict.fromkeys(_KEYS)
-            )
-            for name, provider in settings.providers.items()
-        },
-        channels={name: _with_options(channel, ("notify", name), {}) for name, channel in settings.channels.items()},
-        watches=tuple(_launch_without_secrets(watch) for watch in settings.watches),
-    )
-
-
-def with_secrets(
-    settings: Settings, secrets: Mapping[KeyPath, Any], sources: Sources, outside: Collection[KeyPath] = ()
-) -> Settings:
-    """The settings with all secrets and the database address.
-
-    Args:
-        outside: keys with references.
-    """
-    return msgspec.structs.replace(
-        settings,
-        database_url=database_url(secrets.get(("database_url",)) or settings.database_url, sources.env, sources.cwd),
-        heartbeat_url=secrets.get(HEARTBEAT_URL),
-        web=msgspec.structs.replace(
-            settings.web, **{path[-1]: secrets[path] for path in WEB_SECRETS if path in secrets}
-        ),
-        providers={
-            name: msgspec.structs.replace(
-                _with_options(provider, ("providers", name, "options"), secrets),
-                **{key: secrets.get(("providers", name, key)) for key in _KEYS},
-            )
-            for name, provider in settings.providers.items()
-        },
-        channels={
-            name: _with_options(channel, ("notify", name), secrets) for name, channel in settings.channels.items()
-        },
-        watches=tuple(
-            _launch_with_secrets(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)
-        ),
-    )
+def origin_text(source: ExternalValue) -> str:
+    """Where a value was read, as `config show` prints it."""
+    if source.kind == "credential":
+        return source.label
+    name = source.label.removeprefix(".env: ")
+    return f"env {name}" + (" (.env)" if name != source.label else "")
 
 
 def secret_values(settings: Settings) -> list[str]:
-    """Every secret of the settings, to redact in all texts."""
+    """The text of every secret, to redact in all texts."""
+    secrets = [text for secret in account_secrets(settings) for text in secret.reveal_all()]
+    for launch in filter(None, (watch.launch for watch in settings.watches)):
+        secrets += [value for name, value in launch.env.items() if may_be_secret(name, value)]
+        secrets += [secret.reveal() for secret in launch_secrets(launch)]
+    return secrets
+
+
+def account_secrets(settings: Settings) -> Iterator[Secret]:
+    """Every secret that gpuwatch itself uses."""
     web = settings.web
-    secrets: list[str | None] = [settings.heartbeat_url, web.password_hash, *(token.token for token in web.tokens)]
-    for name, provider in settings.providers.items():
-        secrets += [
-            provider.api_key,
-            provider.previous_api_key,
-            *secret_texts(provider.options, ("providers", name, "options")),
-        ]
-    for name, channel in settings.channels.items():
-        secrets += secret_texts(channel.options, ("notify", name))
-    return [secret for secret in (*secrets, *_launch_secrets(settings)) if secret]
+    yield from filter(None, (settings.heartbeat_url, web.password_hash, *(token.token for token in web.tokens)))
+    for provider in settings.providers.values():
+        yield from filter(None, (provider.api_key, provider.previous_api_key, *provider.secrets.values()))
+    for channel in settings.channels.values():
+        yield from channel.secrets.values()
+
+
+def launch_secrets(launch: LaunchSpec) -> Iterator[Secret]:
+    """Every secret of a launch; its other variables, its script and its commands may contain some as well."""
+    yield from launch.secret_env.values()
+    if launch.registry is not None:
+        yield launch.registry.password
+    for hook in filter(None, (launch.on_running, launch.before_stop, launch.on_ended)):
+        yield from filter(None, (hook.url, hook.secret))
 
 
 def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
@@ -152,19 +101,6 @@ def state_folder(env: Mapping[str, str]) -> Path:
     return home / ".local" / "state" / "gpuwatch"
 
 
-def _launch_secrets(settings: Settings) -> list[str | None]:
-    secrets: list[str | None] = []
-    for watch in settings.watches:
-        launch = watch.launch or LaunchSpec()
-        secrets += [
-            value for name, value in launch.env.items() if may_be_secret(name, value) or name in launch.secret_env
-        ]
-        secrets.append(launch.registry.password if launch.registry else None)
-        for hook in filter(None, (launch.on_running, launch.before_stop, launch.on_ended)):
-            secrets += [hook.url, hook.secret]
-    return secrets
-
-
 def may_be_secret(name: str, value: str) -> bool:
     """May this variable of a launch be a secret? Decided by its name, or the length of its value."""
     return has_secret_name(name) or len(value) >= _PLAIN_ENV_LENGTH
@@ -173,59 +109,3 @@ def may_be_secret(name: str, value: str) -> bool:
 def has_secret_name(name: str) -> bool:
     """Does the name of this variable suggest a secret?"""
     return _SECRET_NAME.search(name) is not None
-
-
-def _with_options(settings: _WithOptions, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _WithOptions:
-    """Its secret options as in `secrets`, None if missing; the others do not change."""
-    values = {path[-1]: secrets.get(path) for path in secret_options(table)}
-    return msgspec.structs.replace(settings, options={**settings.options, **values}) if values else settings
-
-
-def _launch_without_secrets(watch: Watch) -> Watch:
-    if watch.launch is None:
-        return watch
-    registry = watch.launch.registry
-    blanked: dict[str, Any] = {"env": {}, "secret_env": (), "onstart": None, "ssh_key": None, **dict.fromkeys(HOOKS)}
-    blanked["registry"] = registry and msgspec.structs.replace(registry, password=BLANK)
-    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **blanked))
-
-
-def _launch_with_secrets(
-    watch: Watch, index: int, secrets: Mapping[KeyPath, Any], outside: Collection[KeyPath]
-) -> Watch:
-    if watch.launch is None:
-        return watch
-    prefix = ("watch", str(index), "launch")
-    values: dict[str, Any] = {key: secrets.get((*prefix, key)) for key in ("onstart", "ssh_key", *HOOKS)}
-    values["env"] = secrets.get((*prefix, "env"), {})
-    values["secret_env"] = tuple(name for name in values["env"] if (*prefix, "env", name) in outside)
-    registry = watch.launch.registry
-    password = secrets.get((*prefix, "registry", "password"), BLANK)
-    values["registry"] = registry and msgspec.structs.replace(registry, password=password)
-    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **values))
-
-
-def _plain(path: KeyPath, value: Any) -> Any:
-    """As parsed by the schema."""
-    if path == ("web", "tokens"):
-        return web_tokens(value)
-    if path[-1] in {*_KEYS, "database_url", "password_hash"}:
-        return str(value).strip()
-    if path == HEARTBEAT_URL:
-        return str(value).strip().rstrip("/")
-    if path[-1] in HOOKS:
-        return HookSpec(**value) if isinstance(value, dict) else HookSpec(command=str(value))
-    return dict(value) if path[-1] == "env" else str(value)
-
-
-def _watches(tree: Mapping[str, Any]) -> list[Any]:
-    watches = tree.get("watch", [])
-    if isinstance(watches, EnvText):
-        watches = plain_json(watches)
-    return watches if isinstance(watches, list) else []
-
-
-def _value_at(tree: Any, path: KeyPath) -> Any:
-    for part in path:
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree

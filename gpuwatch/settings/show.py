@@ -14,7 +14,7 @@ from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from gpuwatch.settings.schema import Root
-from gpuwatch.settings.secrets import database_url
+from gpuwatch.settings.secrets import database_url, origin_text
 from gpuwatch.settings.sources import ExternalValue, Sources, collect, merge, parse_file
 
 MASK = "********"
@@ -98,16 +98,9 @@ def _value_and_origin(
         return _default(row.default), "default"
     for length in range(len(row.path), 0, -1):
         if row.path[:length] in external:
-            return _json(value), _origin_text(external[row.path[:length]])
+            return _json(value), origin_text(external[row.path[:length]])
     nested = next((one for path, one in external.items() if path[: len(row.path)] == row.path), None)
-    return _json(value), _origin_text(nested) if nested else "file"
-
-
-def _origin_text(source: ExternalValue) -> str:
-    if source.kind == "credential":
-        return source.label
-    name = source.label.removeprefix(".env: ")
-    return f"env {name}" + (" (.env)" if name != source.label else "")
+    return _json(value), origin_text(nested) if nested else "file"
 
 
 def _default(text: str) -> Any:

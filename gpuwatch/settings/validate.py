@@ -7,19 +7,30 @@ from difflib import get_close_matches
 from typing import Any
 
 from msgspec.structs import replace
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.expression import comparisons_of, parse
 from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, gpu_names
 from gpuwatch.ports import ChannelSettings, ProviderSettings, Severity
+from gpuwatch.ports.declarations import ChannelInfo, ProviderInfo
 from gpuwatch.ports.settings import Option
+from gpuwatch.secret import Secret
 from gpuwatch.settings.errors import InvalidSettings, Location, has_unknown_names, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.model import OrchestratorSettings, Settings
-from gpuwatch.settings.options import MIN_SEVERITY, NOTIFY_OPTIONS, KeyPath, read_option, read_options, unknown_key
+from gpuwatch.settings.options import (
+    HEARTBEAT_URL,
+    MIN_SEVERITY,
+    NOTIFY_OPTIONS,
+    KeyPath,
+    read_option,
+    read_options,
+    unknown_key,
+)
 from gpuwatch.settings.schema import ProviderTable, Root
+from gpuwatch.settings.secrets import SecretAt, database_url, secret_at
 from gpuwatch.settings.sources import ExternalValue, Sources
 from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
 from gpuwatch.settings.web import listen_fault
@@ -49,7 +60,7 @@ def validate(
         errors = list(_cross_checks(root))
         if errors:
             raise InvalidSettings(errors, sources, resolved.tree, origins)
-        return _settings(root, sources)
+        return _settings(root, sources, secret_at(origins))
     finally:
         SEEN.reset(token)
         SEEN_PLACES.reset(places_token)
@@ -84,9 +95,12 @@ def enabled_providers(root: Root) -> dict[str, ProviderTable]:
     return enabled
 
 
-def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
-    """One provider with its defaults; its secrets are added later."""
+def provider_settings(name: str, table: ProviderTable, secret_at: SecretAt) -> ProviderSettings:
+    """One provider with its defaults."""
     info = providers.info(name)
+    options, secrets = _without_secrets(
+        info, read_options(info, table.options)[0], ("providers", name, "options"), secret_at
+    )
     commission = info.commission
     if table.commission is not None:
         commission = Commission(format(table.commission.rate, "f"), CommissionMode(table.commission.mode))
@@ -101,17 +115,40 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
         search_interval_s=info.search_interval_s if table.search_interval is None else table.search_interval,
         rows_per_day=info.rows_per_day if table.rows_per_day is None else table.rows_per_day,
         timeout_s=table.timeout,
-        options=read_options(info, table.options)[0],
+        options=options,
+        secrets=secrets,
+        api_key=_key(table.api_key, ("providers", name, "api_key"), secret_at),
+        previous_api_key=_key(table.previous_api_key, ("providers", name, "previous_api_key"), secret_at),
     )
 
 
-def _settings(root: Root, sources: Sources) -> Settings:
+def _key(text: SecretStr | None, path: KeyPath, secret_at: SecretAt) -> Secret | None:
+    return None if text is None else secret_at(path, text.get_secret_value())
+
+
+def _without_secrets(
+    info: ProviderInfo | ChannelInfo, values: Mapping[str, Option], table: KeyPath, secret_at: SecretAt
+) -> tuple[dict[str, Option], dict[str, Secret]]:
+    """The options of one table, and the secret ones that are set."""
+    secret_names = {spec.name for spec in info.options if spec.secret}
+    options = {name: value for name, value in values.items() if name not in secret_names}
+    secrets = {
+        name: secret_at((*table, name), value)
+        for name, value in values.items()
+        if name in secret_names and value is not None
+    }
+    return options, secrets
+
+
+def _settings(root: Root, sources: Sources, secret_at: SecretAt) -> Settings:
     return Settings(
         timezone=root.timezone,
-        database_url=root.database_url.get_secret_value() if root.database_url else "",
+        database_url=database_url(
+            root.database_url.get_secret_value() if root.database_url else "", sources.env, sources.cwd
+        ),
         dry_run=root.dry_run,
         budget=root.budget.value(),
-        providers={name: provider_settings(name, table) for name, table in enabled_providers(root).items()},
+        providers={name: provider_settings(name, table, secret_at) for name, table in enabled_providers(root).items()},
         watch_ended_s=root.launch.watch_ended,
         gather_s=root.launch.gather,
         orchestrator=OrchestratorSettings(
@@ -121,14 +158,11 @@ def _settings(root: Root, sources: Sources) -> Settings:
             timeout_s=root.orchestrator.timeout,
         ),
         record_gpus=gpu_names(root.record.gpu),
-        channels={
-            name: _channel_settings(name, read_options(notifiers.info(name), table)[0])
-            for name, table in _channels(root).items()
-        },
+        channels={name: _channel_settings(name, table, secret_at) for name, table in _channels(root).items()},
         quiet_hours=_quiet_hours(root),
-        heartbeat_url=root.watchdog.heartbeat_url.get_secret_value() if root.watchdog.heartbeat_url else None,
+        heartbeat_url=_key(root.watchdog.heartbeat_url, HEARTBEAT_URL, secret_at),
         watches=tuple(watch.value() for watch in root.watch),
-        web=root.web.value(),
+        web=root.web.value(secret_at),
         source_file=str(sources.file) if sources.file else None,
     )
 
@@ -141,9 +175,11 @@ def _channels(root: Root) -> dict[str, dict[str, Any]]:
     return {name: table for name, table in root.notify.items() if table and name not in _NOTIFY_SPECS}
 
 
-def _channel_settings(name: str, values: dict[str, Option]) -> ChannelSettings:
-    min_severity = Severity(str(values.pop(MIN_SEVERITY.name)))
-    return ChannelSettings(name=name, options=values, min_severity=min_severity)
+def _channel_settings(name: str, table: Mapping[str, Any], secret_at: SecretAt) -> ChannelSettings:
+    info = notifiers.info(name)
+    options, secrets = _without_secrets(info, read_options(info, table)[0], ("notify", name), secret_at)
+    min_severity = Severity(str(options.pop(MIN_SEVERITY.name)))
+    return ChannelSettings(name=name, options=options, secrets=secrets, min_severity=min_severity)
 
 
 def _quiet_hours(root: Root) -> tuple[str, ...]:

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
-from typing import Any
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Prefer
+from gpuwatch.secret import IN_SETTINGS
 from gpuwatch.settings.duration_warnings import duration_warnings
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, secret_options, specs_of
-from gpuwatch.settings.secrets import has_secret_name
+from gpuwatch.settings.options import KeyPath, specs_of
+from gpuwatch.settings.secrets import account_secrets, has_secret_name, launch_secrets
 from gpuwatch.settings.sources import ExternalValue, Sources, has_secret, is_external
 
 # The highest list prices are below this: 0.21 at Azure for a V100 (source: tests/recorded, 2026-11).
 _PLAUSIBLE_USD_GIB_HOUR = Decimal("0.25")
 _PLAUSIBLE_USD_HOUR = Decimal(5)  # for small and unknown cards
+_URL_WITHOUT_LOGIN = re.compile(r"https?://[^@]*")
 
 
 def log_warnings(
     settings: Settings,
-    secrets: Mapping[KeyPath, Any],
     sources: Sources,
     origins: Mapping[KeyPath, ExternalValue],
     resolved: ResolvedSettings,
@@ -35,13 +36,12 @@ def log_warnings(
     """Log the warnings: a command, which prints them, each once a day; a daemon, which has a log, all of them.
 
     Args:
-        secrets: all secrets that are set, by key.
         origins: the keys that the file does not set.
         resolved: the values of launch references.
         all_warnings: print those of today again.
     """
     files = {one.file for one in sources.external if one.file and has_secret(one.path, one.text)} | set(resolved.files)
-    if sources.file and _has_secrets(secrets, origins, resolved.outside):
+    if sources.file and _file_has_secrets(settings, origins):
         files.add(str(sources.file))
     warnings = [
         *_open_files(files),
@@ -67,27 +67,21 @@ def log_warnings(
             log.warning("%s", text)
 
 
-def _has_secrets(
-    secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue], outside: Collection[KeyPath]
-) -> bool:
+def _file_has_secrets(settings: Settings, origins: Mapping[KeyPath, ExternalValue]) -> bool:
     """Does the settings file contain a secret?"""
+    if any(secret.origin == IN_SETTINGS for secret in account_secrets(settings)):
+        return True
+    if "@" in settings.database_url and not is_external(("database_url",), origins):
+        return True
+    launches = [watch.launch for watch in settings.watches if watch.launch and not is_external(("watch",), origins)]
     return any(
-        path not in outside
-        for key, value in secrets.items()
-        if not is_external(key, origins)
-        for path in _secret_paths(key, value)
+        any(map(has_secret_name, launch.env))
+        or any(
+            secret.origin == IN_SETTINGS and not _URL_WITHOUT_LOGIN.fullmatch(secret.reveal())
+            for secret in launch_secrets(launch)
+        )
+        for launch in launches
     )
-
-
-def _secret_paths(key: KeyPath, value: Any) -> Iterator[KeyPath]:
-    """The keys with a secret; in a launch's environment, the variables with secret-like names."""
-    if key[-1] == "env":
-        yield from ((*key, name) for name in value if has_secret_name(name))
-    elif isinstance(value, HookSpec):
-        yield from ([(*key, "secret")] if value.secret else [])
-        yield from ([(*key, "url")] if value.url and "@" in value.url else [])
-    elif has_secret(key, str(value)):
-        yield key
 
 
 def _open_files(files: Collection[str]) -> Iterator[str]:
@@ -108,9 +102,10 @@ def _plain_http(settings: Settings) -> Iterator[str]:
     ]
     for name, channel in settings.channels.items():
         table = ("notify", name)
-        if any(channel.options.get(path[-1]) for path in secret_options(table)):
+        if channel.secrets:
             urls = [spec.name for spec in specs_of(table) if spec.is_url]
-            addresses += [(f"notify.{name}.{key}", str(channel.options.get(key) or "")) for key in urls]
+            secrets = {key: secret.reveal() for key, secret in channel.secrets.items() if key in urls}
+            addresses += [(f"notify.{name}.{key}", secrets.get(key) or str(channel.options.get(key))) for key in urls]
     for key, url in addresses:
         if url.startswith("http://") and not _is_loopback(url):
             yield f"{key}: the secret is sent unencrypted; use https://"
@@ -118,7 +113,8 @@ def _plain_http(settings: Settings) -> Iterator[str]:
         launch = watch.launch or LaunchSpec()
         for name in HOOKS:
             hook: HookSpec | None = getattr(launch, name)
-            if hook and hook.url and hook.url.startswith("http://") and not _is_loopback(hook.url):
+            url = hook.url.reveal() if hook and hook.url else ""
+            if url.startswith("http://") and not _is_loopback(url):
                 yield f'watch "{watch.name}": launch.{name}.url: data is sent unencrypted; use https://'
 
 

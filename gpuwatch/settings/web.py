@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
-from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.secret import Secret
 
 DEFAULT_LISTEN = "127.0.0.1:8642"
 SCOPES = ("read", "approve", "manage")
@@ -17,7 +14,7 @@ class WebToken(msgspec.Struct, frozen=True, kw_only=True):
     """A bearer token: its text, or the file that holds it."""
 
     name: str
-    token: str | None = None
+    token: Secret | None = None
     token_file: str | None = None
     scopes: tuple[str, ...] = ()
 
@@ -26,11 +23,11 @@ class WebToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[web]`. `password_hash` and `tokens` are secrets."""
+    """`[web]`."""
 
     enabled: bool = False
     listen: str = DEFAULT_LISTEN
-    password_hash: str | None = None
+    password_hash: Secret | None = None
     tokens: tuple[WebToken, ...] = ()
     trusted_hosts: tuple[str, ...] = ("localhost",)
     trusted_proxies: tuple[str, ...] = ()  # addresses or networks
@@ -77,19 +74,4 @@ def listen_fault(web: WebSettings) -> str | None:
     return (
         f"{web.listen} is reachable from other machines: expected a loopback address, such as "
         f'"{DEFAULT_LISTEN}", or web.password_hash (gpuwatch web --hash-password) or web.tokens'
-    )
-
-
-def web_tokens(value: Any) -> tuple[WebToken, ...]:
-    """The tokens of a table that the schema has accepted."""
-    tables = plain_json(value) if isinstance(value, EnvText) else value
-    return tuple(_token(table) for table in tables or ())
-
-
-def _token(table: Mapping[str, Any]) -> WebToken:
-    return WebToken(
-        name=str(table["name"]),
-        token=str(table["token"]) if table.get("token") else None,
-        token_file=str(table["token_file"]) if table.get("token_file") else None,
-        scopes=tuple(map(str, table["scopes"])),
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
 from gpuwatch.domain.watches.fields import Line, Switch, Table, Words
+from gpuwatch.secret import Secret
 from gpuwatch.settings.web import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
 
 _HIDDEN = {"type": "string", "writeOnly": True}
@@ -106,16 +108,22 @@ class WebTable(Table):
     tls_certificate: Line | None = Field(default=None, description="PEM file with the certificate and its chain.")
     tls_key: Line | None = Field(default=None, description="PEM file with its key.")
 
-    def value(self) -> WebSettings:
-        """Return the plain value."""
+    def value(self, secret_at: Callable[[tuple[str, ...], str], Secret] = lambda _, text: Secret(text)) -> WebSettings:
+        """Return the plain value.
+
+        Args:
+            secret_at: (key, text) → the secret, which knows its place.
+        """
         return WebSettings(
             enabled=self.enabled,
             listen=self.listen,
-            password_hash=self.password_hash.get_secret_value() if self.password_hash else None,
+            password_hash=secret_at(("web", "password_hash"), self.password_hash.get_secret_value())
+            if self.password_hash
+            else None,
             tokens=tuple(
                 WebToken(
                     name=token.name,
-                    token=token.token.get_secret_value() if token.token else None,
+                    token=secret_at(("web", "tokens"), token.token.get_secret_value()) if token.token else None,
                     token_file=token.token_file,
                     scopes=tuple(token.scopes),
                 )

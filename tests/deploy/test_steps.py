@@ -10,6 +10,7 @@ import click
 import pytest
 
 from gpuwatch.cli import COMMANDS, main
+from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 
 ROOT = Path(__file__).parents[2]
@@ -54,11 +55,11 @@ def test_credentials_are_taken_by_the_names_that_it_tells(tmp_path: Path) -> Non
     )
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOME": str(tmp_path)}
     settings = load(str(tmp_path / "gpuwatch.toml"), env=env, cwd=tmp_path)
-    assert settings.providers["vastai"].api_key == "secret-vast_api_key"
+    assert settings.providers["vastai"].api_key == Secret("secret-vast_api_key")
     assert "telegram" in settings.channels
-    assert settings.channels["telegram"].options["bot_token"] == "secret-notify__telegram__bot_token"
+    assert settings.channels["telegram"].secrets["bot_token"].reveal() == "secret-notify__telegram__bot_token"
     assert "email" in settings.channels
-    assert settings.channels["email"].options["password"] == "secret-notify__email__password"
+    assert settings.channels["email"].secrets["password"].reveal() == "secret-notify__email__password"
     assert settings.database_url == "postgresql+psycopg://u:p@h/db"
 
 

@@ -19,6 +19,7 @@ from gpuwatch.engine.balance_cache import STALE_S, BalanceCache
 from gpuwatch.engine.orders import build_order
 from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited, StoreError
 from gpuwatch.ports import Created, InstanceState, Order
+from gpuwatch.secret import Secret
 from gpuwatch.storage.database import Database
 from tests.builders import NOON, a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, match_on
@@ -174,7 +175,7 @@ def test_all_that_the_owner_set_is_ordered(world: World) -> None:
         ports=("8000", "53/udp"),
         runtype="jupyter",
         template="abc",
-        registry=RegistrySpec(server="ghcr.io", username="me", password="secret-word"),
+        registry=RegistrySpec(server="ghcr.io", username="me", password=Secret("secret-word")),
         volume=VolumeSpec(mount="/data", volume_id="9"),
         label_extra="night run",
         max_runtime_s=3600.0,

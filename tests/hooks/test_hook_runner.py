@@ -17,6 +17,7 @@ from gpuwatch.domain.watches.watch import HookSpec
 from gpuwatch.hooks.runner import HookRunner
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.secret import Secret
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "hooks.md"
 BODY = '{"event":"on_ended","launch_id":"abcdefghijkl","watch":"h100","state":"ended","instance_id":null}'
@@ -73,7 +74,7 @@ def test_a_command_that_hangs_is_ended(runner: HookRunner) -> None:
 def test_the_documented_receiver_takes_what_is_signed_rightly(
     runner: HookRunner, receiver: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert runner(call(HookSpec(url=receiver, secret="a long shared secret"))) is None
+    assert runner(call(HookSpec(url=Secret(receiver), secret=Secret("a long shared secret")))) is None
     assert capsys.readouterr().out == "on_ended abcdefghijkl ended\n"
 
 
@@ -81,9 +82,9 @@ def test_the_documented_receiver_takes_what_is_signed_rightly(
 def test_the_documented_receiver_refuses_a_wrong_and_a_missing_signature(
     runner: HookRunner, receiver: str, secret: str | None
 ) -> None:
-    assert "403" in (runner(call(HookSpec(url=receiver, secret=secret))) or "")
+    assert "403" in (runner(call(HookSpec(url=Secret(receiver), secret=Secret(secret) if secret else None))) or "")
 
 
 def test_the_documented_receiver_refuses_what_is_old(runner: HookRunner, receiver: str) -> None:
     old = real_now() - timedelta(minutes=10)
-    assert "403" in (runner(call(HookSpec(url=receiver, secret="a long shared secret"), at=old)) or "")
+    assert "403" in (runner(call(HookSpec(url=Secret(receiver), secret=Secret("a long shared secret")), at=old)) or "")

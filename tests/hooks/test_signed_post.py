@@ -14,6 +14,7 @@ from gpuwatch.hooks.signed_post import post_signed
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.ports.signing import signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.secret import Secret
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -29,7 +30,7 @@ def http() -> Iterator[PooledHttpClient]:
 
 
 def call(server: Server, secret: str | None = SECRET, timeout_s: float = 10.0, path: str = "/hook") -> HookCall:
-    spec = HookSpec(url=server.url + path, secret=secret)
+    spec = HookSpec(url=Secret(server.url + path), secret=Secret(secret) if secret else None)
     return HookCall(spec=spec, event="on_running", body=BODY, at=NOON, timeout_s=timeout_s)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch.domain.watches.watch import Action, HookSpec
 from gpuwatch.errors import SettingsError
+from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load_for_stopping, probable_store_url
 from tests.settings.conftest import WATCH
 
@@ -61,7 +62,7 @@ def test_of_a_launch_what_is_wrong_is_left_out_and_the_rest_is_as_it_is(
     assert settings.database_url == "sqlite:////srv/g.db"
     assert settings.timezone == "Europe/Berlin"
     vastai = settings.providers["vastai"]
-    assert (vastai.base_url, vastai.api_key) == ("http://127.0.0.1:1", "the-key")
+    assert (vastai.base_url, vastai.api_key) == ("http://127.0.0.1:1", Secret("the-key"))
     assert all(': watch "rents": ' in line for line in lines)
     assert [line.rpartition("; ")[2] for line in lines] == [f"{one} is ignored" for one in gone]
 
@@ -123,7 +124,7 @@ def test_several_faults_of_every_kind_are_a_line_each(salvaged: Salvage) -> None
     settings, lines = salvaged(toml + "[notify.email]\nhost = 1\n" + WATCH)
     assert len(lines) == 9
     assert (settings.timezone, settings.budget.max_usd_hour, settings.channels) == ("UTC", None, {})
-    assert settings.providers["vastai"].api_key == "the-key"
+    assert settings.providers["vastai"].api_key == Secret("the-key")
     assert sum("notify.telegram is ignored" in line for line in lines) == 2
     assert sum("notify.email is ignored" in line for line in lines) == 3
 
@@ -155,7 +156,7 @@ def test_a_secret_of_a_channel_that_cannot_be_read_costs_the_channel_alone(salva
     env = {"GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN_FILE": "/no/such", "GPUWATCH_NOTIFY__TELEGRAM__CHAT_ID": "1"}
     settings, lines = salvaged(HEAD, env=env)
     assert "telegram" not in settings.channels
-    assert settings.providers["vastai"].api_key == "the-key"
+    assert settings.providers["vastai"].api_key == Secret("the-key")
     assert "the secret file /no/such cannot be read" in lines[0]
 
 

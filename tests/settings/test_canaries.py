@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from gpuwatch.cli import Exit, run
 from gpuwatch.settings import Settings, load, store_last_good
+from gpuwatch.settings.secrets import account_secrets, launch_secrets
 
 TOML = """
 [providers.vastai]
@@ -58,14 +59,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def texts(value: Any) -> str:
-    return str(msgspec.to_builtins(value))
-
-
 def test_the_settings_themselves_hold_them_all(here: Path) -> None:
     """Otherwise the tests below could not fail."""
-    found = set(re.findall(r"canary[-\w.]*", texts(load())))
-    assert found == {
+    settings = load()
+    written = [secret.reveal() for secret in account_secrets(settings)]
+    for launch in (watch.launch for watch in settings.watches):
+        assert launch is not None
+        written += [secret.reveal() for secret in launch_secrets(launch)]
+        written += [*launch.env.values(), launch.onstart or "", (launch.on_ended and launch.on_ended.command) or ""]
+    assert set(re.findall(r"canary[-\w.]*", "\n".join(written))) == {
         "canary-key", "canary-literal", "canary-from-env", "canary-in-value", "canary-in-password", "canary-login",
         "canary-path", "canary-literal-secret", "canary-url", "canary-command", "canary-in-start.sh", "canary-inline",
         "canary-literal-password",
@@ -99,10 +101,19 @@ def test_the_kept_copy_and_the_log_hold_none(here: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.DEBUG):
         store_last_good(load(), os.environ)
     (kept,) = (here / "s" / "gpuwatch").iterdir()
-    assert b"ghcr.io" in kept.read_bytes()
+    assert b"vastai" in kept.read_bytes()
     assert b"canary" not in kept.read_bytes()
     assert "blocks every launch" in caplog.text
     assert "canary" not in caplog.text
+
+
+def test_settings_cannot_be_encoded_by_accident(here: Path) -> None:
+    settings = load()
+    for part in (settings, settings.providers, settings.watches[0]):
+        for encode in (msgspec.json.encode, msgspec.msgpack.encode, msgspec.to_builtins, pickle.dumps):
+            with pytest.raises(TypeError) as refused:
+                encode(part)
+            assert "canary" not in str(refused.value)
 
 
 def test_no_repr_of_settings_or_of_a_part_holds_one(here: Path) -> None:

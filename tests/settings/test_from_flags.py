@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.errors import SettingsError, UsageError
+from gpuwatch.secret import Secret
 from gpuwatch.settings import from_flags
 
 
@@ -30,7 +31,7 @@ def test_the_environment_counts_but_not_its_watches() -> None:
     }
     settings = from_flags(["H100"], "3", env=env)
     assert settings.providers["vastai"].base_url == "http://127.0.0.1:9"
-    assert settings.providers["vastai"].api_key == "abc"
+    assert settings.providers["vastai"].api_key == Secret("abc")
     assert len(settings.watches) == 1
 
 

@@ -16,6 +16,7 @@ from gpuwatch.domain.watches.launch_text import MAX_ONSTART, MAX_ONSTART_SELF_DE
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
 from gpuwatch.providers.vastai.create import ONSTART_LENGTH, RUNTYPES
 from gpuwatch.providers.vastai.self_destruct import with_self_destruct
+from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 3.60\n[watch.launch]\n'
@@ -56,12 +57,12 @@ def the_launch(settings: Any) -> LaunchSpec:
 
 def test_every_reference_is_what_it_names(loaded: Any, files: Path) -> None:
     launch = the_launch(loaded(ALL, env=ENV))
-    assert launch.env == {"TOKEN": "t-env", "FILE": "t-file", "MODE": "offline"}
-    assert launch.secret_env == ("TOKEN", "FILE")
+    assert launch.env == {"MODE": "offline"}
+    assert launch.secret_env == {"TOKEN": Secret("t-env"), "FILE": Secret("t-file")}
     assert launch.registry is not None
-    assert launch.registry.password == "p-file"
-    assert launch.on_running == HookSpec(url="https://u:p@h.example.org/y", secret="s-env")
-    assert launch.on_ended == HookSpec(url="https://h.example.org/x", secret="s-file")
+    assert launch.registry.password.reveal() == "p-file"
+    assert launch.on_running == HookSpec(url=Secret("https://u:p@h.example.org/y"), secret=Secret("s-env"))
+    assert launch.on_ended == HookSpec(url=Secret("https://h.example.org/x"), secret=Secret("s-file"))
     assert launch.before_stop == HookSpec(command="echo plain")
     assert (launch.onstart, launch.ssh_key) == ("a\nb", str(files / "id"))
 
@@ -69,20 +70,20 @@ def test_every_reference_is_what_it_names(loaded: Any, files: Path) -> None:
 def test_files_lie_beside_the_settings_file_wherever_gpuwatch_is_started(files: Path, tmp_path: Path) -> None:
     (files / "gpuwatch.toml").write_text(ALL)
     settings = load("home/gpuwatch.toml", env=ENV, cwd=tmp_path)
-    assert the_launch(settings).env["FILE"] == "t-file"
+    assert the_launch(settings).secret_env["FILE"].reveal() == "t-file"
 
 
 def test_without_a_settings_file_they_lie_in_the_current_folder(loaded: Any, files: Path) -> None:
     launch = {"env": {"A": {"from_file": "hf"}}, "onstart_file": str(files / "train.sh")}
     watch = {"name": "w", "gpu": "H100", "max_price": 1, "launch": launch}
     found = the_launch(loaded(env={"GPUWATCH_WATCH": json.dumps([watch])}))
-    assert (found.env, found.onstart) == ({"A": "t-file"}, "a\nb")
+    assert (found.secret_env, found.onstart) == ({"A": Secret("t-file")}, "a\nb")
 
 
 def test_a_variable_may_stand_in_dotenv_and_the_real_environment_wins(loaded: Any) -> None:
     toml = WATCH + 'env = { A = { from_env = "A_TOKEN" } }\n'
-    assert the_launch(loaded(toml, "A_TOKEN=dot\n")).env == {"A": "dot"}
-    assert the_launch(loaded(toml, "A_TOKEN=dot\n", env={"A_TOKEN": "real"})).env == {"A": "real"}
+    assert the_launch(loaded(toml, "A_TOKEN=dot\n")).secret_env == {"A": Secret("dot")}
+    assert the_launch(loaded(toml, "A_TOKEN=dot\n", env={"A_TOKEN": "real"})).secret_env == {"A": Secret("real")}
 
 
 MISSING = {
@@ -149,7 +150,8 @@ def test_what_changed_behind_a_reference_is_read_anew(files: Path, loaded_before
     (files / "hf").write_text("other")
     (files / "train.sh").write_text("c")
     launch = the_launch(load(env={**loaded_before, "MY_TOKEN": "new"}, cwd=files))
-    assert (launch.env["TOKEN"], launch.env["FILE"], launch.onstart) == ("new", "other", "c")
+    assert launch.secret_env == {"TOKEN": Secret("new"), "FILE": Secret("other")}
+    assert launch.onstart == "c"
 
 
 @pytest.mark.parametrize("name", ["hf", "pw", "sign", "train.sh", "id"])

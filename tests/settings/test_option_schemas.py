@@ -47,12 +47,14 @@ def _plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def options(loaded: Loader, toml: str, **env: str) -> dict[str, Any]:
-    return dict(loaded(toml, env=env).providers["acme"].options)
+    """The options, and the secret ones with their texts."""
+    acme = loaded(toml, env=env).providers["acme"]
+    return dict(acme.options) | {name: secret.reveal() for name, secret in acme.secrets.items()}
 
 
 def test_options_come_complete_with_their_defaults(loaded: Loader) -> None:
     assert options(loaded, "[providers.acme]\n") == {
-        "zone": "north", "share": 0.5, "strict": False, "projects": None, "second_key": None,
+        "zone": "north", "share": 0.5, "strict": False, "projects": None,
     }  # fmt: skip
 
 
@@ -161,7 +163,7 @@ def test_a_secret_option_may_come_from_wherever_secrets_come_from(loaded: Loader
         "dotenv": {},
     }[how]
     settings = loaded("[providers.acme]\n", env=env, dotenv=f"{variable}={SECRET}\n" if how == "dotenv" else None)
-    assert settings.providers["acme"].options["second_key"] == SECRET
+    assert settings.providers["acme"].secrets["second_key"].reveal() == SECRET
 
 
 def test_declared_secrets_are_masked_where_settings_are_shown(home: Path) -> None:
@@ -188,9 +190,10 @@ def test_declared_secrets_are_blanked_out_of_every_text(loaded: Loader) -> None:
 def test_the_kept_copy_holds_no_declared_secret(loaded: Loader, tmp_path: Path) -> None:
     settings = loaded(f'{ACME}second_key = "{SECRET}"\nprojects = ["a"]\nshare = 3\n{PAGER}')
     assert settings.providers["acme"].options == {
-        "zone": "north", "share": 3.0, "strict": False, "projects": ("a",), "second_key": SECRET,
+        "zone": "north", "share": 3.0, "strict": False, "projects": ("a",),
     }  # fmt: skip
-    assert settings.channels["pager"].options["token"] == TOKEN
+    assert settings.providers["acme"].secrets["second_key"].reveal() == SECRET
+    assert settings.channels["pager"].secrets["token"].reveal() == TOKEN
     store_last_good(settings, {"STATE_DIRECTORY": str(tmp_path / "state")})
     [kept] = (tmp_path / "state").iterdir()
     assert SECRET.encode() not in kept.read_bytes()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.watches.watch import Action
+from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load, store_last_good
 from gpuwatch.settings.damaged_toml import readable_part
 from gpuwatch.settings.last_good import FILE, load_last_good
@@ -74,7 +75,7 @@ def test_what_is_kept_holds_no_secret_and_is_for_its_owner_alone(place: Place, t
     found = load_last_good(place.env)
     assert found is not None
     assert found.providers["vastai"].base_url == "http://127.0.0.1:1"
-    assert found.providers["vastai"].api_key is None
+    assert repr(found.providers["vastai"].api_key) == "Secret('file')"
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,9 @@ def test_whatever_is_broken_the_provider_its_key_the_channel_and_the_watch_are_a
     settings, lines = place.rescued(broken)
     assert lines
     vastai = settings.providers["vastai"]
-    assert (vastai.base_url, vastai.api_key, vastai.poll_every_s) == ("http://127.0.0.1:1", "the-key", 30.0)
+    assert (vastai.base_url, vastai.api_key, vastai.poll_every_s) == ("http://127.0.0.1:1", Secret("the-key"), 30.0)
     assert settings.channels["telegram"].options["chat_id"] == "1"
-    assert settings.channels["telegram"].options["bot_token"] == "123456:abcdefghijklmnopqrstuvwxyz"
+    assert settings.channels["telegram"].secrets["bot_token"].reveal() == "123456:abcdefghijklmnopqrstuvwxyz"
     assert settings.database_url == "sqlite:////srv/g.db"
     assert [watch.name for watch in settings.watches] == ["rents"]
 
@@ -125,7 +126,7 @@ def test_without_a_file_the_keys_of_the_environment_meet_the_addresses_of_before
     settings, lines = place.rescued(None, VAST_API_KEY="another-key")
     assert (settings.providers["vastai"].base_url, settings.providers["vastai"].api_key) == (
         "http://127.0.0.1:1",
-        "another-key",
+        Secret("another-key"),
     )
     assert "no such file" in lines
 
@@ -140,7 +141,10 @@ def test_what_is_right_in_them_counts_not_what_was_before(place: Place) -> None:
     place.good()
     newer = GOOD.replace("the-key", "newer-key").replace('poll_every = "30s"', 'poll_every = "45s"')
     settings, _ = place.rescued(newer.replace("max_price = 2", "max_price = = 2"))
-    assert (settings.providers["vastai"].api_key, settings.providers["vastai"].poll_every_s) == ("newer-key", 45.0)
+    assert (settings.providers["vastai"].api_key, settings.providers["vastai"].poll_every_s) == (
+        Secret("newer-key"),
+        45.0,
+    )
 
 
 def test_a_table_below_a_header_that_nobody_can_read_joins_no_other() -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.secret import Secret
 from gpuwatch.settings.show import without_password
 
 TELEGRAM = "[notify.telegram]\nchat_id = 1\n"
 
 
 def key(settings: Any) -> str | None:
-    found: str | None = settings.providers["vastai"].api_key
-    return found
+    found: Secret | None = settings.providers["vastai"].api_key
+    return found.reveal() if found else None
 
 
 @pytest.mark.parametrize("name", ["VAST_API_KEY", "GPUWATCH_PROVIDERS__VASTAI__API_KEY"])
@@ -111,9 +112,9 @@ def test_every_secret_can_come_from_a_credential(loaded: Any, tmp_path: Path) ->
         (tmp_path / name).write_text(text + "\n")
     mail = '[notify.email]\nhost = "h"\nusername = "u"\nsender = "a@b"\nrecipients = ["c@d"]\n'
     settings = loaded(TELEGRAM + mail, env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
-    assert settings.channels["telegram"].options["bot_token"] == "1:token"
-    assert settings.channels["email"].options["password"] == "pass word "
-    assert settings.channels["apprise"].options["urls"] == ("ntfy://a", "ntfy://b")
+    assert settings.channels["telegram"].secrets["bot_token"].reveal() == "1:token"
+    assert settings.channels["email"].secrets["password"].reveal() == "pass word "
+    assert settings.channels["apprise"].secrets["urls"].reveal_all() == ("ntfy://a", "ntfy://b")
     assert settings.database_url == "postgresql+psycopg://u:pw@h/db"
 
 

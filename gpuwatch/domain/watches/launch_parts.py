@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from gpuwatch.domain.watches.fields import Line, Measure, Number, Share, Span, SpecTable, Table, Usd, seconds
 from gpuwatch.domain.watches.launch_text import (
@@ -20,6 +20,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_word,
 )
 from gpuwatch.domain.watches.watch import BidSpec, HandoverSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
+from gpuwatch.secret import Secret
 
 LABEL_EXTRA_MAX = 38  # accepted, because older labels had that much space
 MAX_HOOK_S = 300.0
@@ -36,17 +37,25 @@ class Reference(Table):
     )
 
 
-def _outside(check: Callable[[str], str]) -> Callable[[Any], str]:
-    """The validator of a text that may be a reference; valid references are resolved before it runs."""
+def _text_or_secret(value: Any, check: Callable[[str], str]) -> str | Secret:
+    """A text, checked; valid references have already become checked secrets."""
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(  # noqa: TRY004 pydantic turns ValueErrors into faults
+            'expected text in quotes, { from_env = "NAME" } or { from_file = "/run/secrets/name" }'
+        )
+    return check(value)
 
-    def read(value: Any) -> str:
-        if not isinstance(value, str):
-            raise ValueError(  # noqa: TRY004 pydantic turns ValueErrors into faults
-                'expected text in quotes, { from_env = "NAME" } or { from_file = "/run/secrets/name" }'
-            )
-        return check(value)
 
-    return read
+def _secret(check: Callable[[str], str]) -> PlainValidator:
+    """The validator of a secret that is written as text or by reference."""
+
+    def read(value: Any) -> Secret:
+        found = _text_or_secret(value, check)
+        return found if isinstance(found, Secret) else Secret(found)
+
+    return PlainValidator(read, json_schema_input_type=_TEXT_OR)
 
 
 def _variable(value: Any) -> str:
@@ -118,10 +127,13 @@ _HOOK_SPAN = {"type": "string", "examples": ["30s", "2m"]}
 _TEXT_OR = str | Reference
 HookSpan = Annotated[float, BeforeValidator(_hook_span), WithJsonSchema(_HOOK_SPAN)]
 EnvName = Annotated[str, BeforeValidator(_variable)]
-EnvValue = Annotated[str, BeforeValidator(_outside(check_value), json_schema_input_type=_TEXT_OR)]
-Password = Annotated[SecretStr, BeforeValidator(_outside(check_word), json_schema_input_type=_TEXT_OR)]
-Signature = Annotated[SecretStr, BeforeValidator(_outside(check_secret), json_schema_input_type=_TEXT_OR)]
-HookUrl = Annotated[SecretStr, BeforeValidator(_outside(check_url), json_schema_input_type=_TEXT_OR)]
+EnvValue = Annotated[
+    str | Secret,
+    PlainValidator(lambda value: _text_or_secret(value, check_value), json_schema_input_type=_TEXT_OR),
+]
+Password = Annotated[Secret, _secret(check_word)]
+Signature = Annotated[Secret, _secret(check_secret)]
+HookUrl = Annotated[Secret, _secret(check_url)]
 Word = Annotated[Line, BeforeValidator(lambda value: check_word(value) if isinstance(value, str) else value)]
 Port = Annotated[str, BeforeValidator(_port, json_schema_input_type=int | str)]
 Ports = Annotated[
@@ -163,7 +175,7 @@ class RegistryTable(SpecTable):
 
     def value(self) -> RegistrySpec:
         """Return the value that the engine uses."""
-        return RegistrySpec(server=self.server, username=self.username, password=self.password.get_secret_value())
+        return RegistrySpec(server=self.server, username=self.username, password=self.password)
 
 
 class VolumeTable(SpecTable):
@@ -201,11 +213,7 @@ class HookTable(SpecTable):
 
     def value(self) -> HookSpec:
         """Return the value that the engine uses."""
-        return HookSpec(
-            command=self.command,
-            url=self.url.get_secret_value() if self.url else None,
-            secret=self.secret.get_secret_value() if self.secret else None,
-        )
+        return HookSpec(command=self.command, url=self.url, secret=self.secret)
 
 
 Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | HookTable)]

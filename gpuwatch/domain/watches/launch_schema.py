@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.launch_parts import (
     VolumeTable,
 )
 from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, LaunchSpec, PriceIncreasePolicy, VerificationMode
+from gpuwatch.secret import Secret
 
 
 class LaunchTable(SpecTable):
@@ -133,7 +134,11 @@ class LaunchTable(SpecTable):
             "verify": VerificationMode(self.verify),
             "on_price_increase": PriceIncreasePolicy(self.on_price_increase),
         }
-        return LaunchSpec(**self.fields_of(LaunchSpec) | dict.fromkeys(by_template, "") | enums)
+        env = {
+            "env": {name: value for name, value in self.env.items() if isinstance(value, str)},
+            "secret_env": {name: value for name, value in self.env.items() if isinstance(value, Secret)},
+        }
+        return LaunchSpec(**self.fields_of(LaunchSpec) | dict.fromkeys(by_template, "") | enums | env)
 
 
 class BudgetTable(SpecTable):

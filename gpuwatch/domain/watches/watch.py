@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.domain.planning.job_hours import JobSpec
 from gpuwatch.domain.watches.past_limits import PastComparison
 from gpuwatch.domain.watches.reputation import MachineRecords
+from gpuwatch.secret import Secret
 
 MOST_GPUS = 1024  # in one offer; no machine has more
 
@@ -94,11 +95,11 @@ class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The login of a private image registry. `password` is a secret."""
+    """The login of a private image registry."""
 
     server: str
     username: str
-    password: str = ""
+    password: Secret
 
     def __repr__(self) -> str:
         return f"RegistrySpec({self.server!r}, {self.username!r})"
@@ -123,8 +124,8 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A hook of the owner, which receives the launch as JSON: a shell command, or a webhook signed with `secret`."""
 
     command: str | None = None
-    url: str | None = None
-    secret: str | None = None
+    url: Secret | None = None  # its path is often a token
+    secret: Secret | None = None
 
     def __repr__(self) -> str:
         return f"HookSpec({'command' if self.command else 'url'})"
@@ -143,7 +144,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     image: str = "vastai/pytorch"  # empty: that of the template
     onstart: str | None = None  # may contain secrets
     env: dict[str, str] = {}  # may contain secrets
-    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference, and so is secret
+    secret_env: dict[str, Secret] = {}  # the variables that were given by reference
     ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
     runtype: str = "ssh"  # empty: that of the template
     template: str | None = None

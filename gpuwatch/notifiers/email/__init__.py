@@ -106,7 +106,8 @@ def build(settings: ChannelSettings, http: HttpClient) -> EmailChannel:
     """Build the channel of `[notify.email]`. Mail needs no HTTP."""
     options: dict[str, Any] = dict(settings.options)
     options["port"] = options["port"] or _PORTS[options["security"]]
-    return EmailChannel(EmailSettings(**options))
+    password = settings.secrets.get("password")
+    return EmailChannel(EmailSettings(password=password.reveal() if password else None, **options))
 
 
 class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ class Credentials:
     """
 
     def __init__(self, web: WebSettings, announce: Callable[[str], None]) -> None:
-        self._hash = web.password_hash
+        self._hash = web.password_hash.reveal() if web.password_hash else None
         self._tokens = {_digest(_text_of(token)): (token.name, frozenset(token.scopes)) for token in web.tokens}
         self._announce = announce
         self.has_password = self._hash is not None
@@ -65,7 +65,7 @@ class Credentials:
 
 def _text_of(token: WebToken) -> str:
     if token.token is not None:
-        return token.token
+        return token.token.reveal()
     assert token.token_file is not None
     try:
         with expand_home(token.token_file).open("rb") as opened:

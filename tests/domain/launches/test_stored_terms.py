@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.watch import (
     SpotPolicy,
     VerificationMode,
 )
+from gpuwatch.secret import Secret
 from tests.builders import NOON, a_match, a_watch, changed
 
 SPEC = LaunchSpec(
@@ -52,9 +53,10 @@ def test_no_secret_is_stored() -> None:
     secretive = changed(
         SPEC,
         env={"TOKEN": "canary-1"},
+        secret_env={"ANOTHER": Secret("canary-6")},
         onstart="curl canary-2",
-        registry=RegistrySpec(server="s", username="u", password="canary-3"),
-        on_running=HookSpec(url="https://hooks.example.org/canary-4", secret="canary-5"),
+        registry=RegistrySpec(server="s", username="u", password=Secret("canary-3")),
+        on_running=HookSpec(url=Secret("https://hooks.example.org/canary-4"), secret=Secret("canary-5")),
     )
     terms = terms_of(changed(WATCH, launch=secretive))
     assert "canary" not in terms

@@ -26,6 +26,7 @@ from gpuwatch.domain.watches.watch import (
     VerificationMode,
     VolumeSpec,
 )
+from gpuwatch.secret import Secret
 
 
 def launch(toml: str) -> LaunchSpec:
@@ -88,7 +89,7 @@ def test_every_key_arrives_in_its_unit() -> None:
         env={"A": "1"},
         ports=("8000", "8080:8000", "53/udp"),
         runtype="jupyter_direct",
-        registry=RegistrySpec(server="ghcr.io", username="me", password="t0k3n"),
+        registry=RegistrySpec(server="ghcr.io", username="me", password=Secret("t0k3n")),
         volume=VolumeSpec(mount="/data", volume_id="123", size_gb=100),
         label_extra="night run",
         max_active=2,
@@ -111,8 +112,8 @@ def test_every_key_arrives_in_its_unit() -> None:
         stop_outside=True,
         on_price_increase=PriceIncreasePolicy.ACCEPT_UNDER,
         on_running=HookSpec(command="echo up"),
-        before_stop=HookSpec(url="https://h.example.org/x", secret="sign"),
-        on_ended=HookSpec(url="http://localhost:1"),
+        before_stop=HookSpec(url=Secret("https://h.example.org/x"), secret=Secret("sign")),
+        on_ended=HookSpec(url=Secret("http://localhost:1")),
         hook_timeout_s=300,
     )
 

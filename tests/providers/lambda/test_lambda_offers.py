@@ -17,6 +17,7 @@ from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 
@@ -166,7 +167,7 @@ def test_a_new_field_is_reported() -> None:
 def test_all_watches_share_one_answer_for_five_seconds() -> None:
     clock, http = Clock(), PooledHttpClient()
     with LambdaCloud() as place:
-        settings = ProviderSettings(name="lambda", base_url=place.url, api_key=place.key, search_interval_s=0.0)
+        settings = ProviderSettings(name="lambda", base_url=place.url, api_key=Secret(place.key), search_interval_s=0.0)
         market = providers.build(settings, http, lambda: NOW, clock, clock.sleep).market
         assert len(market.search(Query(gpus=("H100 SXM",))).offers) == 5
         clock.sleep(4)

@@ -12,6 +12,7 @@ from gpuwatch import providers
 from gpuwatch.engine.instance_addresses import ContractEnds
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.clouds.shadeform import Shadeform
 from tests.domain.launches.guard_values import a_running_launch
@@ -34,7 +35,7 @@ def place(clock: Clock) -> Iterator[Shadeform]:
 @pytest.fixture
 def launcher(place: Shadeform, clock: Clock, http: PooledHttpClient) -> Launcher:
     settings = ProviderSettings(
-        name="shadeform", base_url=place.url, api_key="demo-key", search_interval_s=0.0, options=DEFAULTS
+        name="shadeform", base_url=place.url, api_key=Secret("demo-key"), search_interval_s=0.0, options=DEFAULTS
     )
     adapter = providers.build(settings, http, lambda: datetime.fromtimestamp(clock(), UTC), clock, clock.sleep)
     assert adapter.launcher is not None

@@ -25,6 +25,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.secret import Secret
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -51,7 +52,11 @@ NOWHERE = "http://127.0.0.1:1"
 def rest(url: str, world: World | None = None, key: str | None = KEY, **options: Any) -> Iterator[ApiClient]:
     world = world or World()
     settings = ProviderSettings(
-        name="acme", base_url=url, api_key=key, search_interval_s=options.pop("interval_s", 0.0), timeout_s=30.0
+        name="acme",
+        base_url=url,
+        api_key=Secret(key) if key else None,
+        search_interval_s=options.pop("interval_s", 0.0),
+        timeout_s=30.0,
     )
     http = PooledHttpClient(secrets=[KEY])
     tools = Tools(

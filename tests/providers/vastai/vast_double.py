@@ -14,6 +14,7 @@ import httpx
 from gpuwatch import providers
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.handled_transport import HandledTransport
 
@@ -59,7 +60,7 @@ def an_adapter(
     **settings: Any,
 ) -> providers.Adapter:
     """Return the real adapter over a fake network."""
-    defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": KEY, "search_interval_s": 0.0}
+    defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": Secret(KEY), "search_interval_s": 0.0}
     return providers.build(
         ProviderSettings(name="vastai", **(defaults | settings)),
         PooledHttpClient(transport=HandledTransport(handler)),
