@@ -5,170 +5,225 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import respx
 
-from gpuwatch import providers
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.pricelist import INFO
 from gpuwatch.providers.pricelist.source_client import rebase_url
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.clouds.pricelist import PriceListServer
+from tests.providers.faults import Fault, assert_fails, read_faults
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "pricelist"
+ZONES = ("fr-par-1", "fr-par-2", "nl-ams-1", "pl-waw-2")
+SCALEWAY = "https://api.scaleway.com/instance/v1/zones/{}/products/servers?per_page=100&page=1"
+ADDRESSES: Mapping[str, tuple[str, ...]] = {
+    "akash": ("https://console-api.akash.network/v1/gpu-prices",),
+    "cloudrift": ("https://api.cloudrift.ai/api/v1/instance-types/list",),
+    "lium": ("https://lium.io/api/public/v1/nodes",),
+    "oracle": ("https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/?currencyCode=USD",),
+    "ovh": ("https://eu.api.ovh.com/v1/order/catalog/public/cloud?ovhSubsidiary=FR",),
+    "scaleway": tuple(map(SCALEWAY.format, ZONES)),
+    "verda": ("https://api.datacrunch.io/v1/instance-types",),
+    "vultr": ("https://api.vultr.com/v2/plans?type=all&per_page=500",),
+    "vultr-metal": ("https://api.vultr.com/v2/plans-metal?per_page=500",),
+    "cudo": ("https://rest.compute.cudo.org/v1/vms/machine-types",),
+    "daytona": ("https://billing.app.daytona.io/gpu-pricing",),
+    "linode": ("https://api.linode.com/v4/linode/types?page_size=500&page=1",),
+}
+ONLY_IF_NAMED = {"cudo", "daytona", "linode"}
+IN_EUROS = {"ovh", "scaleway", "verda"}
+RATES = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml"
 
 
-def bench(*sources: str, **options: Any) -> Bench:
+def asked(*sources: str, **options: Any) -> Any:
     reported: Mapping[str, Any] = {"sources": sources or None, **options}
-    return Bench(name="pricelist", place=PriceListServer, gpu="L40S", options=reported)
+    bench = Bench(name="pricelist", place=PriceListServer, gpu="L40S", options=reported)
+    return bench.pointed_at(INFO.base_url, "a-key")
 
 
-def test_every_source_is_asked_and_names_itself_as_the_seller() -> None:
-    with PriceListServer() as place, bench().pointed_at(place.url) as adapter:
+def recorded(name: str) -> Any:
+    return json.loads((RECORDED / f"{name}_reconstructed.json").read_bytes())
+
+
+def listed(respx_mock: respx.MockRouter, *names: str) -> respx.Route:
+    """Route these lists to their recorded answers, and the bank's rates if they are in euros. Returns the last list."""
+    if IN_EUROS.intersection(names):
+        respx_mock.get(RATES).respond(text='<Cube time="2026-11-20"><Cube currency="USD" rate="1.1500"/></Cube>')
+    for name in names:
+        for address in map(httpx.URL, ADDRESSES[name]):
+            route = respx_mock.route(host=address.host, path=address.path).respond(json=recorded(name))
+    return route
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_source_is_read_at_its_documented_address_and_without_a_key(respx_mock: respx.MockRouter, name: str) -> None:
+    listed(respx_mock, name)
+    with asked(name) as adapter:
         answer = adapter.market.search(Query())
-        assert answer.completeness is Completeness.COMPLETE
-        assert {offer.terms.seller for offer in answer.offers} == {
-            "oracle", "scaleway", "vultr", "ovh", "verda", "lium", "cloudrift", "akash",
-        }  # fmt: skip
-        assert place.count("cudo|daytona|linode") == 0
+    requests = [call.request for call in respx_mock.calls if str(call.request.url) != RATES]
+    assert [str(request.url) for request in requests] == list(ADDRESSES[name])
+    assert {request.method for request in requests} == {"POST" if name == "cloudrift" else "GET"}
+    assert not any("a-key" in str(call.request.headers) for call in respx_mock.calls)
+    assert (bool(answer.offers), answer.completeness) == (True, Completeness.COMPLETE)
 
 
-@pytest.mark.parametrize("status", [401, 404, 429, 500, None])
-def test_one_source_that_fails_makes_a_part_and_is_named(status: int | None) -> None:
-    with PriceListServer() as place, bench().pointed_at(place.url) as adapter:
-        place.fail("/oracle/", status, times=5)
+def test_what_is_posted_is_what_was_declared(respx_mock: respx.MockRouter) -> None:
+    route = listed(respx_mock, "cloudrift")
+    with asked("cloudrift") as adapter:
+        adapter.market.search(Query())
+    selector = {"ByServiceAndLocation": {"services": ["vm"]}}
+    assert json.loads(route.calls.last.request.content) == {"version": "2025-03-21", "data": {"selector": selector}}
+
+
+def test_every_source_is_asked_and_names_itself_as_the_seller(respx_mock: respx.MockRouter) -> None:
+    listed(respx_mock, *sorted(ADDRESSES.keys() - ONLY_IF_NAMED))
+    with asked() as adapter:
         answer = adapter.market.search(Query())
-        assert answer.completeness is Completeness.PARTIAL
-        assert [reason for reason in answer.skipped if reason.startswith("oracle: ")] != []
-        assert "oracle" not in {offer.terms.seller for offer in answer.offers}
-        assert len(answer.offers) > 20
+    assert answer.completeness is Completeness.COMPLETE
+    assert {offer.terms.seller for offer in answer.offers} == {
+        "oracle", "scaleway", "vultr", "ovh", "verda", "lium", "cloudrift", "akash",
+    }  # fmt: skip
 
 
-def test_the_log_says_once_why_a_source_fails_and_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_spot_is_asked_only_where_there_is_spot(respx_mock: respx.MockRouter) -> None:
+    listed(respx_mock, "lium", "verda")
+    with asked() as adapter:
+        answer = adapter.market.search(Query(spot=True))
+    assert {offer.terms.seller for offer in answer.offers} == {"verda", "lium"}
+
+
+@pytest.mark.parametrize("status", [401, 404, 429, 500])
+def test_one_source_that_fails_makes_a_part_and_is_named(respx_mock: respx.MockRouter, status: int) -> None:
+    listed(respx_mock, "lium", "oracle").respond(status)
+    with asked("oracle", "lium") as adapter:
+        answer = adapter.market.search(Query())
+    assert answer.completeness is Completeness.PARTIAL
+    assert [reason for reason in answer.skipped if reason.startswith("oracle: ")] != []
+    assert {offer.terms.seller for offer in answer.offers} == {"lium"}
+
+
+def test_the_log_says_once_why_a_source_fails_and_when_it_is_back(
+    respx_mock: respx.MockRouter, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "gpuwatch.providers.pricelist")
-    with PriceListServer() as place, bench("oracle", "ovh").pointed_at(place.url) as adapter:
-        place.fail("/oracle/", 200, {"items": "none"}, times=2)
+    broken = httpx.Response(200, json={"items": "none"})
+    listed(respx_mock, "lium", "oracle").side_effect = [broken, broken, httpx.Response(200, json=recorded("oracle"))]
+    with asked("oracle", "lium") as adapter:
         for _ in range(3):
             adapter.market.search(Query())
-        reported = [record.getMessage() for record in caplog.records if "oracle" in record.getMessage()]
-        assert len(reported) == 2
-        assert "no rows at items" in reported[0]
-        assert "answers again" in reported[1]
+    failed, again = [record.getMessage() for record in caplog.records if "oracle" in record.getMessage()]
+    assert ("no rows at items" in failed, "answers again" in again) == (True, True)
 
 
-def test_if_all_fail_it_is_an_error_and_never_an_empty_market() -> None:
-    with PriceListServer() as place, bench("oracle", "ovh").pointed_at(place.url) as adapter:
-        place.fail(".", 503, times=50)
-        with pytest.raises(ProviderDown, match="pricelist: oracle: 503"):
-            adapter.market.search(Query())
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+def test_a_search_without_a_usable_answer_says_what_is_wrong(
+    respx_mock: respx.MockRouter, fault: Fault, error: type[Exception]
+) -> None:
+    with asked("oracle") as adapter:
+        assert_fails(listed(respx_mock, "oracle"), fault, error, lambda: adapter.market.search(Query()))
 
 
-def test_a_source_is_asked_no_more_often_than_it_declares() -> None:
-    with PriceListServer() as place, bench("oracle", "lium").pointed_at(place.url) as adapter:
-        market: Any = adapter.market
-        for seconds in (0.0, 30.0, 300.0):
-            market._tools.sleep(seconds)
-            adapter.market.search(Query())
-        assert place.count("/oracle/") == 1
-        assert place.count("/lium/") == 2
-
-
-def test_a_part_of_an_answer_is_not_kept() -> None:
-    with PriceListServer() as place, bench("scaleway").pointed_at(place.url) as adapter:
-        place.fail("pl-waw-2", 500, times=3)
-        assert adapter.market.search(Query()).completeness is Completeness.PARTIAL
-        answer = adapter.market.search(Query())
-        assert answer.completeness is Completeness.COMPLETE
-        assert {offer.region for offer in answer.offers} == {"fr-par-2", "pl-waw-2"}
-
-
-def test_spot_is_asked_only_where_there_is_spot() -> None:
-    with PriceListServer() as place, bench().pointed_at(place.url) as adapter:
-        answer = adapter.market.search(Query(spot=True))
-        assert {offer.terms.seller for offer in answer.offers} == {"verda", "lium"}
-        assert place.count("oracle|ovh|scaleway") == 0
-
-
-def test_no_key_is_ever_sent() -> None:
-    with PriceListServer() as place, bench().pointed_at(place.url) as adapter:
+def test_if_all_fail_it_is_an_error_and_never_an_empty_market(respx_mock: respx.MockRouter) -> None:
+    respx_mock.route().respond(503)
+    with asked("oracle", "ovh") as adapter, pytest.raises(ProviderDown, match="pricelist: oracle: 503"):
         adapter.market.search(Query())
-        assert {request.headers.get("authorization") for request in place.requests} == {None}
 
 
-def test_euros_are_computed_with_the_rate_that_is_served() -> None:
-    with PriceListServer() as place, bench("ovh").pointed_at(place.url) as adapter:
+def test_a_source_is_asked_no_more_often_than_it_declares(respx_mock: respx.MockRouter) -> None:
+    oracle, lium = listed(respx_mock, "oracle"), listed(respx_mock, "lium")
+    with asked("oracle", "lium") as adapter:
+        for seconds in (0.0, 30.0, 300.0):
+            adapter.market._tools.sleep(seconds)
+            adapter.market.search(Query())
+    assert (oracle.call_count, lium.call_count) == (1, 2)
+
+
+def test_a_part_of_an_answer_is_not_kept(respx_mock: respx.MockRouter) -> None:
+    warsaw = listed(respx_mock, "scaleway")
+    warsaw.respond(500)
+    with asked("scaleway") as adapter:
+        part = adapter.market.search(Query())
+        assert (part.completeness, {offer.region for offer in part.offers}) == (Completeness.PARTIAL, set(ZONES[:3]))
+        warsaw.respond(json=recorded("scaleway"))
+        whole = adapter.market.search(Query())
+        assert (whole.completeness, {offer.region for offer in whole.offers}) == (Completeness.COMPLETE, set(ZONES))
+
+
+def test_euros_are_computed_with_the_rate_that_is_served(respx_mock: respx.MockRouter) -> None:
+    listed(respx_mock, "ovh")
+    with asked("ovh") as adapter:
         offer = next(o for o in adapter.market.search(Query()).offers if o.gpu == "L40S")
-        assert offer.quoted_usd_hour == pytest.approx(1.4 * 1.15)
-        assert (offer.terms.usd_rate, str(offer.terms.usd_rate_on), offer.terms.note) == (1.15, "2026-11-20", None)
+    assert offer.quoted_usd_hour == pytest.approx(1.4 * 1.15)
+    assert (offer.terms.usd_rate, str(offer.terms.usd_rate_on), offer.terms.note) == (1.15, "2026-11-20", None)
 
 
-def test_without_a_rate_from_outside_the_offer_says_what_it_was_computed_with() -> None:
-    with PriceListServer() as place, bench("ovh").pointed_at(place.url) as adapter:
-        place.fixing = "<html>closed</html>"
+def test_without_a_rate_from_outside_the_offer_says_what_it_was_computed_with(respx_mock: respx.MockRouter) -> None:
+    listed(respx_mock, "ovh")
+    respx_mock.get(RATES).respond(text="<html>closed</html>")
+    with asked("ovh") as adapter:
         offer = next(o for o in adapter.market.search(Query()).offers if o.gpu == "L40S")
-        assert "built-in rate of 2025-06-30" in (offer.terms.note or "")
-        assert offer.terms.usd_rate is not None
+    assert "built-in rate of 2025-06-30" in (offer.terms.note or "")
+    assert offer.terms.usd_rate is not None
 
 
-def test_pages_are_read_until_one_is_not_full() -> None:
-    def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        page = int(request.params.get("page", "1"))
+def test_pages_are_read_until_one_is_not_full(respx_mock: respx.MockRouter) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        page = int(request.url.params["page"])
         full = {f"X{page}-{n}": {"hourly_price": 1.0, "gpu": None} for n in range(99)}
         gpus = {f"L40S-{page}-48G": {"hourly_price": 1.4 * page, "gpu": page}}
-        wire.answer(200, {"servers": (full | gpus) if page < 3 else gpus})
+        return httpx.Response(200, json={"servers": (full | gpus) if page < 3 else gpus})
 
-    with serving(answer) as server, bench("scaleway").pointed_at(server.url) as adapter:
+    respx_mock.get(RATES).respond(503)
+    route = respx_mock.route(host="api.scaleway.com").mock(side_effect=answer)
+    with asked("scaleway") as adapter:
         found = adapter.market.search(Query(gpus=("L40S",)))
-        assert sorted({offer.gpu_count for offer in found.offers}) == [1, 2, 3]
-        assert found.completeness is Completeness.COMPLETE
-        assert len([request for request in server.requests if "fr-par-1" in request.path]) == 3
+    assert sorted({offer.gpu_count for offer in found.offers}) == [1, 2, 3]
+    assert (found.completeness, route.call_count) == (Completeness.COMPLETE, 3 * len(ZONES))
 
 
-def test_a_cursor_is_followed_and_a_circle_ends_as_a_part() -> None:
-    plan = {"id": "vcg-l40s-1", "gpu_type": "NVIDIA_L40S", "gpu_vram_gb": 48, "hourly_cost": 1.6, "locations": "x"}
-    plans = [plan | {"id": f"vcg-l40s-{n}", "locations": ["lax"]} for n in range(3)]
+def test_a_cursor_is_followed_and_a_circle_ends_as_a_part(respx_mock: respx.MockRouter) -> None:
     following = {None: "b", "b": "c", "c": "c"}
+    plans = recorded("vultr")["plans"]
 
-    def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        cursor = request.params.get("cursor")
+    def answer(request: httpx.Request) -> httpx.Response:
+        cursor = request.url.params.get("cursor")
         page = plans if cursor is None else []
-        wire.answer(200, {"plans": page, "meta": {"links": {"next": following[cursor]}}})
+        return httpx.Response(200, json={"plans": page, "meta": {"links": {"next": following[cursor]}}})
 
-    with serving(answer) as server, bench("vultr").pointed_at(server.url) as adapter:
+    route = listed(respx_mock, "vultr").mock(side_effect=answer)
+    with asked("vultr") as adapter:
         found = adapter.market.search(Query())
-        assert found.completeness is Completeness.PARTIAL
-        assert len(found.offers) == 3
-        assert [request.params.get("cursor") for request in server.requests] == [None, "b", "c"]
+    assert (found.completeness, bool(found.offers)) == (Completeness.PARTIAL, True)
+    assert [call.request.url.params.get("cursor") for call in route.calls] == [None, "b", "c"]
 
 
-def test_what_is_posted_is_what_was_declared() -> None:
-    with PriceListServer() as place, bench("cloudrift").pointed_at(place.url) as adapter:
-        assert len(adapter.market.search(Query()).offers) == 3
-        [request] = place.requests
-        assert json.loads(request.raw)["version"] == "2025-03-21"
+def test_far_too_few_rows_are_a_changed_format(respx_mock: respx.MockRouter) -> None:
+    value = recorded("oracle")
+    listed(respx_mock, "oracle").respond(json=value | {"items": value["items"][:1]})
+    with asked("oracle") as adapter, pytest.raises(PayloadChanged, match="rows are about GPUs"):
+        adapter.market.search(Query())
 
 
-def test_far_too_few_rows_are_a_changed_format() -> None:
-    with PriceListServer() as place, bench("oracle").pointed_at(place.url) as adapter:
-        place.answers["oracle"] = {"items": place.answers["oracle"]["items"][:1]}
-        with pytest.raises(PayloadChanged, match="1 of 2 rows"):
-            adapter.market.search(Query())
-
-
-def test_an_owners_own_source_is_asked_below_the_base_url(tmp_path: Any) -> None:
+def test_an_owners_own_source_is_asked_at_its_own_address(respx_mock: respx.MockRouter, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         'name = "mine"\ntitle = "Mine"\nurl = "https://api.example.com/v1/prices"\nparams = {all = "1"}\nrows = "*"\n'
         '[fields]\nprice = "usd"\ngpu = "gpu"\ncount = "n"\n'
     )
-
-    def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        is_mine = request.target == "/mine/v1/prices?all=1"
-        wire.answer(200 if is_mine else 404, [{"usd": "2.5", "gpu": "H100 SXM5", "n": 1}] if is_mine else {})
-
-    with serving(answer) as server, bench("oracle", files=(str(path),)).pointed_at(server.url) as adapter:
+    row = {"usd": "2.5", "gpu": "H100 SXM5", "n": 1}
+    respx_mock.get("https://api.example.com/v1/prices", params={"all": "1"}).respond(json=[row])
+    listed(respx_mock, "oracle").respond(404)
+    with asked("oracle", files=(str(path),)) as adapter:
         [offer] = adapter.market.search(Query()).offers
-        assert (offer.terms.seller, offer.gpu, offer.quoted_usd_hour) == ("mine", "H100 SXM", 2.5)
+    assert (offer.terms.seller, offer.gpu, offer.quoted_usd_hour) == ("mine", "H100 SXM", 2.5)
 
 
 def test_a_source_lives_at_its_own_address_unless_another_base_is_set() -> None:
@@ -178,12 +233,13 @@ def test_a_source_lives_at_its_own_address_unless_another_base_is_set() -> None:
 
 
 def test_a_silent_source_does_not_hold_up_the_end_of_gpuwatch() -> None:
-    asked = threading.Event()
+    is_asked = threading.Event()
 
     def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        asked.set()  # and never answers
+        is_asked.set()  # and never answers
 
-    with serving(answer) as server, bench("oracle").pointed_at(server.url, timeout_s=30.0) as adapter:
+    bench = Bench(name="pricelist", place=PriceListServer, gpu="L40S", options={"sources": ("oracle",)})
+    with serving(answer) as server, bench.pointed_at(server.url, timeout_s=30.0) as adapter:
         market: Any = adapter.market
         failed: list[ProviderError] = []
 
@@ -194,13 +250,12 @@ def test_a_silent_source_does_not_hold_up_the_end_of_gpuwatch() -> None:
 
         searching = threading.Thread(target=search)
         searching.start()
-        assert asked.wait(30)
+        assert is_asked.wait(30)
         market._tools.stop.set()
         searching.join(30)
         assert "gpuwatch is stopping" in str(failed[0])
 
 
 def test_price_lists_never_rent() -> None:
-    assert not providers.info("pricelist").launches
-    with PriceListServer() as place, bench("oracle").pointed_at(place.url) as adapter:
-        assert adapter.launcher is None
+    with asked("oracle") as adapter:
+        assert (INFO.launches, adapter.launcher) == (False, None)
