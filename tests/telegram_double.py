@@ -124,7 +124,7 @@ class TelegramDouble(WebhookSender):
                 return _no(401, "Unauthorized")
             fault = None if method in _OF_THE_BOT else self._next_fault()
             if fault is not None and not fault.accepted:
-                return fault, _refusal(fault)
+                return fault, refusal(fault)
             return known[method](request, fault or Fault())
 
     def hangs(self, method: str, seconds: float) -> None:
@@ -190,7 +190,7 @@ class TelegramDouble(WebhookSender):
         if self.webhook:
             return _no(409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first")
         if self.always is not None and not self.always.accepted:
-            return self.always, _refusal(self.always)
+            return self.always, refusal(self.always)
         ends_s = time.monotonic() + min(float(request.get("timeout", 0)), 1.0)
         with self._came:
             self._polls += 1
@@ -276,21 +276,32 @@ class TelegramDouble(WebhookSender):
         if chat_id not in self.chats:
             return _no(400, "Bad Request: chat not found")
         try:
-            text, entities = parse(request["text"], request.get("parse_mode"))
+            self.shown.append(replace(shown_message(request), message_id=len(self.shown) + 1))
         except CannotParse as error:
-            return _no(400, f"Bad Request: can't parse entities: {error}")
-        if not text.strip():
-            return _no(400, "Bad Request: message text is empty")
-        if len(text.encode("utf-16-le", "surrogatepass")) // 2 > 4096:
-            return _no(400, "Bad Request: message is too long")
-        previews = not request.get("link_preview_options", {}).get("is_disabled", False)
-        silent = bool(request.get("disable_notification"))
-        buttons = _markup(request)
-        message_id = len(self.shown) + 1
-        shown = Shown(chat_id, text, tuple(entities), request.get("parse_mode"), previews, silent, message_id, buttons)
-        self.shown.append(shown)
-        result = {"message_id": len(self.shown), "chat": {"id": int(chat_id)}, "text": text}
+            return _no(400, f"Bad Request: {error}")
+        result = {"message_id": len(self.shown), "chat": {"id": int(chat_id)}, "text": self.shown[-1].text}
         return fault, json.dumps({"ok": True, "result": result}).encode()
+
+
+def shown_message(request: dict[str, Any]) -> Shown:
+    """Return what a reader sees of a `sendMessage`. Raises CannotParse: Telegram refuses it."""
+    try:
+        text, entities = parse(request["text"], request.get("parse_mode"))
+    except CannotParse as error:
+        raise CannotParse(f"can't parse entities: {error}") from error
+    if not text.strip():
+        raise CannotParse("message text is empty")
+    if len(text.encode("utf-16-le", "surrogatepass")) // 2 > 4096:
+        raise CannotParse("message is too long")
+    return Shown(
+        str(request["chat_id"]),
+        text,
+        tuple(entities),
+        request.get("parse_mode"),
+        previews=not request.get("link_preview_options", {}).get("is_disabled", False),
+        silent=bool(request.get("disable_notification")),
+        buttons=_markup(request),
+    )
 
 
 def _markup(request: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], ...]:
@@ -331,7 +342,8 @@ def _answered(work: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]
     return answer
 
 
-def _refusal(fault: Fault) -> bytes:
+def refusal(fault: Fault) -> bytes:
+    """Return the body of a failure, as documented or as a proxy sends it."""
     if fault.raw is not None:
         return fault.raw
     said: dict[str, Any] = {"ok": False, "error_code": fault.status, "description": fault.description}
@@ -342,7 +354,7 @@ def _refusal(fault: Fault) -> bytes:
 
 def _no(status: int, description: str) -> tuple[Fault, bytes]:
     fault = Fault(status, description)
-    return fault, _refusal(fault)
+    return fault, refusal(fault)
 
 
 @contextmanager

@@ -1,84 +1,90 @@
-"""The pings for an external monitor: start, one a minute, and fail at once."""
+"""The pings for an external monitor, as healthchecks.io documents them: start, one a minute, and fail at once."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import threading
+
+import httpx
+import pytest
+import respx
 
 from gpuwatch.daemon.heartbeat import INTERVAL_S, Heartbeat
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
+from tests.process.daemon_child import wait_for
+
+URL = "https://hc-ping.com/5f0c8e1e-mine"  # docs: healthchecks.io/docs/http_api/
+START, OK, FAIL = (f"{URL}{suffix}" for suffix in ("/start", "", "/fail"))
 
 
-class World:
-    """A heartbeat, and the requests that its server received."""
-
-    def __init__(self, url: str, paths: list[str], http: PooledHttpClient) -> None:
-        self.paths = paths
-        self.heartbeat = Heartbeat(f"{url}/mine", lambda: http)
-
-    def report(self, is_healthy: bool, tick_s: float) -> list[str]:
-        """Return the received requests after this ping."""
-        self.heartbeat.report(is_healthy, tick_s)
-        ends_at = time.monotonic() + 60
-        while self.heartbeat.is_busy and time.monotonic() < ends_at:
-            time.sleep(0.01)
-        return self.paths
+@pytest.fixture
+def heartbeat(http: PooledHttpClient) -> Heartbeat:
+    return Heartbeat(URL, lambda: http)
 
 
-@contextmanager
-def world(status: int = 200) -> Iterator[World]:
-    paths: list[str] = []
-
-    def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:
-        paths.append(f"{request.method} {request.path}")
-        writer.answer(status)
-
-    with serving(answer) as server:
-        http = PooledHttpClient()
-        try:
-            yield World(server.url, paths, http)
-        finally:
-            http.close()
+@pytest.fixture
+def monitor(respx_mock: respx.MockRouter) -> respx.Route:
+    """Answers every ping."""
+    return respx_mock.get(url__startswith=URL).respond(text="OK")
 
 
-def test_it_starts_and_pings_once_a_minute() -> None:
-    with world() as one:
-        one.report(True, 0.0)
-        one.report(True, INTERVAL_S - 1)
-        assert one.report(True, INTERVAL_S) == ["GET /mine/start", "GET /mine"]
+def report(heartbeat: Heartbeat, is_healthy: bool, tick_s: float) -> None:
+    heartbeat.report(is_healthy, tick_s)
+    wait_for(lambda: not heartbeat.is_busy)
 
 
-def test_what_is_wrong_is_said_at_once_and_its_end_too() -> None:
-    with world() as one:
-        one.report(True, 0.0)
-        one.report(False, 1.0)
-        assert one.report(True, 2.0) == ["GET /mine/start", "GET /mine/fail", "GET /mine"]
+def pinged(monitor: respx.Route) -> list[str]:
+    return [str(call.request.url) for call in monitor.calls]
 
 
-def test_a_daemon_that_never_became_healthy_fails() -> None:
-    with world() as one:
-        assert one.report(False, 0.0) == ["GET /mine/fail"]
+def test_it_starts_and_pings_once_a_minute(heartbeat: Heartbeat, monitor: respx.Route) -> None:
+    report(heartbeat, True, 0.0)
+    report(heartbeat, True, INTERVAL_S - 1)
+    report(heartbeat, True, INTERVAL_S)
+    assert pinged(monitor) == [START, OK]
+    assert [call.request.content for call in monitor.calls] == [b"", b""]
 
 
-def test_a_server_that_refuses_changes_nothing() -> None:
-    with world(500) as one:
-        one.report(True, 0.0)
-        assert one.report(True, INTERVAL_S) == ["GET /mine/start", "GET /mine"]
+def test_what_is_wrong_is_said_at_once_and_its_end_too(heartbeat: Heartbeat, monitor: respx.Route) -> None:
+    for tick_s, is_healthy in enumerate((True, False, True)):
+        report(heartbeat, is_healthy, float(tick_s))
+    assert pinged(monitor) == [START, FAIL, OK]
 
 
-def test_a_server_that_hangs_holds_nothing_up() -> None:
-    def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:
-        time.sleep(0.5)
-        writer.close()
+def test_a_daemon_that_never_became_healthy_fails(heartbeat: Heartbeat, monitor: respx.Route) -> None:
+    report(heartbeat, False, 0.0)
+    assert pinged(monitor) == [FAIL]
 
-    with serving(answer) as server:
-        http = PooledHttpClient()
-        one = World(server.url, [], http)
-        began = time.monotonic()
-        for tick_s in range(100):
-            one.heartbeat.report(True, tick_s * INTERVAL_S)
-        assert one.heartbeat.is_busy or time.monotonic() - began >= 0.5
-        one.report(True, 0.0)
-        http.close()
+
+@pytest.mark.parametrize(
+    "answer", [httpx.Response(404, text="not found"), httpx.Response(500), httpx.ConnectError, httpx.ReadTimeout]
+)
+def test_a_ping_that_fails_is_logged_once_and_the_next_is_sent_on_time(
+    heartbeat: Heartbeat,
+    monitor: respx.Route,
+    caplog: pytest.LogCaptureFixture,
+    answer: httpx.Response | type[httpx.TransportError],
+) -> None:
+    caplog.set_level(logging.INFO)
+    monitor.side_effect = [answer, answer, httpx.Response(200)]
+    for minute in range(3):
+        report(heartbeat, True, minute * INTERVAL_S)
+    assert pinged(monitor) == [START, OK, OK]
+    assert caplog.text.count("cannot send the heartbeat") == 1
+    assert caplog.text.count("the heartbeat works again") == 1
+
+
+def test_a_server_that_hangs_holds_nothing_up(heartbeat: Heartbeat, monitor: respx.Route) -> None:
+    released = threading.Event()
+
+    def hang(_request: httpx.Request) -> httpx.Response:
+        released.wait(60.0)
+        return httpx.Response(200)
+
+    monitor.side_effect = hang
+    for minute in range(100):
+        heartbeat.report(True, minute * INTERVAL_S)
+    assert heartbeat.is_busy
+    released.set()
+    wait_for(lambda: not heartbeat.is_busy)
+    assert pinged(monitor) == [START]

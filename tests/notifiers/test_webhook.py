@@ -8,103 +8,120 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import respx
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.webhook import INFO, WebhookChannel, WebhookSettings
 from gpuwatch.ports.event_json import event_json
+from gpuwatch.ports.signing import signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 from tests.notifiers.alerts import an_alert
 
+URL = "https://hooks.example.org/in?key=1"
 SECRET = "a long shared secret"
 NOW_S = 1_795_262_400.0
 ALERTS_MD = Path(__file__).parents[2] / "docs" / "alerts.md"
+NO_ANSWER = (httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.ConnectError, httpx.ConnectTimeout)
 
 
 @pytest.fixture
-def http() -> Iterator[PooledHttpClient]:
-    opened = PooledHttpClient()
-    yield opened
-    opened.close()
+def channel(http: PooledHttpClient) -> WebhookChannel:
+    return opened(http)
 
 
-def channel(server: Server, http: PooledHttpClient, unix: Callable[[], float] = lambda: NOW_S) -> WebhookChannel:
-    return WebhookChannel(WebhookSettings(url=server.url + "/in?key=1", secret=SECRET), http, unix=unix)
+def opened(http: PooledHttpClient, unix: Callable[[], float] = lambda: NOW_S) -> WebhookChannel:
+    return WebhookChannel(WebhookSettings(url=URL, secret=SECRET), http, unix=unix)
 
 
-def answering(status: int, body: bytes = b"", **headers: str) -> Callable[[ReceivedRequest, ReplyWriter], None]:
-    return lambda _, wire: wire.answer(status, body, **headers)
+@pytest.fixture
+def posted(respx_mock: respx.MockRouter) -> respx.Route:
+    return respx_mock.post(URL).respond(204)
 
 
-def test_an_event_is_posted_whole_with_its_id_and_kind(http: PooledHttpClient) -> None:
-    with serving(answering(204)) as server:
-        channel(server, http).send(an_alert())
-        (got,) = server.requests
-    assert (got.method, got.path, got.params) == ("POST", "/in", {"key": "1"})
-    assert json.loads(got.body) == json.loads(json.dumps(event_json(an_alert())))
-    assert json.loads(got.body)["facts"]["Threshold"] == "$3.50 per GPU-hour"
-    assert got.headers["x-gpuwatch-id"] == "abcdefgh2345"
-    assert got.headers["x-gpuwatch-event"] == an_alert().kind.value
-    assert got.headers["content-type"] == "application/json"
+def test_an_event_is_one_signed_request_with_its_id_and_kind(channel: WebhookChannel, posted: respx.Route) -> None:
+    channel.send(an_alert())
+    (call,) = posted.calls
+    body = call.request.content
+    assert json.loads(body) == json.loads(json.dumps(event_json(an_alert())))
+    assert json.loads(body)["facts"]["Threshold"] == "$3.50 per GPU-hour"
+    headers = call.request.headers
+    assert {name: text for name, text in headers.items() if name.startswith(("x-", "content-type"))} == {
+        "content-type": "application/json",
+        "x-gpuwatch-event": an_alert().kind.value,
+        "x-gpuwatch-id": "abcdefgh2345",
+        "x-gpuwatch-timestamp": "1795262400",
+        "x-gpuwatch-signature-256": signature(SECRET, "1795262400", body),
+    }
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl judges the signature")
-def test_openssl_computes_the_same_signature(http: PooledHttpClient) -> None:
-    with serving(answering(204)) as server:
-        channel(server, http).send(an_alert(headline="größer 😀"))
-        (got,) = server.requests
-    timestamp = got.headers["x-gpuwatch-timestamp"]
-    assert timestamp == str(int(NOW_S))
+def test_openssl_computes_the_same_signature(channel: WebhookChannel, posted: respx.Route) -> None:
+    channel.send(an_alert(headline="größer 😀"))
+    request = posted.calls[0].request
     ran = subprocess.run(
         ["openssl", "dgst", "-sha256", "-hmac", SECRET],
-        input=timestamp.encode() + b"." + got.body,
+        input=request.headers["x-gpuwatch-timestamp"].encode() + b"." + request.content,
         capture_output=True,
         check=True,
     )
-    assert got.headers["x-gpuwatch-signature-256"] == "sha256=" + ran.stdout.decode().split()[-1]
+    assert request.headers["x-gpuwatch-signature-256"] == "sha256=" + ran.stdout.decode().split()[-1]
 
 
-def test_a_second_try_has_the_same_id_and_its_own_time(http: PooledHttpClient) -> None:
+def test_a_second_try_has_the_same_id_and_its_own_time(http: PooledHttpClient, posted: respx.Route) -> None:
     moments = iter((NOW_S, NOW_S + 60))
-    with serving(answering(204)) as server:
-        sending = channel(server, http, lambda: next(moments))
-        sending.send(an_alert())
-        sending.send(an_alert())
-        first, second = (request.headers for request in server.requests)
+    sending = opened(http, lambda: next(moments))
+    sending.send(an_alert())
+    sending.send(an_alert())
+    first, second = (call.request.headers for call in posted.calls)
     assert first["x-gpuwatch-id"] == second["x-gpuwatch-id"]
     assert int(second["x-gpuwatch-timestamp"]) - int(first["x-gpuwatch-timestamp"]) == 60
     assert first["x-gpuwatch-signature-256"] != second["x-gpuwatch-signature-256"]
 
 
 @pytest.mark.parametrize("status", [301, 307, 308])
-def test_a_redirect_is_a_refusal_and_is_not_followed(http: PooledHttpClient, status: int) -> None:
-    with serving(answering(status, location="/elsewhere")) as server:
-        with pytest.raises(DeliveryRefused, match="redirects are not followed"):
-            channel(server, http).send(an_alert())
-        assert len(server.requests) == 1
+def test_a_redirect_is_a_refusal_and_is_not_followed(channel: WebhookChannel, posted: respx.Route, status: int) -> None:
+    posted.respond(status, headers={"location": "/elsewhere"})
+    with pytest.raises(DeliveryRefused, match="redirects are not followed"):
+        channel.send(an_alert())
+    assert posted.call_count == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 410])
-def test_an_address_that_is_gone_or_locked_is_a_refusal(http: PooledHttpClient, status: int) -> None:
-    with serving(answering(status)) as server, pytest.raises(DeliveryRefused, match=str(status)):
-        channel(server, http).send(an_alert())
+def test_an_address_that_is_gone_or_locked_is_a_refusal(
+    channel: WebhookChannel, posted: respx.Route, status: int
+) -> None:
+    posted.respond(status)
+    with pytest.raises(DeliveryRefused, match=str(status)):
+        channel.send(an_alert())
 
 
 @pytest.mark.parametrize("status", [400, 408, 409, 422, 429, 500, 503])
-def test_whatever_may_pass_is_tried_again(http: PooledHttpClient, status: int) -> None:
-    with (
-        serving(answering(status, b"long story\nthe disk is full\n")) as server,
-        pytest.raises(DeliverLater, match=f"answered {status}: the disk is full") as caught,
-    ):
-        channel(server, http).send(an_alert())
+def test_whatever_may_pass_is_tried_again(channel: WebhookChannel, posted: respx.Route, status: int) -> None:
+    posted.respond(status, content=b"long story\nthe disk is full\n")
+    with pytest.raises(DeliverLater, match=f"answered {status}: the disk is full") as caught:
+        channel.send(an_alert())
     assert caught.value.retry_after_s is None
+    assert posted.call_count == 1
+
+
+@pytest.mark.parametrize("error", NO_ANSWER)
+def test_without_an_answer_it_is_tried_later_and_the_address_stays_secret(
+    channel: WebhookChannel, posted: respx.Route, error: type[httpx.TransportError]
+) -> None:
+    """Delivered at least once; one call sends one request."""
+    posted.side_effect = error(f"nothing from {URL}")
+    with pytest.raises(DeliverLater, match=r"^webhook: hooks\.example\.org: ") as caught:
+        channel.send(an_alert())
+    assert "key=1" not in str(caught.value)
+    assert posted.call_count == 1
 
 
 @pytest.mark.parametrize(
@@ -112,27 +129,31 @@ def test_whatever_may_pass_is_tried_again(http: PooledHttpClient, status: int) -
     [("120", 120.0), (formatdate(NOW_S + 90, usegmt=True), 90.0), (formatdate(NOW_S - 90), 0.0), ("soon", None)],
 )
 def test_retry_after_is_honoured_as_seconds_and_as_a_date(
-    http: PooledHttpClient, header: str, wait_s: float | None
+    channel: WebhookChannel, posted: respx.Route, header: str, wait_s: float | None
 ) -> None:
-    with serving(answering(429, **{"Retry-After": header})) as server, pytest.raises(DeliverLater) as caught:
-        channel(server, http).send(an_alert())
+    posted.respond(429, headers={"Retry-After": header})
+    with pytest.raises(DeliverLater) as caught:
+        channel.send(an_alert())
     assert caught.value.retry_after_s == wait_s
 
 
-def test_an_endless_answer_is_cut(http: PooledHttpClient) -> None:
-    with serving(answering(500, b"x" * 5_000_000)) as server, pytest.raises(DeliverLater) as caught:
-        channel(server, http).send(an_alert())
+def test_an_endless_answer_is_cut(channel: WebhookChannel, posted: respx.Route) -> None:
+    posted.respond(500, content=b"x" * 5_000_000)
+    with pytest.raises(DeliverLater) as caught:
+        channel.send(an_alert())
     assert len(str(caught.value)) < 400
 
 
-def test_a_check_sends_no_event(http: PooledHttpClient) -> None:
-    with serving(answering(405)) as server:
-        assert channel(server, http).check() == "127.0.0.1 answers"
-        assert [request.method for request in server.requests] == ["HEAD"]
-    with serving(answering(410)) as server, pytest.raises(DeliveryRefused):
-        channel(server, http).check()
-    with serving(answering(502)) as server, pytest.raises(DeliverLater):
-        channel(server, http).check()
+def test_a_check_sends_no_event(channel: WebhookChannel, respx_mock: respx.MockRouter) -> None:
+    asked = respx_mock.head(URL).respond(405)
+    assert channel.check() == "hooks.example.org answers"
+    assert asked.calls[0].request.content == b""
+    asked.respond(410)
+    with pytest.raises(DeliveryRefused):
+        channel.check()
+    asked.respond(502)
+    with pytest.raises(DeliverLater):
+        channel.check()
 
 
 @pytest.mark.parametrize(
