@@ -82,9 +82,9 @@ class Server:
 
 
 @contextmanager
-def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+def serving(answer: Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Iterator[Server]:
     """Serve until the block ends. `answer` runs once per request, on the connection's own thread."""
-    listener = _LoopbackServer(answer, tls)
+    listener = _LoopbackServer(answer, tls, host)
     try:
         yield listener.server
     finally:
@@ -92,11 +92,12 @@ def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Serve
 
 
 class _LoopbackServer:
-    def __init__(self, answer: Answer, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, answer: Answer, tls: ssl.SSLContext | None, host: str) -> None:
         self._answer = answer
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.server = Server(f"{'https' if tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}")
+        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        authority = f"[{host}]" if ":" in host else host
+        self.server = Server(f"{'https' if tls else 'http'}://{authority}:{self._listener.getsockname()[1]}")
         self._connections: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()

@@ -17,6 +17,7 @@ import httpcore
 import httpx
 
 READ_BYTES = 512 * 1024  # per read; httpcore reads 64 KB at a time, which costs 50 ms instead of 15
+_WRITE_BYTES = 16 * 1024  # per write: a slow reader restarts httpcore's timeout with each part that it takes
 _FALLBACK_S = 3.0  # after this silence of an address (IPv6 without a route), try the next one
 _LIMITS = httpx.Limits(
     max_connections=32,
@@ -96,10 +97,11 @@ class _Stream(httpcore.NetworkStream):
         return self._inner.read(max(max_bytes, READ_BYTES), _bounded_timeout(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        timeout_s = _bounded_timeout(timeout, httpcore.WriteTimeout)
-        if _current.exchange is not None and not buffer.startswith(b"CONNECT "):  # that only asks a proxy for a tunnel
-            _current.exchange.is_sent = True
-        self._inner.write(buffer, timeout_s)
+        for start in range(0, len(buffer), _WRITE_BYTES):
+            timeout_s = _bounded_timeout(timeout, httpcore.WriteTimeout)
+            if _current.exchange is not None and not buffer.startswith(b"CONNECT "):  # that asks a proxy for a tunnel
+                _current.exchange.is_sent = True
+            self._inner.write(buffer[start : start + _WRITE_BYTES], timeout_s)
 
     def close(self) -> None:
         self._inner.close()

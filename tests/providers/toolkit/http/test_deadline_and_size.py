@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import socket
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -10,13 +12,18 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from gpuwatch.ports.http import NoReply
+from gpuwatch.ports.http import NoReply, NotSent, UnusableReply
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.providers.toolkit.http.wire import open_transport
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
+from tests.providers.toolkit.http.faulty_sockets import black_hole, listening
+
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.fixture
@@ -31,6 +38,14 @@ def _drip(data: bytes, wire: ReplyWriter) -> None:
         for byte in data:
             wire.raw(bytes([byte]))
             time.sleep(0.1)
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Far more than the deadline, for a busy machine, and far less than the server would take."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
 
 
 def test_a_body_that_drips_ends_at_the_deadline(http: PooledHttpClient) -> None:
@@ -83,6 +98,104 @@ def test_silence_ends_at_the_deadline(http: PooledHttpClient) -> None:
         given_up.set()
 
 
+def test_trailers_that_drip_end_at_the_deadline(http: PooledHttpClient) -> None:
+    def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        wire.raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n")
+        _drip(b"x-trailer: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n", wire)
+
+    with serving(drip) as server, _within(20.0), pytest.raises(NoReply, match="no complete answer in time"):
+        http.ask("PUT", server.url + "/", json={}, deadline_s=0.6)
+
+
+def test_interim_answers_without_end_end_at_the_deadline(http: PooledHttpClient) -> None:
+    def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        _drip(b"HTTP/1.1 100 Continue\r\n\r\n" * 4, wire)
+
+    with serving(drip) as server, _within(20.0), pytest.raises(NoReply):
+        http.ask("PUT", server.url + "/", json={}, deadline_s=0.6)
+
+
+# --- before anything is sent ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems queue connections differently")
+def test_a_connection_that_is_never_established_ends_at_the_deadline(http: PooledHttpClient) -> None:
+    with black_hole() as port, _within(20.0), pytest.raises(NotSent, match="no connection in time"):
+        http.ask("PUT", f"http://127.0.0.1:{port}/", json={}, deadline_s=0.4)
+
+
+def test_a_server_that_never_answers_the_tls_greeting_ends_at_the_deadline(http: PooledHttpClient) -> None:
+    with listening(_drop) as port, _within(20.0), pytest.raises(NotSent, match="no connection in time"):
+        http.ask("PUT", f"https://127.0.0.1:{port}/", json={}, deadline_s=0.4)
+
+
+def _drop(connection: socket.socket) -> None:
+    while connection.recv(65536):
+        pass
+
+
+def test_a_slow_name_service_ends_at_the_deadline() -> None:
+    answered = threading.Event()
+
+    def resolve(host: str, port: int) -> list[str]:
+        answered.wait(30)
+        return ["127.0.0.1"]
+
+    http = PooledHttpClient(transport=open_transport(NO_CERTIFICATES, resolve=resolve))
+    with _within(20.0), pytest.raises(NotSent, match="no connection in time"):
+        http.ask("PUT", "http://market.example/", json={}, deadline_s=0.4)
+    answered.set()
+    http.close()
+
+
+def test_a_request_that_is_read_too_slowly_ends_at_the_deadline(http: PooledHttpClient) -> None:
+    """Each part that the server takes would restart httpx's timeout."""
+
+    def read_slowly(connection: socket.socket) -> None:
+        while connection.recv(65536):
+            time.sleep(0.02)
+
+    with listening(read_slowly) as port, _within(20.0), pytest.raises(NoReply, match="no complete answer in time"):
+        http.ask("PUT", f"http://127.0.0.1:{port}/", content=bytes(60_000_000), deadline_s=1.2)
+
+
+# --- many threads -----------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_threads_share_32_connections_and_get_their_own_answers(http: PooledHttpClient) -> None:
+    def echo(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        wire.answer(body=request.body)
+
+    def ask(number: int) -> bool:
+        sent = b"%d " % number * (1 + number % 50)
+        return http.ask("PUT", server.url + "/", content=sent, deadline_s=60).body == sent
+
+    with serving(echo) as server, ThreadPoolExecutor(100) as threads:
+        assert all(threads.map(ask, range(500)))
+        assert (len(server.requests), server.connections <= 32) == (500, True)
+
+
+def test_without_a_free_connection_nothing_is_sent(http: PooledHttpClient) -> None:
+    given_up, arrived = threading.Event(), threading.Semaphore(0)
+
+    def wait(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        arrived.release()
+        given_up.wait(60)
+        wire.answer()
+
+    with serving(wait) as server, ThreadPoolExecutor(32) as threads:
+        asked = [threads.submit(http.ask, "GET", server.url + "/", deadline_s=60) for _ in range(32)]
+        assert all(arrived.acquire(timeout=60) for _ in asked)
+        with _within(20.0), pytest.raises(NotSent, match="no connection in time"):
+            http.ask("PUT", server.url + "/", json={}, deadline_s=0.3)
+        given_up.set()
+        assert [one.result(60).status for one in asked] == [200] * 32
+        assert len(server.requests) == 32
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+
 def test_an_answer_over_the_cap_is_refused_while_it_arrives(http: PooledHttpClient) -> None:
     sent = 0
 
@@ -119,14 +232,35 @@ def test_compressed_answers_arrive_whole(http: PooledHttpClient, encoding: str) 
         assert http.ask("GET", server.url + "/").body == body
 
 
-@pytest.mark.parametrize("damage", ["cut", "garbage", "unknown encoding"])
+@pytest.mark.parametrize("damage", ["cut", "garbage", "br", "zstd", "gzip, gzip", "gzip, br"])
 def test_damaged_compression_is_no_answer(http: PooledHttpClient, damage: str) -> None:
     good = gzip.compress(bytes(range(256)) * 100)
-    bad = {"cut": good[:-20], "garbage": good[:200] + b"\xff" * 200, "unknown encoding": good}[damage]
-    encoding = "br" if damage == "unknown encoding" else "gzip"
+    bad = {"cut": good[:-20], "garbage": good[:200] + b"\xff" * 200}.get(damage, good)
+    encoding = "gzip" if damage in {"cut", "garbage"} else damage
     answered = serving(lambda request, wire: wire.answer(body=bad, content_encoding=encoding))
-    with answered as server, pytest.raises(NoReply):
+    with answered as server, pytest.raises(UnusableReply):
         http.ask("GET", server.url + "/")
+
+
+def _zeros(times: int, wbits: int) -> bytes:
+    compressor = zlib.compressobj(9, wbits=wbits)
+    return b"".join(compressor.compress(bytes(2**20)) for _ in range(times)) + compressor.flush()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate", "many gzip members", "within the ratio"])
+def test_what_grows_beyond_the_cap_is_unusable(http: PooledHttpClient, encoding: str) -> None:
+    """It says so, because a retry would bring the same; and the request was sent."""
+    if encoding == "many gzip members":
+        bomb = _zeros(1, 31) * 80
+    elif encoding == "within the ratio":
+        bomb = gzip.compress(bytes(range(256)) * 20, 1) * 40_000
+    else:
+        bomb = _zeros(80, {"gzip": 31, "deflate": 15, "raw deflate": -15}[encoding])
+    header = "deflate" if "deflate" in encoding else "gzip"
+    with serving(lambda request, wire: wire.answer(body=bomb, content_encoding=header)) as server:
+        with pytest.raises(UnusableReply, match=r"grows without bounds|larger than"):
+            http.ask("PUT", server.url + "/", json={})
+        assert len(server.requests) == 1
 
 
 BOMB = """
