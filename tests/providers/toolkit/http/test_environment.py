@@ -69,10 +69,10 @@ def _client(ca: trustme.CA) -> PooledHttpClient:
     ],
 )
 def test_a_bad_certificate_gets_no_key_and_is_named(fault: str, reported: str, tmp_path: Path) -> None:
-    ca, stranger = trustme.CA(), trustme.CA()
+    ca, other = trustme.CA(), trustme.CA()
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     tls = _tls(
-        stranger if fault == "untrusted" else ca,
+        other if fault == "untrusted" else ca,
         "10.9.8.7" if fault == "wrong name" else "127.0.0.1",
         past if fault == "expired" else None,
     )
