@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
+import respx
 
 from gpuwatch.errors import (
     KeyRejected,
+    OrderError,
+    OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
     PayloadChanged,
@@ -25,231 +28,307 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.redaction import register_secret
 from gpuwatch.secret import Secret
-from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
+from tests.clocks import Clock
+from tests.sent_requests import sent
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "a-key-of-acme-4711"
+URL = "https://api.acme.example/v1"
+pytestmark = pytest.mark.respx(base_url=URL)
+MakeClient = Callable[..., ApiClient]
 
 
-class World:
-    """A clock that advances only while somebody waits."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.waits: list[float] = []
-        self.stop = threading.Event()
-
-    def sleep(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self.seconds += seconds
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-NOWHERE = "http://127.0.0.1:1"
+@pytest.fixture
+def client(http: PooledHttpClient, clock: Clock) -> MakeClient:
+    """Build the client of an account; `options`: of `ApiClient`."""
+
+    def make(
+        key: str | None = KEY,
+        interval_s: float = 0.0,
+        is_patient: bool = True,
+        stop: threading.Event | None = None,
+        **options: Any,
+    ) -> ApiClient:
+        settings = ProviderSettings(
+            name="acme",
+            base_url=f"{URL}/",
+            api_key=Secret(key) if key else None,
+            search_interval_s=interval_s,
+            timeout_s=30.0,
+        )
+        tools = Tools(
+            http=http, now=lambda: NOW, monotonic=clock, sleep=clock.sleep, stop=stop or threading.Event(),
+            is_patient=is_patient,
+        )  # fmt: skip
+        return ApiClient(settings, tools, **options)
+
+    return make
 
 
-@contextmanager
-def rest(url: str, world: World | None = None, key: str | None = KEY, **options: Any) -> Iterator[ApiClient]:
-    world = world or World()
-    settings = ProviderSettings(
-        name="acme",
-        base_url=url,
-        api_key=Secret(key) if key else None,
-        search_interval_s=options.pop("interval_s", 0.0),
-        timeout_s=30.0,
-    )
-    http = PooledHttpClient(secrets=[KEY])
-    tools = Tools(
-        http=http, now=lambda: NOW, monotonic=lambda: world.seconds, sleep=world.sleep, stop=world.stop,
-        is_patient=options.pop("is_patient", True),
-    )  # fmt: skip
-    try:
-        yield ApiClient(settings, tools, **options)
-    finally:
-        http.close()
+def statuses(*codes: int) -> list[httpx.Response]:
+    return [httpx.Response(code, json={}) for code in codes]
 
 
-@contextmanager
-def answering(*statuses: int, body: object = None, headers: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Answers with one status after the other; the last one repeats."""
-    left = list(statuses)
-
-    def answer(_: ReceivedRequest, wire: ReplyWriter) -> None:
-        wire.answer(left.pop(0) if len(left) > 1 else left[0], body if body is not None else {}, **(headers or {}))
-
-    with serving(answer) as server:
-        yield server
-
-
-def test_a_question_carries_the_key_its_parameters_and_asks_for_json() -> None:
-    with answering(200, body={"a": 1}) as server, rest(f"{server.url}/v1/") as asked:
-        assert asked.get("/things", {"q": "x y"}) == {"a": 1}
-        assert asked.query("/graph", {"query": "{ me }"}) == {"a": 1}
-    got, posted = server.requests
-    assert (got.method, got.path, got.params) == ("GET", "/v1/things", {"q": "x y"})
-    assert got.headers["authorization"] == f"Bearer {KEY}"
-    assert (posted.method, posted.json) == ("POST", {"query": "{ me }"})
+def test_a_question_carries_the_key_its_parameters_and_asks_for_json(
+    respx_mock: respx.MockRouter, client: MakeClient
+) -> None:
+    respx_mock.get("/things").respond(json={"a": 1})
+    respx_mock.post("/graph").respond(json={"a": 2})
+    asked = client()
+    assert asked.get("/things", {"q": "x y"}) == {"a": 1}
+    assert asked.query("/graph", {"query": "{ me }"}) == {"a": 2}
+    assert sent(respx_mock.calls) == [
+        ("GET", "/v1/things?q=x+y", None),
+        ("POST", "/v1/graph", {"query": "{ me }"}),
+    ]
+    for call in respx_mock.calls:
+        assert call.request.headers["authorization"] == f"Bearer {KEY}"
+        assert call.request.headers["accept"] == "application/json"
 
 
-def test_other_headers_stand_instead_of_the_bearer() -> None:
-    with answering(200) as server, rest(server.url, headers={"X-Key": "1"}) as asked:
-        asked.get("/")
-    assert server.requests[0].headers["x-key"] == "1"
-    assert "authorization" not in server.requests[0].headers
+def test_other_headers_stand_instead_of_the_bearer(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    route = respx_mock.get("/").respond(json={})
+    client(headers={"X-Key": "1"}).get("/")
+    assert route.calls.last.request.headers["x-key"] == "1"
+    assert "authorization" not in route.calls.last.request.headers
 
 
+@pytest.mark.respx
 @pytest.mark.parametrize(("headers", "name"), [(None, "authorization"), ({"X-Key": KEY}, "x-key")])
-def test_the_key_does_not_follow_a_link_to_another_host(headers: Mapping[str, str] | None, name: str) -> None:
-    with answering(200) as home, answering(200) as elsewhere, rest(home.url, headers=headers) as asked:
-        asked.get(f"{home.url}/next")
-        asked.get(f"{elsewhere.url}/next")
-        asked.order("POST", f"{elsewhere.url}/order")
-    assert KEY in home.requests[0].headers[name]
-    assert [name in request.headers for request in elsewhere.requests] == [False, False]
+def test_the_key_does_not_follow_a_link_to_another_host(
+    respx_mock: respx.MockRouter, client: MakeClient, headers: Mapping[str, str] | None, name: str
+) -> None:
+    home = respx_mock.get(f"{URL}/next").respond(json={})
+    elsewhere = respx_mock.route(host="elsewhere.example").respond(json={})
+    asked = client(headers=headers)
+    asked.get(f"{URL}/next")
+    asked.get("https://elsewhere.example/next")
+    asked.order("POST", "https://elsewhere.example/order")
+    assert KEY in home.calls.last.request.headers[name]
+    assert [name in call.request.headers for call in elsewhere.calls] == [False, False]
 
 
 @pytest.mark.parametrize("url", ["{home}.evil.example/x", "{home}@evil.example/x"])
-def test_what_only_begins_like_home_is_not_home(url: str) -> None:
-    with rest("https://api.acme.example") as asked:
-        assert asked._headers_for(url.format(home="https://api.acme.example")) == {}
+def test_what_only_begins_like_home_is_not_home(client: MakeClient, url: str) -> None:
+    assert client()._headers_for(url.format(home="https://api.acme.example")) == {}
 
 
-def test_what_reads_is_asked_up_to_three_times() -> None:
-    world = World()
-    with answering(500, 503, 200) as server, rest(server.url, world) as asked:
-        assert asked.get("/") == {}
-        assert len(server.requests) == 3
-    with answering(500) as server, rest(server.url) as asked:
-        with pytest.raises(ProviderDown):
-            asked.get("/")
-        assert len(server.requests) == 3
-    assert len(world.waits) == 2
+def test_what_reads_is_asked_up_to_three_times(respx_mock: respx.MockRouter, client: MakeClient, clock: Clock) -> None:
+    respx_mock.get("/a").mock(side_effect=statuses(500, 503, 200))
+    down = respx_mock.get("/b").respond(500)
+    assert client().get("/a") == {}
+    assert len(clock.slept) == 2
+    with pytest.raises(ProviderDown):
+        client().get("/b")
+    assert down.call_count == 3
 
 
-@pytest.mark.parametrize(("status", "error"), [(401, KeyRejected), (404, PayloadChanged)])
-def test_what_asking_again_does_not_help_is_asked_once(status: int, error: type[Exception]) -> None:
-    with answering(status) as server, rest(server.url) as asked:
-        with pytest.raises(error):
-            asked.get("/")
-        assert len(server.requests) == 1
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(401), KeyRejected),
+        (httpx.Response(404), PayloadChanged),
+        (httpx.Response(200, html="<p>maintenance</p>"), PayloadChanged),
+        (httpx.Response(200, content=b'{"a": [1, 2'), PayloadChanged),
+        (httpx.Response(200), PayloadChanged),
+    ],
+    ids=["key", "path", "html", "cut", "empty"],
+)
+def test_what_asking_again_does_not_help_is_asked_once(
+    respx_mock: respx.MockRouter, client: MakeClient, answer: httpx.Response, error: type[Exception]
+) -> None:
+    route = respx_mock.get("/").mock(return_value=answer)
+    with pytest.raises(error):
+        client().get("/")
+    assert route.call_count == 1
 
 
-def test_the_wait_that_the_provider_asks_for_is_kept() -> None:
-    world = World()
-    with answering(429, 200, headers={"retry-after": "20"}) as server, rest(server.url, world) as asked:
-        assert asked.get("/") == {}
-    assert 20 <= world.waits[0] <= 29
+def test_the_wait_that_the_provider_asks_for_is_kept(
+    respx_mock: respx.MockRouter, client: MakeClient, clock: Clock
+) -> None:
+    respx_mock.get("/").mock(side_effect=[httpx.Response(429, headers={"retry-after": "20"}), *statuses(200)])
+    assert client().get("/") == {}
+    assert 20 <= clock.slept[0] <= 29
 
 
-def test_a_long_wait_is_the_next_polls_business() -> None:
-    with answering(429, headers={"retry-after": "600"}) as server, rest(server.url) as asked:
-        with pytest.raises(RateLimited) as limited:
-            asked.get("/")
-        assert (limited.value.retry_after_s, len(server.requests)) == (600.0, 1)
+def test_a_long_wait_is_the_next_polls_business(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    route = respx_mock.get("/").respond(429, headers={"retry-after": "600"})
+    with pytest.raises(RateLimited) as limited:
+        client().get("/")
+    assert (limited.value.retry_after_s, route.call_count) == (600.0, 1)
 
 
-def test_time_that_answers_took_is_taken_from_the_next_attempt() -> None:
-    world = World()
+def test_time_that_answers_took_is_taken_from_the_next_attempt(
+    respx_mock: respx.MockRouter, client: MakeClient, clock: Clock
+) -> None:
+    def slow(_: httpx.Request) -> httpx.Response:
+        clock.seconds += 29.5
+        return httpx.Response(500)
 
-    def slow(_: ReceivedRequest, wire: ReplyWriter) -> None:
-        world.seconds += 29.5
-        wire.answer(500)
-
-    with serving(slow) as server, rest(server.url, world) as asked:
-        with pytest.raises(ProviderDown):
-            asked.get("/")
-        assert len(server.requests) == 1
-
-
-def test_questions_of_a_class_keep_their_distance_and_others_do_not_wait() -> None:
-    world = World()
-    with answering(200) as server, rest(server.url, world, interval_s=6.0, intervals_s={"list": 1.0}) as asked:
-        asked.get("/")
-        asked.get("/", kind="list")
-        assert world.seconds == 0.0
-        asked.get("/")
-        assert world.seconds == pytest.approx(6.0)
+    route = respx_mock.get("/").mock(side_effect=slow)
+    with pytest.raises(ProviderDown):
+        client().get("/")
+    assert route.call_count == 1
 
 
-def test_an_own_reading_says_what_a_status_means() -> None:
+def test_questions_of_a_class_keep_their_distance_and_others_do_not_wait(
+    respx_mock: respx.MockRouter, client: MakeClient, clock: Clock
+) -> None:
+    respx_mock.get("/").respond(json={})
+    asked, began_s = client(interval_s=6.0, intervals_s={"list": 1.0}), clock()
+    asked.get("/")
+    asked.get("/", kind="list")
+    assert clock() == began_s
+    asked.get("/")
+    assert clock() == pytest.approx(began_s + 6.0)
+
+
+def test_an_own_reading_says_what_a_status_means(respx_mock: respx.MockRouter, client: MakeClient) -> None:
     def reading(name: str, reported: Any, reply: Any, now: datetime) -> ProviderError:
         return KeyRejected(f"{name}: {reported.status} at {now:%H}")
 
-    with (
-        answering(418) as server,
-        rest(server.url, reading=reading) as asked,
-        pytest.raises(KeyRejected, match="418 at 12"),
-    ):
-        asked.get("/")
+    respx_mock.get("/").respond(418)
+    with pytest.raises(KeyRejected, match="418 at 12"):
+        client(reading=reading).get("/")
 
 
-def test_every_answer_is_heard_whatever_its_status() -> None:
+def test_every_answer_is_heard_whatever_its_status(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    respx_mock.get("/").mock(side_effect=statuses(500, 200))
+    respx_mock.post("/").respond(409)
     on_reply: list[tuple[int, str]] = []
-    with answering(500, 200, 409) as server, rest(server.url) as asked:
-        asked.on_reply = lambda reply, kind: on_reply.append((reply.status, kind))  # type: ignore[method-assign]
-        asked.get("/")
-        with pytest.raises(OrderRefused):
-            asked.order("POST", "/")
+    asked = client()
+    asked.on_reply = lambda reply, kind: on_reply.append((reply.status, kind))  # type: ignore[method-assign]
+    asked.get("/")
+    with pytest.raises(OrderRefused):
+        asked.order("POST", "/")
     assert on_reply == [(500, "search"), (200, "search"), (409, "order")]
+
+
+@pytest.mark.parametrize(("is_patient", "attempts"), [(False, 1), (True, 3)])
+def test_a_server_without_a_connection_is_tried_again_by_the_daemon_and_not_by_a_command(
+    respx_mock: respx.MockRouter, client: MakeClient, is_patient: bool, attempts: int
+) -> None:
+    route = respx_mock.get("/").mock(side_effect=httpx.ConnectError("refused"))
+    with pytest.raises(ProviderUnreachable):
+        client(is_patient=is_patient).get("/")
+    assert route.call_count == attempts
+
+
+@pytest.mark.parametrize(
+    "failure", [httpx.Response(502), httpx.ReadTimeout("silent"), httpx.RemoteProtocolError("cut")], ids=repr
+)
+def test_an_answer_that_breaks_off_is_asked_for_again_by_commands_too(
+    respx_mock: respx.MockRouter, client: MakeClient, failure: httpx.Response | Exception
+) -> None:
+    respx_mock.get("/").mock(side_effect=[failure, httpx.Response(200, json=[])])
+    assert client(is_patient=False).get("/") == []
+
+
+def test_a_redirect_is_not_asked_for_again(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    route = respx_mock.get("/things").respond(302, json=[])
+    with pytest.raises(ProviderDown, match="a redirect, not followed"):
+        client().get("/things")
+    assert route.call_count == 1
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_order_is_sent_with_its_body_and_answered() -> None:
-    with answering(201, body={"id": "7"}) as server, rest(server.url) as asked:
-        assert asked.order("POST", "/pods", {"name": "x"}).status == 201
-        asked.order("DELETE", "/pods/7")
-    assert [(request.method, request.body) for request in server.requests] == [
-        ("POST", b'{"name":"x"}'),
-        ("DELETE", b""),
-    ]
+def test_an_order_is_sent_with_its_body_and_answered(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    respx_mock.post("/pods").respond(201, json={"id": "7"})
+    respx_mock.delete("/pods/7").respond(204)
+    assert client().order("POST", "/pods", {"name": "x"}).status == 201
+    assert client().order("DELETE", "/pods/7").status == 204
+    assert sent(respx_mock.calls) == [("POST", "/v1/pods", {"name": "x"}), ("DELETE", "/v1/pods/7", None)]
+    assert respx_mock.calls[0].request.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("status", [500, 502, 408, 302])
-def test_an_order_is_never_sent_twice(status: int) -> None:
-    with answering(status) as server, rest(server.url) as asked:
-        with pytest.raises(OutcomeUnknown):
-            asked.order("POST", "/pods", {})
-        assert len(server.requests) == 1
+@pytest.mark.parametrize(
+    ("failure", "error", "kind"),
+    [
+        (httpx.ConnectError("refused"), OrderRefused, RefusalKind.NOT_SENT),
+        (httpx.ConnectTimeout("silent"), OrderRefused, RefusalKind.NOT_SENT),
+        (httpx.PoolTimeout("busy"), OrderRefused, RefusalKind.NOT_SENT),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown, None),
+        (httpx.ReadError("reset"), OutcomeUnknown, None),
+        (httpx.WriteError("reset"), OutcomeUnknown, None),
+        (httpx.RemoteProtocolError("cut"), OutcomeUnknown, None),
+        (httpx.Response(302), OutcomeUnknown, None),
+        (httpx.Response(408), OutcomeUnknown, None),
+        (httpx.Response(500), OutcomeUnknown, None),
+        (httpx.Response(502, html="<p>bad gateway</p>"), OutcomeUnknown, None),
+        (httpx.Response(401), OrderRefused, RefusalKind.KEY),
+        (httpx.Response(402), OrderRefused, RefusalKind.NO_CREDIT),
+        (httpx.Response(404), OrderRefused, RefusalKind.OTHER),
+        (httpx.Response(409), OrderRefused, RefusalKind.OTHER),
+        (httpx.Response(429, headers={"retry-after": "7"}), OrderRateLimited, None),
+    ],
+    ids=repr,
+)
+def test_an_order_is_sent_once_and_its_error_says_whether_it_may_have_been_carried_out(
+    respx_mock: respx.MockRouter,
+    client: MakeClient,
+    failure: httpx.Response | Exception,
+    error: type[OrderError],
+    kind: RefusalKind | None,
+) -> None:
+    route = respx_mock.post("/pods").mock(side_effect=[failure])
+    with pytest.raises(error) as failed:
+        client().order("POST", "/pods", {})
+    assert (type(failed.value), getattr(failed.value, "kind", None)) == (error, kind)
+    assert route.call_count == 1
 
 
-def test_an_order_whose_answer_is_lost_is_unknown_and_one_that_never_left_is_not() -> None:
-    with serving(lambda _, wire: wire.close()) as server, rest(server.url) as asked:
-        with pytest.raises(OutcomeUnknown):
-            asked.order("POST", "/pods", {})
-        assert len(server.requests) == 1
-    with rest("http://127.0.0.1:1") as asked, pytest.raises(OrderRefused) as refused:
+def test_orders_of_a_class_that_was_refused_wait_as_long_as_the_answer_says(
+    respx_mock: respx.MockRouter, client: MakeClient, clock: Clock
+) -> None:
+    respx_mock.post("/pods").mock(side_effect=[httpx.Response(429, headers={"retry-after": "7"}), *statuses(201)])
+    asked = client(intervals_s={"order": 1.0})
+    with pytest.raises(OrderRateLimited) as limited:
         asked.order("POST", "/pods", {})
-    assert refused.value.kind is RefusalKind.NOT_SENT
+    assert limited.value.retry_after_s == 7.0
+    began_s = clock()
+    asked.order("POST", "/pods", {})
+    assert clock() - began_s >= 7.0
 
 
 @pytest.mark.parametrize("changes", [True, False])
-def test_whoever_is_stopping_waits_for_no_turn_and_sends_nothing(changes: bool) -> None:
-    world = World()
-    with answering(200) as server, rest(server.url, world, interval_s=5.0) as asked:
-        asked.get("/")
-        world.stop.set()
-        with pytest.raises(OrderRefused if changes else ProviderDown, match="stopping") as refused:
-            asked.order("POST", "/pods", {}, kind="search") if changes else asked.get("/")
-        assert getattr(refused.value, "kind", RefusalKind.NOT_SENT) is RefusalKind.NOT_SENT
-        assert len(server.requests) == 1
+def test_whoever_is_stopping_waits_for_no_turn_and_sends_nothing(
+    respx_mock: respx.MockRouter, client: MakeClient, changes: bool
+) -> None:
+    route, stop = respx_mock.get("/").respond(json={}), threading.Event()
+    asked = client(interval_s=5.0, stop=stop)
+    asked.get("/")
+    stop.set()
+    with pytest.raises(OrderRefused if changes else ProviderDown, match="stopping") as refused:
+        asked.order("POST", "/pods", {}, kind="search") if changes else asked.get("/")
+    assert getattr(refused.value, "kind", RefusalKind.NOT_SENT) is RefusalKind.NOT_SENT
+    assert route.call_count == 1
 
 
-def test_without_a_key_nothing_is_sent_that_needs_one() -> None:
-    with answering(200) as server, rest(server.url, key=None) as asked:
-        with pytest.raises(KeyRejected, match=r"\[providers.acme\]"):
-            asked.require_key()
-        asked.get("/")
-    assert "authorization" not in server.requests[0].headers
+def test_without_a_key_nothing_is_sent_that_needs_one(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    route, asked = respx_mock.get("/").respond(json={}), client(key=None)
+    with pytest.raises(KeyRejected, match=r"\[providers.acme\]"):
+        asked.require_key()
+    asked.get("/")
+    assert "authorization" not in route.calls.last.request.headers
 
 
-def test_no_error_shows_the_key() -> None:
-    with answering(400, body={"error": f"no such key {KEY}"}) as server, rest(server.url) as asked:
-        with pytest.raises(ProviderError) as asking:
-            asked.get("/")
-        with pytest.raises(OrderRefused) as ordering:
-            asked.order("POST", "/")
+def test_no_error_shows_the_key(respx_mock: respx.MockRouter, client: MakeClient) -> None:
+    register_secret(KEY)
+    for method in ("GET", "POST"):
+        respx_mock.request(method, "/").respond(400, json={"error": f"no such key {KEY}"})
+    with pytest.raises(ProviderError) as asking:
+        client().get("/")
+    with pytest.raises(OrderRefused) as ordering:
+        client().order("POST", "/")
     assert KEY not in f"{asking.value} {ordering.value}"
 
 
@@ -257,8 +336,8 @@ def test_no_error_shows_the_key() -> None:
 
 
 def test_what_was_fetched_is_shared_until_it_is_old() -> None:
-    world, fetched = World(), list[int]()
-    kept = TtlCache[int](5.0, lambda: world.seconds)
+    clock, fetched = Clock(0.0), list[int]()
+    kept = TtlCache[int](5.0, clock)
 
     def fetch() -> int:
         fetched.append(len(fetched))
@@ -266,7 +345,7 @@ def test_what_was_fetched_is_shared_until_it_is_old() -> None:
 
     assert [kept.get(fetch), kept.get(fetch)] == [0, 0]
     assert kept.get(fetch, key="other") == 1
-    world.seconds = 5.1
+    clock.seconds = 5.1
     assert kept.get(fetch) == 2
     kept.invalidate()
     assert kept.get(fetch) == 3
@@ -281,25 +360,3 @@ def test_what_failed_is_not_kept() -> None:
     with pytest.raises(ProviderDown):
         kept.get(fail)
     assert kept.get(lambda: 7) == 7
-
-
-def test_the_daemon_tries_a_server_without_a_connection_again_and_a_command_does_not() -> None:
-    for is_patient, waited in ((True, True), (False, False)):
-        world = World()
-        with rest(NOWHERE, world, is_patient=is_patient) as asked, pytest.raises(ProviderUnreachable):
-            asked.get("/things")
-        assert bool(world.waits) is waited
-
-
-def test_a_redirect_is_not_asked_for_again() -> None:
-    world = World()
-    with answering(302, 302, body=[]) as server, rest(server.url, world) as asked:
-        with pytest.raises(ProviderDown, match="a redirect, not followed"):
-            asked.get("/things")
-        assert (len(server.requests), world.waits) == (1, [])
-
-
-def test_an_answer_that_breaks_off_is_asked_for_again_by_commands_too() -> None:
-    world = World()
-    with answering(502, 200, body=[]) as server, rest(server.url, world, is_patient=False) as asked:
-        assert asked.get("/things") == []

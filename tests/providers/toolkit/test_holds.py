@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -38,22 +37,21 @@ class MemoryHolds:
 class Post:
     """A provider's client with clocks that advance only while somebody waits; `answers` are its responses, in order."""
 
-    def __init__(self, holds: MemoryHolds | None = None, interval_s: float = 6.0) -> None:
+    def __init__(self, http: PooledHttpClient, holds: MemoryHolds | None, interval_s: float = 6.0) -> None:
         self.wall, self.seconds = NOON, 100.0
+        self._http = http
         self.holds = holds
         self.sent: list[tuple[str, float]] = []
         self.answers: list[ProviderError | None] = []
         self._interval_s = interval_s
-        self._stack = ExitStack()
         self.restart()
 
     def restart(self) -> None:
-        http = self._stack.enter_context(ClosingHttp())
         settings = ProviderSettings(
             name="acme", base_url="http://127.0.0.1:1", search_interval_s=self._interval_s, timeout_s=30.0
         )
         tools = Tools(
-            http=http, now=lambda: self.wall, monotonic=lambda: self.seconds, sleep=self.wait,
+            http=self._http, now=lambda: self.wall, monotonic=lambda: self.seconds, sleep=self.wait,
             stop=threading.Event(), holds=self.holds,
         )  # fmt: skip
         self.client = PacedClient(settings, tools, {"list": 1.0})
@@ -77,28 +75,10 @@ class Post:
             self.ask(kind)
         return error.value
 
-    def close(self) -> None:
-        self._stack.close()
-
-
-class ClosingHttp(PooledHttpClient):
-    """The stack closes it."""
-
-    def __init__(self) -> None:
-        super().__init__(secrets=[])
-
-    def __enter__(self) -> ClosingHttp:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 @pytest.fixture
-def post() -> Iterator[Post]:
-    made = Post(MemoryHolds())
-    yield made
-    made.close()
+def post(http: PooledHttpClient) -> Post:
+    return Post(http, MemoryHolds())
 
 
 def limited(seconds: float | None) -> Callable[[], RateLimited]:
@@ -271,13 +251,10 @@ def test_short_holds_are_not_stored(post: Post) -> None:
     assert post.holds.saved == 1
 
 
-def test_without_a_store_a_hold_is_kept_in_memory_alone() -> None:
-    post = Post(None)
-    try:
-        post.answers = [limited(600.0)()]
-        post.on_read_refused()
-        assert not post.on_read_refused().was_sent
-        post.restart()
-        assert post.ask() == "answer"
-    finally:
-        post.close()
+def test_without_a_store_a_hold_is_kept_in_memory_alone(http: PooledHttpClient) -> None:
+    post = Post(http, None)
+    post.answers = [limited(600.0)()]
+    post.on_read_refused()
+    assert not post.on_read_refused().was_sent
+    post.restart()
+    assert post.ask() == "answer"
