@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+import respx
 from hypothesis import given
 from hypothesis import strategies as st
-from vast_double import an_adapter, replies
+from vast_double import URL
 
 from gpuwatch import providers
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
@@ -50,10 +51,9 @@ def _sums(*rows: dict[str, Any]) -> dict[str, float]:
     return {charge.kind: charge.usd for charge in _charged(*rows)}
 
 
-def _launcher(handler: Any) -> Launcher:
-    launcher = an_adapter(handler, Clock()).launcher
-    assert launcher is not None
-    return launcher
+@pytest.fixture
+def route(respx_mock: respx.MockRouter) -> respx.Route:
+    return respx_mock.get(f"{URL}/api/v0/charges/")
 
 
 def test_each_kind_is_distinguished() -> None:
@@ -160,13 +160,12 @@ def test_the_sum_is_what_was_charged(items: list[tuple[str, float, int]], total:
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_day_is_asked_for_by_itself_and_all_its_pages_are_followed() -> None:
+def test_a_day_is_asked_for_by_itself_and_all_its_pages_are_followed(route: respx.Route, launcher: Launcher) -> None:
     first = httpx.Response(200, content=_body(_row(_item()), total=2, next_token="t0"))
     last = httpx.Response(200, content=_body(_row(_item(), source="instance-8"), total=2))
-    handler = replies(first, last)
-    assert [charge.instance_id for charge in _launcher(handler).charges(DAY, DAY)] == ["7", "8"]
-    asked, more = handler.requests  # type: ignore[attr-defined]
-    assert asked.url.path == "/api/v0/charges/"
+    route.mock(side_effect=[first, last])
+    assert [charge.instance_id for charge in launcher.charges(DAY, DAY) or ()] == ["7", "8"]
+    asked, more = (call.request for call in route.calls)
     assert json.loads(asked.url.params["select_filters"]) == {
         "day": {"gte": MIDNIGHT_S, "lte": MIDNIGHT_S + DAY_S - 1}, "type": {"in": ["instance"]},
     }  # fmt: skip
@@ -174,10 +173,8 @@ def test_a_day_is_asked_for_by_itself_and_all_its_pages_are_followed() -> None:
     assert more.url.params["after_token"] == "t0"
 
 
-def test_days_are_asked_a_second_apart() -> None:
-    clock = Clock()
-    launcher = an_adapter(replies(httpx.Response(200, content=_body())), clock).launcher
-    assert launcher is not None
+def test_days_are_asked_a_second_apart(route: respx.Route, launcher: Launcher, clock: Clock) -> None:
+    route.respond(content=_body())
     assert launcher.charges(DAY, date(2026, 11, 22)) == []
     assert clock.seconds == pytest.approx(1002.0)
 
@@ -192,9 +189,10 @@ def test_days_are_asked_a_second_apart() -> None:
         httpx.Response(404, json={"success": False, "error": "auth_error", "msg": "Invalid user key"}),
     ],
 )
-def test_an_odd_answer_is_an_error(answer: httpx.Response) -> None:
+def test_an_odd_answer_is_an_error(route: respx.Route, launcher: Launcher, answer: httpx.Response) -> None:
+    route.mock(return_value=answer)
     with pytest.raises(ProviderError):
-        _launcher(replies(answer)).charges(DAY, DAY)
+        launcher.charges(DAY, DAY)
 
 
 def test_the_marketplaces_own_books_are_read_back() -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+import respx
 from hypothesis import given
 from hypothesis import strategies as st
-from vast_double import an_adapter, replies
+from vast_double import URL
 
 from gpuwatch.errors import OrderRefused, PayloadChanged, RefusalKind
-from gpuwatch.ports import Instance, InstanceState, Launcher, PriceIncrease
+from gpuwatch.ports import Instance, InstanceState, Launcher, Order, PriceIncrease
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.redaction import register_secret
 from tests.clocks import Clock
+from tests.sent_requests import sent
 
+pytestmark = pytest.mark.respx(base_url=f"{URL}/api/v0")
+RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
 ROW: dict[str, Any] = {
     "id": 1, "actual_status": "running", "gpu_name": "H100 SXM", "num_gpus": 2, "gpu_ram": 81559, "disk_space": 100.0,
     "cuda_max_good": 12.8, "is_bid": True, "dph_base": 3.0, "dph_total": 3.1, "min_bid": 3.2, "storage_total_cost": 0.1,
@@ -93,6 +98,10 @@ def test_who_logs_in_is_root_unless_a_row_names_somebody(said: dict[str, Any], u
 )
 def test_states(words: dict[str, str], state: InstanceState) -> None:
     assert _instance(**words).state is state
+
+
+def test_the_secrets_of_an_instance_are_not_kept() -> None:
+    assert "t0k3n" not in repr(_instance(jupyter_token="t0k3n", onstart="t0k3n", extra_env=[["A", "t0k3n"]]))
 
 
 @pytest.mark.parametrize("before", range(110, 160, 5))
@@ -193,18 +202,10 @@ def test_no_answer_breaks_it(body: bytes) -> None:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def _launcher(handler: Any, clock: Clock | None = None) -> Launcher:
-    launcher = an_adapter(handler, clock or Clock()).launcher
-    assert launcher is not None
-    return launcher
-
-
-def test_a_bid_names_the_owner_and_the_price() -> None:
-    handler = replies(httpx.Response(200, json={"success": True}))
-    _launcher(handler).change_bid("7", 0.9)
-    [sent] = handler.requests  # type: ignore[attr-defined]
-    assert (sent.method, sent.url.path) == ("PUT", "/api/v0/instances/bid_price/7/")
-    assert json.loads(sent.content) == {"client_id": "me", "price": 0.9}
+def test_a_bid_names_the_owner_and_the_price(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    bid = respx_mock.put("/instances/bid_price/7/").respond(json={"success": True})
+    launcher.change_bid("7", 0.9)
+    assert sent(bid.calls) == [("PUT", "/api/v0/instances/bid_price/7/", {"client_id": "me", "price": 0.9})]
 
 
 @pytest.mark.parametrize(
@@ -217,41 +218,65 @@ def test_a_bid_names_the_owner_and_the_price() -> None:
         (400, {"error": "insufficient_credit"}, RefusalKind.NO_CREDIT),
     ],
 )
-def test_why_a_bid_was_not_changed(status: int, body: dict[str, Any], kind: RefusalKind) -> None:
+def test_why_a_bid_was_not_changed(
+    respx_mock: respx.MockRouter, launcher: Launcher, status: int, body: dict[str, Any], kind: RefusalKind
+) -> None:
+    respx_mock.put("/instances/bid_price/7/").respond(status, json=body)
     with pytest.raises(OrderRefused) as refused:
-        _launcher(replies(httpx.Response(status, json=body))).change_bid("7", 0.9)
+        launcher.change_bid("7", 0.9)
     assert refused.value.kind is kind
 
 
 @pytest.mark.parametrize(("accept", "word"), [(True, "accept"), (False, "reject")])
-def test_an_answer_holds_its_number_and_nothing_else(accept: bool, word: str) -> None:
+def test_an_answer_holds_its_number_and_nothing_else(
+    respx_mock: respx.MockRouter, launcher: Launcher, accept: bool, word: str
+) -> None:
     """The marketplace rejects any further key."""
-    handler = replies(httpx.Response(200, json={"success": True, "pending_price_increase_id": 9, "contract_id": 7}))
-    _launcher(handler).answer_increase("9", accept)
-    [sent] = handler.requests  # type: ignore[attr-defined]
-    assert (sent.method, sent.url.path) == ("PUT", f"/api/v0/instances/{word}-price-increase/")
-    assert json.loads(sent.content) == {"pending_price_increase_id": 9}
+    path = f"/instances/{word}-price-increase/"
+    route = respx_mock.put(path).respond(json={"success": True, "pending_price_increase_id": 9, "contract_id": 7})
+    launcher.answer_increase("9", accept)
+    assert sent(route.calls) == [("PUT", f"/api/v0{path}", {"pending_price_increase_id": 9})]
 
 
 @pytest.mark.parametrize("increase_id", ["", "-1", "1e3", "x", "９"])
-def test_what_is_no_number_of_an_increase_is_not_sent(increase_id: str) -> None:
-    handler = replies(httpx.Response(200, json={"success": True}))
+def test_what_is_no_number_of_an_increase_is_not_sent(launcher: Launcher, increase_id: str) -> None:
     with pytest.raises(OrderRefused):
-        _launcher(handler).answer_increase(increase_id, accept=True)
-    assert handler.requests == []  # type: ignore[attr-defined]
+        launcher.answer_increase(increase_id, accept=True)
 
 
-def test_without_increases_no_instances_are_listed() -> None:
-    handler = replies(httpx.Response(200, json={"success": True, "count": 0, "pending_price_increases": []}))
-    assert list(_launcher(handler).price_increases()) == []
-    assert len(handler.requests) == 1  # type: ignore[attr-defined]
+def test_without_increases_no_instances_are_listed(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    respx_mock.get("/instances/pending-price-increases/").respond(
+        json={"success": True, "count": 0, "pending_price_increases": []}
+    )
+    assert list(launcher.price_increases()) == []
 
 
-def test_the_marketplaces_intervals_are_kept() -> None:
-    clock = Clock()
-    launcher = _launcher(replies(httpx.Response(200, json={"success": True, "pending_price_increases": []})), clock)
-    for ask, interval_s in ((lambda: launcher.change_bid("7", 0.9), 5.5), (launcher.price_increases, 2.0)):
-        ask()
-        began = clock.seconds
-        ask()
-        assert clock.seconds - began == pytest.approx(interval_s)
+CALLS: dict[str, Callable[[Any], object]] = {
+    "PUT /api/v0/asks/{id}/": lambda launcher: launcher.create(Order(offer_id="7", label="l", image="i", disk_gb=9.0)),
+    "DELETE /api/v0/instances/{id}/": lambda launcher: launcher.destroy("7"),
+    "PUT /api/v0/instances/{id}/": lambda launcher: launcher.label("7", "l"),
+    "PUT /api/v0/instances/bid_price/{id}/": lambda launcher: launcher.change_bid("7", 0.9),
+    "PUT /api/v0/instances/accept-price-increase/": lambda launcher: launcher.answer_increase("9", accept=True),
+    "PUT /api/v0/instances/reject-price-increase/": lambda launcher: launcher.answer_increase("9", accept=False),
+    "GET /api/v0/instances/pending-price-increases/": lambda launcher: launcher.price_increases(),
+    "GET /api/v0/instances/{id}/": lambda launcher: launcher.get("7"),
+    "GET /api/v1/instances/": lambda launcher: launcher.list_instances(),
+    "GET /api/v0/charges/": lambda launcher: launcher.charges(date(2026, 11, 20), date(2026, 11, 20)),
+}
+
+
+@pytest.mark.respx
+@pytest.mark.parametrize("call", CALLS)
+def test_the_documented_interval_of_each_call_is_kept(
+    respx_mock: respx.MockRouter, launcher: Launcher, clock: Clock, call: str
+) -> None:
+    documented = json.loads((RECORDED / "rate_limits_2026-08.json").read_bytes())["endpoints"]
+    method, path = call.split()
+    (interval_s,) = [one["threshold"] for one in documented if (one["method"], one["path"]) == (method, path)]
+    empty = {"success": True, "new_contract": 7, "pending_price_increases": [], "total_instances": 0, "results": []}
+    answer = empty | {"instances": None if path.endswith("{id}/") else []}
+    respx_mock.request(method, URL + path.replace("{id}", "7")).respond(json=answer)
+    CALLS[call](launcher)
+    began_s = clock.seconds
+    CALLS[call](launcher)
+    assert clock.seconds - began_s == pytest.approx(interval_s)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from vast_double import an_adapter, replies
+import respx
+from vast_double import KEY, URL, an_adapter
 
 from gpuwatch.errors import (
     KeyRejected,
@@ -20,90 +23,76 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
-from gpuwatch.ports import Created, InstanceLookup, InstanceState, Launcher, Order
+from gpuwatch.ports import AccountLookup, Created, InstanceLookup, InstanceState, Launcher, Order
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
+from tests.sent_requests import sent
 
+pytestmark = pytest.mark.respx(base_url=f"{URL}/api/v0")
+RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
 ORDER = Order(offer_id="123", label="gpuwatch-abc", image="pytorch/pytorch", disk_gb=100.0)
-
-
-def _launcher(handler: Any, **settings: Any) -> Launcher:
-    launcher = an_adapter(handler, Clock(), **settings).launcher
-    assert launcher is not None
-    return launcher
-
-
-def _lookup(handler: Any) -> InstanceLookup:
-    launcher = _launcher(handler)
-    assert isinstance(launcher, InstanceLookup)
-    return launcher
-
-
-def _sent(handler: Any) -> Any:
-    assert len(handler.requests) == 1
-    return json.loads(handler.requests[0].content)
 
 
 MADE = httpx.Response(200, json={"success": True, "new_contract": 7, "instance_api_key": "s" * 64})
 
 
-def test_a_rent_on_demand_names_no_price() -> None:
-    handler = replies(MADE)
-    assert _launcher(handler).create(ORDER) == Created(instance_id="7")
-    assert str(handler.requests[0].url) == "https://console.vast.ai/api/v0/asks/123/"  # type: ignore[attr-defined]
-    assert _sent(handler) == {
+def test_a_rent_on_demand_names_no_price(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    route = respx_mock.put("/asks/123/").mock(return_value=MADE)
+    assert launcher.create(ORDER) == Created(instance_id="7")
+    assert route.calls.last.request.headers["authorization"] == f"Bearer {KEY}"
+    body = {
         "client_id": "me", "image": "pytorch/pytorch", "disk": 100.0, "label": "gpuwatch-abc", "env": {},
         "runtype": "ssh_direc ssh_proxy", "cancel_unavail": True, "force": False,
     }  # fmt: skip
+    assert sent(route.calls) == [("PUT", "/api/v0/asks/123/", body)]
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 410, 429, 500, 202])
-def test_a_refusal_that_names_a_contract_is_none(status: int) -> None:
+def test_a_refusal_that_names_a_contract_is_none(respx_mock: respx.MockRouter, launcher: Launcher, status: int) -> None:
     """The named instance may run and be billed: nothing else is rented because of such an answer."""
-    handler = replies(httpx.Response(status, json={"success": False, "error": "no_such_ask", "new_contract": 7}))
+    body = {"success": False, "error": "no_such_ask", "new_contract": 7}
+    respx_mock.put("/asks/123/").respond(status, json=body)
     with pytest.raises(OutcomeUnknown) as unknown:
-        _launcher(handler).create(ORDER)
+        launcher.create(ORDER)
     assert unknown.value.instance_id == "7"
 
 
-def test_a_bid_always_names_its_price() -> None:
+def test_a_bid_always_names_its_price(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
     """Without it the marketplace rents at the full price, without saying so."""
-    handler = replies(MADE)
+    route = respx_mock.put("/asks/1/").mock(return_value=MADE)
     order = Order(offer_id="1", label="l", image="i", disk_gb=10.0, bid_usd_hour=0.45, onstart="run", env={"A": "b"})
-    _launcher(handler).create(order)
-    sent = _sent(handler)
-    assert (sent["price"], sent["onstart"], sent["env"], sent["cancel_unavail"]) == (0.45, "run", {"A": "b"}, True)
+    launcher.create(order)
+    [(_, _, body)] = sent(route.calls)
+    assert (body["price"], body["onstart"], body["env"], body["cancel_unavail"]) == (0.45, "run", {"A": "b"}, True)
 
 
 @pytest.mark.parametrize("bid", [0.0, -1.0, 129.0, float("nan")])
-def test_an_impossible_bid_is_not_sent(bid: float) -> None:
-    handler = replies(MADE)
+def test_an_impossible_bid_is_not_sent(launcher: Launcher, bid: float) -> None:
     with pytest.raises(OrderRefused):
-        _launcher(handler).create(Order(offer_id="1", label="l", image="i", disk_gb=10.0, bid_usd_hour=bid))
-    assert handler.requests == []  # type: ignore[attr-defined]
+        launcher.create(Order(offer_id="1", label="l", image="i", disk_gb=10.0, bid_usd_hour=bid))
 
 
 @pytest.mark.parametrize("offer_id", ["", "1/../2", "1?x=1", "a b", "../users/current"])
-def test_an_id_that_is_none_is_not_sent(offer_id: str) -> None:
-    handler = replies(MADE)
+def test_an_id_that_is_none_is_not_sent(launcher: Launcher, offer_id: str) -> None:
     with pytest.raises(OrderRefused):
-        _launcher(handler).create(Order(offer_id=offer_id, label="l", image="i", disk_gb=10.0))
-    assert handler.requests == []  # type: ignore[attr-defined]
+        launcher.create(Order(offer_id=offer_id, label="l", image="i", disk_gb=10.0))
 
 
-def test_without_a_key_nothing_is_sent() -> None:
-    handler = replies(MADE)
-    launcher = _launcher(handler, api_key=None)
+def test_without_a_key_nothing_is_sent(http: PooledHttpClient, clock: Clock) -> None:
+    launcher = an_adapter(http, clock, api_key=None).launcher
+    assert launcher is not None
     with pytest.raises(OrderRefused) as refused:
         launcher.create(ORDER)
     assert refused.value.kind is RefusalKind.KEY
     with pytest.raises(KeyRejected):
         launcher.list_instances()
-    assert handler.requests == []  # type: ignore[attr-defined]
 
 
-def test_success_false_with_a_contract_is_an_instance_that_exists() -> None:
-    answer = httpx.Response(200, json={"success": False, "new_contract": 44743274})
-    assert _launcher(replies(answer)).create(ORDER) == Created(instance_id="44743274", starting=False)
+def test_success_false_with_a_contract_is_an_instance_that_exists(
+    respx_mock: respx.MockRouter, launcher: Launcher
+) -> None:
+    respx_mock.put("/asks/123/").respond(json={"success": False, "new_contract": 44743274})
+    assert launcher.create(ORDER) == Created(instance_id="44743274", starting=False)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +117,12 @@ def test_success_false_with_a_contract_is_an_instance_that_exists() -> None:
     ],
 )
 def test_a_definite_refusal_says_that_nothing_was_made(
-    status: int, body: dict[str, Any], kind: RefusalKind | None
+    respx_mock: respx.MockRouter, launcher: Launcher, status: int, body: dict[str, Any], kind: RefusalKind | None
 ) -> None:
-    handler = replies(httpx.Response(status, json=body))
+    route = respx_mock.put("/asks/123/").respond(status, json=body)
     with pytest.raises(OrderError) as caught:
-        _launcher(handler).create(ORDER)
+        launcher.create(ORDER)
+    assert route.call_count == 1
     if kind is None:
         assert isinstance(caught.value, OfferGone)
     else:
@@ -147,9 +137,10 @@ def test_a_definite_refusal_says_that_nothing_was_made(
         b'{"detail": "API requests too frequent endpoint threshold=4.5"}',
     ],
 )
-def test_too_many_orders_say_when_to_come_again(body: bytes) -> None:
+def test_too_many_orders_say_when_to_come_again(respx_mock: respx.MockRouter, launcher: Launcher, body: bytes) -> None:
+    respx_mock.put("/asks/123/").respond(429, content=body)
     with pytest.raises(OrderRateLimited) as caught:
-        _launcher(replies(httpx.Response(429, content=body))).create(ORDER)
+        launcher.create(ORDER)
     assert caught.value.retry_after_s == 4.5
 
 
@@ -178,22 +169,27 @@ def test_too_many_orders_say_when_to_come_again(body: bytes) -> None:
         httpx.WriteError("reset"),
     ],
 )
-def test_anything_else_is_unknown_and_sent_once(answer: httpx.Response | Exception) -> None:
-    handler = replies(answer)
+def test_anything_else_is_unknown_and_sent_once(
+    respx_mock: respx.MockRouter, launcher: Launcher, answer: httpx.Response | Exception
+) -> None:
+    route = respx_mock.put("/asks/123/").mock(side_effect=[answer])
     with pytest.raises(OutcomeUnknown):
-        _launcher(handler).create(ORDER)
-    assert len(handler.requests) == 1  # type: ignore[attr-defined]
+        launcher.create(ORDER)
+    assert route.call_count == 1
 
 
-def test_an_unknown_outcome_keeps_what_the_answer_named() -> None:
+def test_an_unknown_outcome_keeps_what_the_answer_named(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    respx_mock.put("/asks/123/").respond(json={"new_contract": 5})
     with pytest.raises(OutcomeUnknown) as caught:
-        _launcher(replies(httpx.Response(200, json={"new_contract": 5}))).create(ORDER)
+        launcher.create(ORDER)
     assert caught.value.instance_id == "5"
 
 
-def test_what_was_never_sent_is_refused() -> None:
+@pytest.mark.parametrize("failure", [httpx.ConnectError("refused"), httpx.ConnectTimeout("silent")])
+def test_what_was_never_sent_is_refused(respx_mock: respx.MockRouter, launcher: Launcher, failure: Exception) -> None:
+    respx_mock.put("/asks/123/").mock(side_effect=failure)
     with pytest.raises(OrderRefused) as caught:
-        _launcher(replies(httpx.ConnectError("refused"))).create(ORDER)
+        launcher.create(ORDER)
     assert caught.value.kind is RefusalKind.NOT_SENT
 
 
@@ -201,13 +197,14 @@ def test_what_was_never_sent_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [(200, {"success": True}), (404, {"error": "no_such_instance"}), (404, {"error": "not_found"})]
+    ("status", "body"), [(200, {"success": True}), (404, {"error": "no_such_instance"}), (404, {"error": "not_found"})]
 )
-def test_a_destroy_of_what_is_gone_is_done(answer: tuple[int, dict[str, Any]]) -> None:
-    handler = replies(httpx.Response(answer[0], json=answer[1]))
-    _launcher(handler).destroy("7")
-    assert handler.requests[0].method == "DELETE"  # type: ignore[attr-defined]
-    assert _sent(handler) == {}
+def test_a_destroy_of_what_is_gone_is_done(
+    respx_mock: respx.MockRouter, launcher: Launcher, status: int, body: dict[str, Any]
+) -> None:
+    route = respx_mock.delete("/instances/7/").respond(status, json=body)
+    launcher.destroy("7")
+    assert sent(route.calls) == [("DELETE", "/api/v0/instances/7/", {})]
 
 
 @pytest.mark.parametrize(
@@ -223,21 +220,37 @@ def test_a_destroy_of_what_is_gone_is_done(answer: tuple[int, dict[str, Any]]) -
         (httpx.ConnectError(""), OrderRefused),
     ],
 )
-def test_a_destroy_that_is_not_confirmed_is_an_error(answer: Any, error: type[OrderError]) -> None:
-    handler = replies(answer)
+def test_a_destroy_that_is_not_confirmed_is_an_error(
+    respx_mock: respx.MockRouter, launcher: Launcher, answer: Any, error: type[OrderError]
+) -> None:
+    route = respx_mock.delete("/instances/7/").mock(side_effect=[answer])
     with pytest.raises(error):
-        _launcher(handler).destroy("7")
-    assert len(handler.requests) == 1  # type: ignore[attr-defined]
+        launcher.destroy("7")
+    assert route.call_count == 1
+
+
+def test_a_label_is_the_body_and_nothing_else(respx_mock: respx.MockRouter, http: PooledHttpClient) -> None:
+    route = respx_mock.put("/instances/7/").respond(json={"success": True})
+    launcher: Any = an_adapter(http, Clock()).launcher
+    launcher.label("7", "gpuwatch-abc")
+    assert sent(route.calls) == [("PUT", "/api/v0/instances/7/", {"label": "gpuwatch-abc"})]
 
 
 # --- the list ----------------------------------------------------------------------------------------------------
 
 
-def _instances(count: int, page: int = 25, total: int | None = None) -> Any:
-    def handler(request: httpx.Request) -> httpx.Response:
-        handler.requests.append(request)  # type: ignore[attr-defined]
+LIST = f"{URL}/api/v1/instances/"
+
+
+@pytest.fixture
+def listed(respx_mock: respx.MockRouter) -> respx.Route:
+    return respx_mock.get(LIST)
+
+
+def _pages(count: int, total: int | None = None) -> Callable[[httpx.Request], httpx.Response]:
+    def page(request: httpx.Request) -> httpx.Response:
         start = int(request.url.params.get("after_token", "0"))
-        size = min(int(request.url.params["limit"]), page)
+        size = int(request.url.params["limit"])
         rows = [
             {"id": n, "actual_status": "running", "label": "x"} for n in range(start + 1, min(start + size, count) + 1)
         ]
@@ -248,31 +261,35 @@ def _instances(count: int, page: int = 25, total: int | None = None) -> Any:
         }  # fmt: skip
         return httpx.Response(200, json=body)
 
-    handler.requests = []  # type: ignore[attr-defined]
-    return handler
+    return page
 
 
 @pytest.mark.parametrize("count", [0, 1, 25, 26, 60])
-def test_all_pages_are_followed(count: int) -> None:
-    handler = _instances(count)
-    assert [i.instance_id for i in _launcher(handler).list_instances()] == [str(n) for n in range(1, count + 1)]
-    assert handler.requests[0].url.path == "/api/v1/instances/"
+def test_all_pages_are_followed(listed: respx.Route, launcher: Launcher, count: int) -> None:
+    listed.mock(side_effect=_pages(count))
+    assert [i.instance_id for i in launcher.list_instances()] == [str(n) for n in range(1, count + 1)]
+    after = [f"&after_token={n}" for n in range(25, count, 25)]
+    assert [path for _, path, _ in sent(listed.calls)] == [
+        f"/api/v1/instances/?limit=25{token}" for token in ("", *after)
+    ]
 
 
-def test_a_list_shorter_than_it_says_is_no_list() -> None:
+def test_a_list_shorter_than_it_says_is_no_list(listed: respx.Route, launcher: Launcher) -> None:
+    listed.mock(side_effect=_pages(10, total=11))
     with pytest.raises(ProviderError, match="incomplete"):
-        _launcher(_instances(10, total=11)).list_instances()
+        launcher.list_instances()
 
 
-def test_pages_that_repeat_end() -> None:
+def test_pages_that_repeat_end(listed: respx.Route, launcher: Launcher) -> None:
     page = {
         "success": True,
         "instances": [{"id": 1, "actual_status": None}],
         "total_instances": 9,
         "next_token": "same",
     }
+    listed.respond(json=page)
     with pytest.raises(PayloadChanged):
-        _launcher(replies(httpx.Response(200, json=page))).list_instances()
+        launcher.list_instances()
 
 
 @pytest.mark.parametrize(
@@ -292,24 +309,32 @@ def test_pages_that_repeat_end() -> None:
         httpx.Response(404, json={"error": "auth_error", "msg": "Invalid user key"}),
     ],
 )
-def test_an_odd_list_is_never_an_empty_one(answer: httpx.Response) -> None:
+def test_an_odd_list_is_never_an_empty_one(listed: respx.Route, launcher: Launcher, answer: httpx.Response) -> None:
+    listed.mock(return_value=answer)
     with pytest.raises(ProviderError):
-        _launcher(replies(answer)).list_instances()
+        launcher.list_instances()
 
 
 ONE = {"id": 7, "actual_status": "running", "label": "gpuwatch-abc"}
 
 
-def test_one_instance_is_asked_for_by_its_id() -> None:
-    handler = replies(httpx.Response(200, json={"instances": ONE}))
-    found = _lookup(handler).get("7")
+@pytest.fixture
+def shown(respx_mock: respx.MockRouter) -> respx.Route:
+    return respx_mock.get("/instances/7/")
+
+
+def test_one_instance_is_asked_for_by_its_id(shown: respx.Route, launcher: Launcher) -> None:
+    shown.respond(json={"instances": ONE})
+    assert isinstance(launcher, InstanceLookup)
+    found = launcher.get("7")
     assert found is not None
     assert (found.instance_id, found.label, found.state) == ("7", "gpuwatch-abc", InstanceState.RUNNING)
-    assert str(handler.requests[0].url) == "https://console.vast.ai/api/v0/instances/7/"  # type: ignore[attr-defined]
 
 
-def test_an_instance_that_is_gone_is_null() -> None:
-    assert _lookup(replies(httpx.Response(200, json={"instances": None}))).get("7") is None
+def test_an_instance_that_is_gone_is_null(shown: respx.Route, launcher: Launcher) -> None:
+    shown.respond(json={"instances": None})
+    assert isinstance(launcher, InstanceLookup)
+    assert launcher.get("7") is None
 
 
 @pytest.mark.parametrize(
@@ -325,38 +350,35 @@ def test_an_instance_that_is_gone_is_null() -> None:
         httpx.Response(502),
     ],
 )
-def test_an_odd_answer_about_an_instance_never_says_that_it_is_gone(answer: httpx.Response) -> None:
+def test_an_odd_answer_about_an_instance_never_says_that_it_is_gone(
+    shown: respx.Route, launcher: Launcher, answer: httpx.Response
+) -> None:
+    shown.mock(return_value=answer)
+    assert isinstance(launcher, InstanceLookup)
     with pytest.raises(ProviderError):
-        _lookup(replies(*[answer] * 5)).get("7")
+        launcher.get("7")
 
 
-def test_an_odd_port_does_not_hide_an_instance() -> None:
-    row = {
-        "id": 1,
-        "actual_status": "running",
-        "label": "gpuwatch-abc",
-        "ssh_port": "none",
-        "gpu_util": [],
-        "dph_total": -1,
-    }
-    page = {"success": True, "instances": [row], "total_instances": 1, "next_token": None}
-    found = _launcher(replies(httpx.Response(200, json=page))).list_instances()[0]
-    assert (found.instance_id, found.label, found.ssh_port, found.listed_usd_hour) == ("1", "gpuwatch-abc", None, None)
-
-
-def test_the_secrets_of_an_instance_are_not_kept() -> None:
-    row = {
-        "id": 1,
-        "actual_status": "running",
-        "jupyter_token": "t0k3n",
-        "onstart": "t0k3n",
-        "extra_env": [["A", "t0k3n"]],
-    }
-    page = {"success": True, "instances": [row], "total_instances": 1}
-    assert "t0k3n" not in repr(_launcher(replies(httpx.Response(200, json=page))).list_instances())
-
-
-def test_credit_is_read_and_nothing_else() -> None:
-    assert _launcher(replies(httpx.Response(200, json={"credit": 41.87, "api_key": "x"}))).credit_usd() == 41.87
+def test_credit_and_account_are_read_and_nothing_else(respx_mock: respx.MockRouter, launcher: Launcher) -> None:
+    user = respx_mock.get("/users/current/").mock(side_effect=[
+        httpx.Response(200, json=json.loads((RECORDED / "users_current_reconstructed.json").read_bytes())),
+        httpx.Response(200, json={"credit": 41.87, "id": 123456}),
+        httpx.Response(200, json={"balance": 1}),
+    ])  # fmt: skip
+    assert isinstance(launcher, AccountLookup)
+    assert (launcher.credit_usd(), launcher.account_id()) == (41.87, "123456")
     with pytest.raises(PayloadChanged):
-        _launcher(replies(httpx.Response(200, json={"balance": 1}))).credit_usd()
+        launcher.credit_usd()
+    assert user.call_count == 3
+
+
+@pytest.mark.parametrize("answer", [(403, {"error": "auth_error"}), (404, {}), (200, {"credit": 1.0})])
+def test_a_key_that_may_list_but_not_read_its_account_has_no_account(
+    respx_mock: respx.MockRouter, listed: respx.Route, launcher: Launcher, answer: tuple[int, dict[str, Any]]
+) -> None:
+    respx_mock.get("/users/current/").respond(answer[0], json=answer[1])
+    listed.mock(side_effect=[_pages(0)(httpx.Request("GET", LIST, params={"limit": 25})), httpx.Response(401)])
+    assert isinstance(launcher, AccountLookup)
+    assert launcher.account_id() is None
+    with pytest.raises(KeyRejected):
+        launcher.account_id()

@@ -8,23 +8,27 @@ from datetime import timedelta
 import httpx
 import msgspec
 import pytest
-from vast_double import NOW, Searches, a_row, an_adapter, replies
+import respx
+from vast_double import NOW, Searches, a_row, an_adapter
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import PayloadChanged, ProviderDown
-from gpuwatch.ports import Completeness, Query
+from gpuwatch.ports import Completeness, Market, Query
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.query import _known_names, wire_names
 from tests.builders import shared_gpu_names
+from tests.clocks import Clock
 
 
-def test_a_query_asks_for_what_is_wanted_cheapest_first() -> None:
-    market = Searches([])
+def test_a_query_asks_for_what_is_wanted_cheapest_first(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([])
+    bundles.mock(side_effect=searches)
     query = Query(
         gpus=("H100 SXM", "A100 SXM 80GB"), count_min=2, count_max=4, disk_gb=100.0, max_listed_usd_hour=8.0,
         verified=True, min_reliability=0.95, limit=10,
     )  # fmt: skip
-    an_adapter(market).market.search(query)
-    asked = market.asked[0]
+    market.search(query)
+    asked = searches.asked[0]
     assert asked.pop("dph_total")["lte"] == pytest.approx(8.0)
     assert asked == {
         "rentable": {"eq": True},
@@ -39,31 +43,37 @@ def test_a_query_asks_for_what_is_wanted_cheapest_first() -> None:
     }
 
 
-def test_without_a_disk_the_marketplaces_default_is_quoted() -> None:
-    market = Searches([a_row(storage_cost=0.9, storage_total_cost=0.01)])
-    answer = an_adapter(market).market.search(Query())
-    assert "allocated_storage" not in market.asked[0]
+def test_without_a_disk_the_marketplaces_default_is_quoted(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(storage_cost=0.9, storage_total_cost=0.01)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query())
+    assert "allocated_storage" not in searches.asked[0]
     assert answer.offers[0].quoted_disk_gb == 8.0
 
 
-def test_a_search_for_bids_says_so_and_its_offers_are_spot() -> None:
-    market = Searches([a_row(dph_total=0.3)])
-    answer = an_adapter(market).market.search(Query(spot=True))
-    assert market.asked[0]["type"] == "bid"
+def test_a_search_for_bids_says_so_and_its_offers_are_spot(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(dph_total=0.3)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query(spot=True))
+    assert searches.asked[0]["type"] == "bid"
     assert (answer.offers[0].spot, answer.offers[0].min_bid_usd_hour) == (True, 0.3)
 
 
-def test_a_gpu_that_nobody_catalogued_is_asked_for_as_it_is_written() -> None:
-    market = Searches([a_row(gpu_name="XPU 9000")])
-    answer = an_adapter(market).market.search(Query(gpus=("XPU 9000",)))
-    assert market.asked[0]["gpu_name"] == {"in": ["XPU 9000"]}
+def test_a_gpu_that_nobody_catalogued_is_asked_for_as_it_is_written(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(gpu_name="XPU 9000")])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query(gpus=("XPU 9000",)))
+    assert searches.asked[0]["gpu_name"] == {"in": ["XPU 9000"]}
     assert [offer.gpu for offer in answer.offers] == ["XPU 9000"]
 
 
-def test_a_card_whose_socket_nobody_tells_is_asked_for_by_the_spelling_that_leaves_it_open() -> None:
-    market = Searches([a_row(gpu_name="Tesla V100", gpu_ram=32768)])
-    answer = an_adapter(market).market.search(Query(gpus=("V100 32GB",)))
-    assert market.asked[0]["gpu_name"] == {"in": ["Tesla V100"]}
+def test_a_card_whose_socket_nobody_tells_is_asked_for_by_the_spelling_that_leaves_it_open(
+    bundles: respx.Route, market: Market
+) -> None:
+    searches = Searches([a_row(gpu_name="Tesla V100", gpu_ram=32768)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query(gpus=("V100 32GB",)))
+    assert searches.asked[0]["gpu_name"] == {"in": ["Tesla V100"]}
     assert [(offer.gpu, offer.gpu_family) for offer in answer.offers] == [("V100 32GB", "V100")]
 
 
@@ -73,20 +83,19 @@ def test_every_name_on_its_list_is_asked_for_by_a_card(name: str) -> None:
     assert name in wire_names((*cards, "RTX 4090 Ti", "RTX 5090 Ti"))
 
 
-def test_a_name_that_leaves_open_what_vast_always_tells_is_not_asked_for() -> None:
+def test_a_name_that_leaves_open_what_vast_always_tells_is_not_asked_for(market: Market) -> None:
     """It states the socket of every H100, and of no V100; it states the memory of every card."""
-    market = Searches([a_row(gpu_name="H100 SXM")])
-    answer = an_adapter(market).market.search(Query(gpus=("H100", "A100", "A100 SXM", "V100", "V100 SXM2 16GB")))
-    assert market.asked == []
+    answer = market.search(Query(gpus=("H100", "A100", "A100 SXM", "V100", "V100 SXM2 16GB")))
     assert (list(answer.offers), answer.completeness, answer.searches) == ([], Completeness.COMPLETE, 0)
 
 
-def test_nothing_found_is_a_complete_answer() -> None:
-    answer = an_adapter(Searches([])).market.search(Query(gpus=("H100 SXM",)))
+def test_nothing_found_is_a_complete_answer(bundles: respx.Route, market: Market) -> None:
+    bundles.mock(side_effect=Searches([]))
+    answer = market.search(Query(gpus=("H100 SXM",)))
     assert (list(answer.offers), answer.completeness, answer.rows) == ([], Completeness.COMPLETE, 0)
 
 
-def test_offers_come_cheapest_first_and_no_machine_twice() -> None:
+def test_offers_come_cheapest_first_and_no_machine_twice(bundles: respx.Route, market: Market) -> None:
     rows = [
         a_row(id=1, dph_total=0.5),
         a_row(id=2, dph_total=0.4),
@@ -94,12 +103,13 @@ def test_offers_come_cheapest_first_and_no_machine_twice() -> None:
         a_row(id=3, dph_total=0.6, machine_id=2),
         a_row(id=4, dph_total=0.7, machine_id=2, num_gpus=2),
     ]
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query())
+    bundles.respond(json={"offers": rows})
+    answer = market.search(Query())
     assert [offer.offer_id for offer in answer.offers] == ["2", "1", "4"]
     assert answer.rows == 5
 
 
-def test_a_server_that_ignores_every_filter_is_filtered_here() -> None:
+def test_a_server_that_ignores_every_filter_is_filtered_here(bundles: respx.Route, market: Market) -> None:
     rows = [
         a_row(id=1, gpu_name="RTX 3090"),
         a_row(id=2, num_gpus=8),
@@ -110,7 +120,8 @@ def test_a_server_that_ignores_every_filter_is_filtered_here() -> None:
         a_row(id=7),
     ]
     query = Query(gpus=("RTX 4090",), count_max=1, max_listed_usd_hour=1.0, verified=True, min_reliability=0.9, limit=5)
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(query)
+    bundles.respond(json={"offers": rows})
+    answer = market.search(query)
     assert [offer.offer_id for offer in answer.offers] == ["7"]
     assert answer.completeness is Completeness.COMPLETE
 
@@ -118,36 +129,41 @@ def test_a_server_that_ignores_every_filter_is_filtered_here() -> None:
 # --- completeness ------------------------------------------------------------------------------------------------
 
 
-def test_the_cap_is_walked_past_by_price() -> None:
-    market = Searches([a_row(id=n, dph_total=0.1 + n / 1000) for n in range(1, 201)])
-    answer = an_adapter(market).market.search(Query(gpus=("RTX 4090",)))
+def test_the_cap_is_walked_past_by_price(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(id=n, dph_total=0.1 + n / 1000) for n in range(1, 201)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query(gpus=("RTX 4090",)))
     assert [offer.offer_id for offer in answer.offers] == [str(n) for n in range(1, 201)]
     assert answer.completeness is Completeness.COMPLETE
-    assert answer.searches == len(market.asked) == 4
+    assert answer.searches == len(searches.asked) == 4
 
 
-def test_exactly_a_page_is_looked_behind() -> None:
-    market = Searches([a_row(id=n, dph_total=n / 100) for n in range(1, 65)])
-    answer = an_adapter(market).market.search(Query())
+def test_exactly_a_page_is_looked_behind(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(id=n, dph_total=n / 100) for n in range(1, 65)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query())
     assert (len(answer.offers), answer.completeness, answer.searches) == (64, Completeness.COMPLETE, 2)
 
 
-def test_a_handful_is_enough_for_a_hunt_and_says_how_far_it_saw() -> None:
-    market = Searches([a_row(id=n, dph_total=n / 100) for n in range(1, 31)])
-    answer = an_adapter(market).market.search(Query(limit=10))
+def test_a_handful_is_enough_for_a_hunt_and_says_how_far_it_saw(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(id=n, dph_total=n / 100) for n in range(1, 31)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query(limit=10))
     assert (len(answer.offers), answer.completeness, answer.searches) == (10, Completeness.TRUNCATED, 1)
     assert answer.complete_to_usd_hour == pytest.approx(0.10)
 
 
-def test_more_rows_than_asked_for_are_all_there_are() -> None:
+def test_more_rows_than_asked_for_are_all_there_are(bundles: respx.Route, market: Market) -> None:
     rows = [a_row(id=n, dph_total=(n * 7 % 100 + 1) / 100) for n in range(1, 101)]
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query(limit=10))
+    bundles.respond(json={"offers": rows})
+    answer = market.search(Query(limit=10))
     assert (len(answer.offers), answer.completeness) == (100, Completeness.COMPLETE)
 
 
-def test_a_page_full_of_one_price_is_reported_as_cut() -> None:
-    market = Searches([a_row(id=n, dph_total=0.5) for n in range(1, 101)] + [a_row(id=200, dph_total=0.6)])
-    answer = an_adapter(market).market.search(Query())
+def test_a_page_full_of_one_price_is_reported_as_cut(bundles: respx.Route, market: Market) -> None:
+    searches = Searches([a_row(id=n, dph_total=0.5) for n in range(1, 101)] + [a_row(id=200, dph_total=0.6)])
+    bundles.mock(side_effect=searches)
+    answer = market.search(Query())
     assert answer.completeness is Completeness.TRUNCATED
     assert answer.complete_to_usd_hour == pytest.approx(0.5)
     assert answer.offers[-1].offer_id == "200"
@@ -155,11 +171,14 @@ def test_a_page_full_of_one_price_is_reported_as_cut() -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_server_that_sends_the_same_full_page_again_is_not_taken_for_everything(in_order: bool) -> None:
+def test_a_server_that_sends_the_same_full_page_again_is_not_taken_for_everything(
+    bundles: respx.Route, market: Market, in_order: bool
+) -> None:
     """It ignores the minimum price of the next page, so it is unknown whether there are more than 64 offers."""
     prices = [n / 100 if in_order else (n * 37 % 64 + 1) / 100 for n in range(1, 65)]
     rows = [a_row(id=n, dph_total=price) for n, price in enumerate(prices, 1)]
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query())
+    bundles.respond(json={"offers": rows})
+    answer = market.search(Query())
     assert (len(answer.offers), answer.completeness, answer.searches) == (64, Completeness.PARTIAL, 2)
     assert "ignored the lowest price" in answer.incomplete_because
 
@@ -174,42 +193,47 @@ def test_a_server_that_sends_the_same_full_page_again_is_not_taken_for_everythin
     ],
 )
 def test_a_full_page_that_was_not_filtered_is_never_a_complete_answer(
-    rows: list[dict[str, object]], ignored: str
+    bundles: respx.Route, market: Market, rows: list[dict[str, object]], ignored: str
 ) -> None:
-    market = replies(httpx.Response(200, json={"offers": rows}))
+    bundles.respond(json={"offers": rows})
     query = Query(gpus=("RTX 4090",), max_listed_usd_hour=1.0)
-    answer = an_adapter(market).market.search(query)
+    answer = market.search(query)
     assert (answer.completeness, answer.searches) == (Completeness.PARTIAL, 1)
     assert f"ignored the {ignored}" in answer.incomplete_because
 
 
-def test_a_handful_that_was_not_filtered_proves_nothing_about_the_rest() -> None:
-    market = replies(httpx.Response(200, json={"offers": [a_row(id=n, gpu_name="RTX 3090") for n in range(1, 11)]}))
-    answer = an_adapter(market).market.search(Query(gpus=("RTX 4090",), limit=10))
+def test_a_handful_that_was_not_filtered_proves_nothing_about_the_rest(bundles: respx.Route, market: Market) -> None:
+    bundles.respond(json={"offers": [a_row(id=n, gpu_name="RTX 3090") for n in range(1, 11)]})
+    answer = market.search(Query(gpus=("RTX 4090",), limit=10))
     assert (answer.completeness, answer.complete_to_usd_hour) == (Completeness.TRUNCATED, None)
 
 
 @pytest.mark.parametrize("name", ["RTX 4090", "rtx_4090", "GeForce RTX 4090"])
-def test_a_full_page_in_another_spelling_of_the_gpu_was_filtered(name: str) -> None:
-    market = replies(httpx.Response(200, json={"offers": [a_row(id=n, gpu_name=name) for n in range(1, 65)]}))
-    answer = an_adapter(market).market.search(Query(gpus=("RTX 4090",), max_listed_usd_hour=1.0, limit=64))
+def test_a_full_page_in_another_spelling_of_the_gpu_was_filtered(
+    bundles: respx.Route, market: Market, name: str
+) -> None:
+    bundles.respond(json={"offers": [a_row(id=n, gpu_name=name) for n in range(1, 65)]})
+    answer = market.search(Query(gpus=("RTX 4090",), max_listed_usd_hour=1.0, limit=64))
     assert answer.complete_to_usd_hour == pytest.approx(a_row()["dph_total"])
 
 
-def test_a_bid_that_costs_more_than_the_price_it_is_filtered_by_was_filtered() -> None:
+def test_a_bid_that_costs_more_than_the_price_it_is_filtered_by_was_filtered(
+    bundles: respx.Route, market: Market
+) -> None:
     rows = [a_row(id=n, dph_total=n / 100, min_bid=1.2 if n == 64 else 0.01) for n in range(1, 65)]
-    market = replies(httpx.Response(200, json={"offers": rows}))
-    answer = an_adapter(market).market.search(Query(spot=True, max_listed_usd_hour=1.0, limit=64))
+    bundles.respond(json={"offers": rows})
+    answer = market.search(Query(spot=True, max_listed_usd_hour=1.0, limit=64))
     assert answer.complete_to_usd_hour is not None
 
 
-def test_more_than_the_handful_asked_for_that_is_just_the_cap_is_cut() -> None:
+def test_more_than_the_handful_asked_for_that_is_just_the_cap_is_cut(bundles: respx.Route, market: Market) -> None:
     rows = [a_row(id=n, dph_total=n / 100) for n in range(1, 65)]
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query(limit=10))
+    bundles.respond(json={"offers": rows})
+    answer = market.search(Query(limit=10))
     assert (answer.completeness, answer.complete_to_usd_hour) == (Completeness.TRUNCATED, pytest.approx(0.64))
 
 
-def test_a_cut_page_out_of_order_is_not_taken_for_everything() -> None:
+def test_a_cut_page_out_of_order_is_not_taken_for_everything(bundles: respx.Route, market: Market) -> None:
     """Truncated and not sorted by price: missing offers may be cheaper."""
 
     def by_score(request: httpx.Request) -> httpx.Response:
@@ -217,15 +241,18 @@ def test_a_cut_page_out_of_order_is_not_taken_for_everything() -> None:
         rows = [a_row(id=n, dph_total=(n * 37 % 101 + 1) / 100) for n in range(1, 101)]
         return httpx.Response(200, json={"offers": [row for row in rows if row["dph_total"] >= low][:64]})
 
-    answer = an_adapter(by_score).market.search(Query())
+    bundles.mock(side_effect=by_score)
+    answer = market.search(Query())
     assert answer.completeness is Completeness.TRUNCATED
     assert answer.complete_to_usd_hour is None
 
 
-def test_a_later_page_that_fails_leaves_a_partial_answer() -> None:
+def test_a_later_page_that_fails_leaves_a_partial_answer(bundles: respx.Route, market: Market) -> None:
     rows = [a_row(id=n, dph_total=n / 100) for n in range(1, 65)]
-    market = replies(httpx.Response(200, json={"offers": rows}), httpx.Response(401, json={"error": "auth_error"}))
-    answer = an_adapter(market).market.search(Query())
+    bundles.mock(
+        side_effect=[httpx.Response(200, json={"offers": rows}), httpx.Response(401, json={"error": "auth_error"})]
+    )
+    answer = market.search(Query())
     assert (len(answer.offers), answer.completeness) == (64, Completeness.PARTIAL)
     assert answer.complete_to_usd_hour == pytest.approx(0.64)
 
@@ -233,71 +260,79 @@ def test_a_later_page_that_fails_leaves_a_partial_answer() -> None:
 # --- further contents of an answer -------------------------------------------------------------------------------
 
 
-def test_offers_are_reported_while_they_arrive() -> None:
+def test_offers_are_reported_while_they_arrive(bundles: respx.Route, market: Market) -> None:
     reported: list[str] = []
-    market = an_adapter(Searches([a_row(id=1), a_row(id=2, gpu_name="RTX 3090")])).market
+    bundles.mock(side_effect=Searches([a_row(id=1), a_row(id=2, gpu_name="RTX 3090")]))
     market.search(Query(gpus=("RTX 4090",)), on_offers=lambda offers: reported.extend(o.offer_id for o in offers))  # type: ignore[call-arg]
     assert reported == ["1"]
 
 
-def test_new_and_vanished_fields_are_reported() -> None:
+def test_new_and_vanished_fields_are_reported(bundles: respx.Route, market: Market) -> None:
     row = a_row(surprise=1)
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": [row]}))).market.search(Query())
+    bundles.respond(json={"offers": [row]})
+    answer = market.search(Query())
     assert "new field: surprise" in answer.drift
     assert "field gone: dlperf" in answer.drift
     assert "field gone: dph_total" not in answer.drift
 
 
-def test_the_time_of_an_answer_is_when_it_was_asked_for() -> None:
-    answer = an_adapter(Searches([a_row()])).market.search(Query())
+def test_the_time_of_an_answer_is_when_it_was_asked_for(bundles: respx.Route, market: Market) -> None:
+    bundles.mock(side_effect=Searches([a_row()]))
+    answer = market.search(Query())
     assert answer.observed_at == answer.offers[0].observed_at == NOW
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"null", b'"x"', b"<html>", b'{"offers": null}', b'{"offers": {}}', b"\xff\xfe"]
 )
-def test_what_is_no_list_of_offers_is_never_an_empty_market(body: bytes) -> None:
+def test_what_is_no_list_of_offers_is_never_an_empty_market(bundles: respx.Route, market: Market, body: bytes) -> None:
+    bundles.respond(content=body)
     with pytest.raises(PayloadChanged):
-        an_adapter(replies(httpx.Response(200, content=body))).market.search(Query())
+        market.search(Query())
 
 
-def test_an_answer_that_says_it_failed_is_never_an_empty_market() -> None:
+def test_an_answer_that_says_it_failed_is_never_an_empty_market(bundles: respx.Route, market: Market) -> None:
+    bundles.respond(json={"success": False, "offers": []})
     with pytest.raises(PayloadChanged):
-        an_adapter(replies(httpx.Response(200, json={"success": False, "offers": []}))).market.search(Query())
+        market.search(Query())
 
 
 @pytest.mark.parametrize("cut", [20, 200, -3, -1])
-def test_an_answer_that_ends_in_the_middle_is_no_answer(cut: int) -> None:
+def test_an_answer_that_ends_in_the_middle_is_no_answer(bundles: respx.Route, market: Market, cut: int) -> None:
     body = json.dumps({"offers": [a_row(id=n) for n in range(1, 4)]}).encode()[:cut]
+    bundles.respond(content=body)
     with pytest.raises((ProviderDown, PayloadChanged)):
-        an_adapter(replies(httpx.Response(200, content=body))).market.search(Query())
+        market.search(Query())
 
 
-def test_without_a_key_none_is_sent() -> None:
-    market = replies(httpx.Response(200, json={"offers": []}))
-    an_adapter(market, api_key=None).market.search(Query())
-    assert "authorization" not in market.requests[0].headers  # type: ignore[attr-defined]
+def test_without_a_key_none_is_sent(bundles: respx.Route, http: PooledHttpClient, clock: Clock) -> None:
+    bundles.respond(json={"offers": []})
+    an_adapter(http, clock, api_key=None).market.search(Query())
+    assert "authorization" not in bundles.calls.last.request.headers
 
 
-def test_with_a_key_it_travels_in_a_header_only() -> None:
-    market = replies(httpx.Response(200, json={"offers": []}))
-    an_adapter(market).market.search(Query())
-    request = market.requests[0]  # type: ignore[attr-defined]
+def test_with_a_key_it_travels_in_a_header_only(bundles: respx.Route, market: Market) -> None:
+    bundles.respond(json={"offers": []})
+    market.search(Query())
+    request = bundles.calls.last.request
     assert request.headers["authorization"].startswith("Bearer k")
     assert "kkkk" not in str(request.url)
     assert request.url.path == "/api/v0/bundles/"
 
 
-def test_an_unchanged_row_gives_the_same_offer_with_a_new_time() -> None:
+def test_an_unchanged_row_gives_the_same_offer_with_a_new_time(
+    bundles: respx.Route, http: PooledHttpClient, clock: Clock
+) -> None:
     times = [NOW, NOW + timedelta(minutes=1)]
-    adapter = an_adapter(replies(httpx.Response(200, json={"offers": [a_row()]})), now=iter(times).__next__)
-    first, second = (adapter.market.search(Query()).offers[0] for _ in range(2))
+    bundles.respond(json={"offers": [a_row()]})
+    market = an_adapter(http, clock, now=iter(times).__next__).market
+    first, second = (market.search(Query()).offers[0] for _ in range(2))
     assert [first.observed_at, second.observed_at] == times
     assert msgspec.structs.replace(second, observed_at=NOW) == first
     assert second.quoted_usd_hour is first.quoted_usd_hour
 
 
-def test_a_changed_row_gives_a_new_offer() -> None:
+def test_a_changed_row_gives_a_new_offer(bundles: respx.Route, market: Market) -> None:
     prices = [0.5, 0.4, 0.4]
-    adapter = an_adapter(replies(*(httpx.Response(200, json={"offers": [a_row(dph_total=p)]}) for p in prices)))
-    assert [adapter.market.search(Query()).offers[0].quoted_usd_hour for _ in prices] == prices
+    bundles.mock(side_effect=[httpx.Response(200, json={"offers": [a_row(dph_total=p)]}) for p in prices])
+    assert [market.search(Query()).offers[0].quoted_usd_hour for _ in prices] == prices

@@ -1,10 +1,9 @@
-"""A marketplace of a few rows that obeys the query like vast.ai: filters, order by price, the cap."""
+"""Rows and searches of vast.ai: a marketplace that obeys the query: filters, order by price, the cap."""
 
 from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,11 +15,10 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret
 from tests.clocks import Clock
-from tests.handled_transport import HandledTransport
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+URL = "https://console.vast.ai"
 KEY = "k" * 64
-Handler = Callable[[httpx.Request], httpx.Response]
 
 
 def a_row(**values: Any) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def a_row(**values: Any) -> dict[str, Any]:
 
 
 class Searches:
-    """Answers `/bundles/` from `rows`; `asked` has the query objects."""
+    """The side effect of the route of searches: answers from `rows`; `asked` has the query objects."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], cap: int = 64) -> None:
         self.rows = rows
@@ -53,35 +51,14 @@ class Searches:
 
 
 def an_adapter(
-    handler: Handler,
-    clock: Clock | None = None,
+    http: PooledHttpClient,
+    clock: Clock,
     stop: threading.Event | None = None,
     now: Callable[[], datetime] = lambda: NOW,
     **settings: Any,
 ) -> providers.Adapter:
-    """Return the real adapter over a fake network."""
-    defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": Secret(KEY), "search_interval_s": 0.0}
+    """Return the adapter; its clock advances only while it waits."""
+    defaults: dict[str, Any] = {"base_url": URL, "api_key": Secret(KEY), "search_interval_s": 0.0}
     return providers.build(
-        ProviderSettings(name="vastai", **(defaults | settings)),
-        PooledHttpClient(transport=HandledTransport(handler)),
-        now,
-        clock or time.monotonic,
-        (clock or Clock()).sleep,
-        stop,
+        ProviderSettings(name="vastai", **(defaults | settings)), http, now, clock, clock.sleep, stop
     )
-
-
-def replies(*answers: httpx.Response | Exception) -> Handler:
-    """Return the answers in turn, the last one repeatedly. `handler.requests` counts."""
-    left = list(answers)
-    requests: list[httpx.Request] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        requests.append(request)
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
-
-    handler.requests = requests  # type: ignore[attr-defined]
-    return handler
