@@ -1,89 +1,166 @@
-"""Lambda's launcher, with its emulator."""
+"""Lambda's requests and answers: each call on the wire, and what each refusal means."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
-from itertools import pairwise
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
 import pytest
+import respx
 
-from gpuwatch import providers
-from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
-from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query, Registry, Volume
-from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
-from tests.clocks import Clock
-from tests.clouds.lambda_cloud import LambdaCloud
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderUnreachable,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.ports import Created, InstanceState, Order, Query, Registry, Volume
+from gpuwatch.ports.declarations import Adapter
+from tests.sent_requests import sent
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
-OFFER = "gpu_1x_h100_sxm5/us-east-1"
+RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
+URL = "https://cloud.lambda.ai/api/v1"
+LAUNCH, TERMINATE = "/instance-operations/launch", "/instance-operations/terminate"
+ID = "0920582c7ff041399e34823a0be62549"  # of the recorded answers
+pytestmark = pytest.mark.respx(base_url=URL)
 
 
-@contextmanager
-def at(place: LambdaCloud, clock: Clock, **options: Any) -> Iterator[providers.Adapter]:
-    http = PooledHttpClient()
-    settings = ProviderSettings(
-        name="lambda",
-        base_url=place.url,
-        api_key=Secret(place.key),
-        search_interval_s=0.0,
-        options={"ssh_key": "my-key"} | options,
+def recorded(name: str) -> Any:
+    return json.loads((RECORDED / f"{name}.json").read_bytes())
+
+
+@pytest.fixture
+def adapter() -> Iterator[Adapter]:
+    with BENCH.pointed_at(URL) as adapter:
+        yield adapter
+
+
+@pytest.fixture
+def launcher(adapter: Adapter) -> Any:
+    return adapter.launcher
+
+
+def an_order(**values: Any) -> Order:
+    plain = {"offer_id": "gpu_1x_h100_sxm5/us-east-1", "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0}
+    return Order(**(plain | values))
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_offers_are_one_request_with_the_key_in_a_header(respx_mock: respx.MockRouter, adapter: Adapter) -> None:
+    types = respx_mock.get("/instance-types").respond(json=recorded("instance-types-regions-shape-2026-08-15"))
+    assert [offer.offer_id for offer in adapter.market.search(Query()).offers] == [
+        "gpu_1x_a100_sxm4/us-east-1",
+        "gpu_1x_a100_sxm4/us-west-2",
+        "gpu_1x_gh200/us-east-3",
+        "gpu_8x_a100_80gb_sxm4/us-east-1",
+    ]
+    assert sent(types.calls) == [("GET", "/api/v1/instance-types", None)]
+    assert types.calls.last.request.headers["authorization"] == "Bearer demo-key"
+
+
+def test_the_list_is_one_request_without_pages(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    listed = respx_mock.get("/instances").respond(json=recorded("instances-list-reconstructed"))
+    found = launcher.list_instances()
+    assert sent(listed.calls) == [("GET", "/api/v1/instances", None)]
+    assert [(one.instance_id, one.state) for one in found][:2] == [
+        (ID, InstanceState.RUNNING),
+        (ID, InstanceState.STARTING),
+    ]
+    assert (found[0].ssh_host, found[0].ssh_user, found[0].listed_usd_hour) == ("198.51.100.2", "ubuntu", 15.92)
+
+
+def test_one_instance_is_asked_for_by_its_id(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    shown = respx_mock.get(f"/instances/{ID}").respond(json=recorded("instance-booting-reconstructed"))
+    found = launcher.get(ID)
+    assert sent(shown.calls) == [("GET", f"/api/v1/instances/{ID}", None)]
+    assert (found.instance_id, found.state, found.ssh_host) == (ID, InstanceState.STARTING, None)
+
+
+def test_only_the_code_says_that_an_instance_is_gone(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    errors = recorded("errors-spec")
+    answers = [errors[name] for name in ("ApiErrorInstanceNotFound", "ApiErrorNotFound")]
+    respx_mock.get(f"/instances/{ID}").mock(
+        side_effect=[httpx.Response(one["http_status"], json=one["body"]) for one in answers]
     )
-    now = datetime(2026, 11, 21, tzinfo=UTC)
-    yield providers.build(settings, http, lambda: now, clock, clock.sleep)
-    http.close()
+    assert launcher.get(ID) is None
+    with pytest.raises(PayloadChanged):
+        launcher.get(ID)
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def test_the_ssh_key_of_the_settings_is_looked_up(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    keys = respx_mock.get("/ssh-keys").mock(side_effect=[
+        httpx.Response(200, json={"data": [{"id": "1", "name": "my-key", "public_key": "ssh-ed25519 AAAA"}]}),
+        httpx.Response(200, json={"data": []}),
+    ])  # fmt: skip
+    assert [[one.met for one in launcher.prerequisites([an_order()])] for _ in range(2)] == [[True], [False]]
+    assert sent(keys.calls) == [("GET", "/api/v1/ssh-keys", None)] * 2
 
 
-@pytest.fixture
-def place(clock: Clock) -> Iterator[LambdaCloud]:
-    with LambdaCloud(clock=clock, boots_s=180.0, ends_s=60.0) as place:
-        yield place
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(401, json=recorded("errors-spec")["ApiErrorUnauthorized"]["body"]), KeyRejected),
+        (httpx.Response(403, json=recorded("errors-spec")["ApiErrorAccountInactive"]["body"]), KeyRejected),
+        (httpx.Response(404, json=recorded("errors-spec")["ApiErrorNotFound"]["body"]), PayloadChanged),
+        (httpx.Response(429, headers={"retry-after": "120"}), RateLimited),
+        (httpx.Response(500, json=recorded("errors-spec")["ApiErrorInternal"]["body"]), ProviderDown),
+        (httpx.Response(503, json=recorded("error-provider-unavailable-spec")), ProviderDown),
+        (httpx.Response(200, html="<p>maintenance</p>"), PayloadChanged),
+        (httpx.Response(200, content=b'{"data": [{"id": "1'), PayloadChanged),
+        (httpx.Response(200), PayloadChanged),
+        (httpx.Response(200, json={"data": None}), PayloadChanged),
+        (httpx.ReadTimeout("silent"), ProviderDown),
+        (httpx.ConnectError("refused"), ProviderUnreachable),
+    ],
+)
+def test_a_list_that_fails_is_never_an_empty_one(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+) -> None:
+    respx_mock.get("/instances").mock(side_effect=repeat(answer))
+    with pytest.raises(error) as failed:
+        launcher.list_instances()
+    assert type(failed.value) is error
 
 
-@pytest.fixture
-def launcher(place: LambdaCloud, clock: Clock) -> Iterator[Launcher]:
-    with at(place, clock) as adapter:
-        assert adapter.launcher is not None
-        yield adapter.launcher
+# --- launches ---------------------------------------------------------------------------------------------------------
 
 
-def an_order(offer_id: str = OFFER, **values: Any) -> Order:
-    return Order(**({"offer_id": offer_id, "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0} | values))
-
-
-def sent(place: LambdaCloud) -> Any:
-    return next(request for request in reversed(place.requests) if request.method == "POST").body()
-
-
-def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: LambdaCloud, launcher: Launcher) -> None:
-    launcher.create(an_order())
-    assert sent(place) == {
+def test_an_order_is_one_machine_with_the_label_in_name_and_tag(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    launched = respx_mock.post(LAUNCH).respond(json=recorded("launch-200"))
+    assert launcher.create(an_order()) == Created(instance_id=ID)
+    body = {
         "region_name": "us-east-1",
         "instance_type_name": "gpu_1x_h100_sxm5",
         "ssh_key_names": ["my-key"],
         "name": "gpuwatch-abc",
         "tags": [{"key": "gpuwatch", "value": "gpuwatch-abc"}],
     }
+    assert sent(launched.calls) == [("POST", f"/api/v1{LAUNCH}", body)]
+    assert body.keys() <= {*recorded("launch-request-reconstructed"), "image"}
 
 
-def test_variables_and_start_commands_are_user_data_and_nowhere_given_back(
-    place: LambdaCloud, launcher: Launcher
-) -> None:
+def test_variables_and_start_commands_are_user_data(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    launched = respx_mock.post(LAUNCH).respond(json=recorded("launch-200"))
     launcher.create(an_order(onstart="nvidia-smi", env={"TOKEN": "s3cret"}))
-    body = sent(place)
+    [(_, _, body)] = sent(launched.calls)
     assert body.pop("user_data").startswith("#!/bin/bash\n")
     assert "s3cret" not in str(body)
-    assert "s3cret" not in str(place.instances(place.requests[-1]))
 
 
 @pytest.mark.parametrize(
@@ -94,22 +171,20 @@ def test_variables_and_start_commands_are_user_data_and_nowhere_given_back(
     ],
 )
 def test_the_image_of_the_options_is_a_family_or_an_id(
-    place: LambdaCloud, clock: Clock, image: str, reported: dict[str, str]
+    respx_mock: respx.MockRouter, image: str, reported: dict[str, str]
 ) -> None:
-    with at(place, clock, image=image) as adapter:
-        assert adapter.launcher is not None
+    launched = respx_mock.post(LAUNCH).respond(json=recorded("launch-200"))
+    with msgspec.structs.replace(BENCH, options={"ssh_key": "my-key", "image": image}).pointed_at(URL) as adapter:
         adapter.launcher.create(an_order())
-    assert sent(place)["image"] == reported
+    assert sent(launched.calls)[0][2]["image"] == reported
 
 
-def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named(place: LambdaCloud, clock: Clock) -> None:
-    with at(place, clock, ssh_key=None) as adapter:
-        assert adapter.launcher is not None
-        with pytest.raises(OrderRefused) as refused:
-            adapter.launcher.create(an_order())
+def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named() -> None:
+    keyless = msgspec.structs.replace(BENCH, options={})
+    line = r'ssh_key = "NAME" to \[providers.lambda.options\]'
+    with keyless.pointed_at(URL) as adapter, pytest.raises(OrderRefused, match=line) as refused:
+        adapter.launcher.create(an_order())
     assert refused.value.kind is RefusalKind.BAD_ORDER
-    assert 'ssh_key = "NAME" to [providers.lambda.options]' in str(refused.value)
-    assert place.requests == []
 
 
 @pytest.mark.parametrize(
@@ -128,202 +203,139 @@ def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named(place: 
     ],
     ids=lambda wish: next(iter(wish)),
 )
-def test_what_lambda_cannot_do_is_refused_and_not_sent(
-    place: LambdaCloud, launcher: Launcher, wish: dict[str, Any]
-) -> None:
+def test_what_lambda_cannot_do_is_refused_and_not_sent(launcher: Any, wish: dict[str, Any]) -> None:
     with pytest.raises(OrderRefused, match="nothing was sent") as refused:
         launcher.create(an_order(**wish))
-    assert (refused.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
-
-
-def test_it_boots_without_an_address_runs_ends_and_is_gone(
-    place: LambdaCloud, launcher: Launcher, clock: Clock
-) -> None:
-    made = launcher.create(an_order())
-    [booting] = launcher.list_instances()
-    assert (booting.state, booting.ssh_host, booting.listed_usd_hour) == (InstanceState.STARTING, None, 4.29)
-    clock.sleep(180)
-    [running] = launcher.list_instances()
-    assert (running.state, running.ssh_host, running.ssh_port) == (InstanceState.RUNNING, "198.51.100.1", 22)
-    assert running.ssh_user == "ubuntu"
-    assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
-    launcher.destroy(made.instance_id)
-    assert [instance.status for instance in launcher.list_instances()] == ["terminating"]
-    launcher.destroy(made.instance_id)  # the list shows that the end is in progress
-    assert place.count("POST .*terminate") == 1
-    clock.sleep(60)
-    assert list(launcher.list_instances()) == []  # still answered, as terminated
-    clock.sleep(60)
-    launcher.destroy(made.instance_id)
-
-
-def test_active_without_an_address_is_not_yet_running() -> None:
-    row = {"id": "1f", "status": "active", "name": "x"}
-    [found] = import_module("gpuwatch.providers.lambda.launcher").parse_instances({"data": [row]})
-    assert (found.state, found.label, found.listed_usd_hour) == (InstanceState.STARTING, "x", None)
-
-
-def test_an_unhealthy_machine_is_offline_and_billed_as_before(
-    place: LambdaCloud, launcher: Launcher, clock: Clock
-) -> None:
-    made = launcher.create(an_order())
-    clock.sleep(180)
-    place.sicken(made.instance_id)
-    [sick] = launcher.list_instances()
-    assert (sick.state, sick.stopped_usd_hour) == (InstanceState.OFFLINE, 4.29)
-
-
-def test_the_token_of_its_notebook_is_never_kept(launcher: Launcher, clock: Clock) -> None:
-    launcher.create(an_order())
-    clock.sleep(180)
-    assert "not-for-anybody" not in repr(launcher.list_instances())
-
-
-def test_capacity_that_is_gone_at_the_launch_is_the_next_candidates_turn(
-    place: LambdaCloud, launcher: Launcher
-) -> None:
-    place.sell_out(OFFER)
-    with pytest.raises(OfferGone):
-        launcher.create(an_order())
-    assert launcher.create(an_order("gpu_1x_h100_sxm5/us-south-1")).starting
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
-        (400, "global/quota-exceeded", RefusalKind.OTHER),
-        (400, "global/invalid-parameters", RefusalKind.BAD_ORDER),
-        (400, "global/object-does-not-exist", RefusalKind.BAD_ORDER),
-        (400, "instance-operations/launch/file-system-in-wrong-region", RefusalKind.BAD_ORDER),
-        (403, "global/account-inactive", RefusalKind.NO_CREDIT),
-        (403, "global/invalid-address", RefusalKind.NO_CREDIT),
-        (401, "global/invalid-api-key", RefusalKind.KEY),
-        (409, "global/duplicate", RefusalKind.OTHER),
-    ],
-)
-def test_a_refusal_is_understood_by_its_code(
-    place: LambdaCloud, launcher: Launcher, status: int, code: str, kind: RefusalKind
-) -> None:
-    place.fail("POST .*launch", status, {"error": {"code": code, "message": "no"}})
-    with pytest.raises(OrderRefused) as refused:
-        launcher.create(an_order())
-    assert refused.value.kind is kind
-
-
-def test_a_type_that_came_to_its_end_is_the_next_candidates_turn_and_a_wrong_key_is_not(
-    place: LambdaCloud, launcher: Launcher, clock: Clock
-) -> None:
-    del place.kinds["gpu_1x_h100_sxm5"]
-    with pytest.raises(OfferGone):
-        launcher.create(an_order())
-    with at(place, clock, ssh_key="another") as adapter:
-        assert adapter.launcher is not None
-        with pytest.raises(OrderRefused) as refused:
-            adapter.launcher.create(an_order("gpu_1x_a10/us-west-1"))
     assert refused.value.kind is RefusalKind.BAD_ORDER
 
 
-def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaCloud) -> None:
-    for key, status in (("demo-key", 200), ("another", 401)):
-        reported = {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
-        http = PooledHttpClient()
-        assert http.ask("GET", f"{place.url}/api/v1/instances", headers=reported).status == status
-        http.close()
-
-
-@pytest.mark.parametrize("code", ["provider/internal-unavailable", "instance-operations/launch/insufficient-capacity"])
-def test_a_fault_upstream_leaves_the_outcome_open_whatever_its_code(
-    place: LambdaCloud, launcher: Launcher, code: str
-) -> None:
-    place.fail("POST .*launch", 503, {"error": {"code": code, "message": "x"}})
-    with pytest.raises(OutcomeUnknown):
-        launcher.create(an_order())
+def an_error(code: str, message: str = "no") -> dict[str, Any]:
+    return {"error": {"code": code, "message": message}}
 
 
 @pytest.mark.parametrize(
-    ("ids", "named"), [([], None), (["1f", "2f"], "1f"), (["1f", None], "1f"), ([17], None), ("1f", None)]
+    ("status", "body", "error", "kind"),
+    [
+        (400, recorded("errors-spec")["ApiErrorInsufficientCapacity"]["body"], OfferGone, None),
+        (400, recorded("errors-spec")["ApiErrorQuotaExceeded"]["body"], OrderRefused, RefusalKind.OTHER),
+        (400, recorded("errors-spec")["ApiErrorInvalidParameters"]["body"], OrderRefused, RefusalKind.BAD_ORDER),
+        (401, recorded("errors-spec")["ApiErrorUnauthorized"]["body"], OrderRefused, RefusalKind.KEY),
+        (403, recorded("errors-spec")["ApiErrorAccountInactive"]["body"], OrderRefused, RefusalKind.NO_CREDIT),
+        (403, recorded("errors-spec")["ApiErrorInvalidBillingAddress"]["body"], OrderRefused, RefusalKind.NO_CREDIT),
+        (500, recorded("errors-spec")["ApiErrorInternal"]["body"], OutcomeUnknown, None),
+        (503, recorded("error-provider-unavailable-spec"), OutcomeUnknown, None),
+        (503, an_error("instance-operations/launch/insufficient-capacity"), OutcomeUnknown, None),
+        (
+            400,
+            an_error("instance-operations/launch/file-system-in-wrong-region"),
+            OrderRefused,
+            RefusalKind.BAD_ORDER,
+        ),
+        (400, an_error("global/object-does-not-exist", "Specified instance type does not exist."), OfferGone, None),
+        (
+            400,
+            an_error("global/object-does-not-exist", "Specified SSH key does not exist."),
+            OrderRefused,
+            RefusalKind.BAD_ORDER,
+        ),
+        (409, an_error("global/duplicate"), OrderRefused, RefusalKind.OTHER),
+        (429, an_error("global/too-many-requests"), OrderRateLimited, None),
+    ],
 )
-def test_a_launch_that_does_not_name_one_instance_is_an_open_outcome(
-    place: LambdaCloud, launcher: Launcher, ids: Any, named: str | None
+def test_a_refusal_is_understood_by_its_code_and_sent_once(
+    respx_mock: respx.MockRouter,
+    launcher: Any,
+    status: int,
+    body: Any,
+    error: type[Exception],
+    kind: RefusalKind | None,
 ) -> None:
-    place.fail("POST .*launch", 200, {"data": {"instance_ids": ids}})
+    launched = respx_mock.post(LAUNCH).respond(status, json=body)
+    with pytest.raises(error) as refused:
+        launcher.create(an_order())
+    assert getattr(refused.value, "kind", None) is kind
+    assert launched.call_count == 1
+
+
+@pytest.mark.parametrize(("header", "wait_s"), [({}, 12.0), ({"retry-after": "30"}, 30.0)])
+def test_too_many_launches_wait_as_long_as_the_answer_says_or_as_launches_are_apart(
+    respx_mock: respx.MockRouter, launcher: Any, header: dict[str, str], wait_s: float
+) -> None:
+    respx_mock.post(LAUNCH).respond(429, headers=header)
+    with pytest.raises(OrderRateLimited) as limited:
+        launcher.create(an_order())
+    assert limited.value.retry_after_s == wait_s
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (httpx.ConnectError("refused"), OrderRefused),
+        (httpx.ConnectTimeout("silent"), OrderRefused),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown),
+        (httpx.ReadError("reset"), OutcomeUnknown),
+        (httpx.Response(200, html="<p>bad gateway</p>"), OutcomeUnknown),
+        (httpx.Response(200, content=b'{"data": {"instance_ids": ["09'), OutcomeUnknown),
+        (httpx.Response(200), OutcomeUnknown),
+        (httpx.Response(200, json={"data": {"instance_ids": []}}), OutcomeUnknown),
+        (httpx.Response(200, json={"data": {"instance_ids": "1f"}}), OutcomeUnknown),
+    ],
+)
+def test_a_launch_whose_answer_is_lost_may_have_been_carried_out_and_one_that_was_never_sent_not(
+    respx_mock: respx.MockRouter, launcher: Any, failure: httpx.Response | Exception, error: type[Exception]
+) -> None:
+    launched = respx_mock.post(LAUNCH).mock(side_effect=[failure])
+    with pytest.raises(error) as failed:
+        launcher.create(an_order())
+    assert getattr(failed.value, "kind", RefusalKind.NOT_SENT) is RefusalKind.NOT_SENT
+    assert launched.call_count == 1
+
+
+@pytest.mark.parametrize(("ids", "named"), [(["1f", "2f"], "1f"), (["1f", None], "1f"), ([17], None)])
+def test_a_launch_that_does_not_name_one_instance_is_an_open_outcome(
+    respx_mock: respx.MockRouter, launcher: Any, ids: Any, named: str | None
+) -> None:
+    respx_mock.post(LAUNCH).respond(json={"data": {"instance_ids": ids}})
     with pytest.raises(OutcomeUnknown) as unknown:
         launcher.create(an_order())
     assert unknown.value.instance_id == named
 
 
-def test_an_end_that_names_another_instance_is_not_believed(place: LambdaCloud, launcher: Launcher) -> None:
-    made = launcher.create(an_order())
-    place.fail("POST .*terminate", 200, {"data": {"terminated_instances": [{"id": "other"}]}})
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_end_names_the_instance_and_is_confirmed_by_it(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    ended = respx_mock.post(TERMINATE).respond(json=recorded("terminate-200-spec-example"))
+    launcher.destroy(ID)
+    assert sent(ended.calls) == [("POST", f"/api/v1{TERMINATE}", {"instance_ids": [ID]})]
     with pytest.raises(OutcomeUnknown):
-        launcher.destroy(made.instance_id)
+        launcher.destroy("another")
 
 
-def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launcher) -> None:
-    place.fail("POST .*launch", None, carried_out=True)
-    with pytest.raises(OutcomeUnknown):
-        launcher.create(an_order())
-    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-abc"]
-    assert place.count("POST .*launch") == 1
-
-
-def test_the_limits_are_kept_over_everything_that_is_asked(clock: Clock) -> None:
-    """The emulator answers 429 to requests faster than the vendor allows."""
-    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
-        assert adapter.launcher is not None
-        began = clock()
-        made = []
-        for number in range(3):
-            adapter.market.search(Query())
-            made.append(adapter.launcher.create(an_order(label=f"gpuwatch-{number}")))
-            adapter.launcher.list_instances()
-        for one in made:
-            adapter.launcher.destroy(one.instance_id)
-        assert 24.0 <= clock() - began <= 33.0
-        assert place.count("POST .*launch") == 3
-
-
-def test_a_burst_over_candidates_keeps_the_distance_of_launches(clock: Clock) -> None:
-    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
-        assert adapter.launcher is not None
-        sent_at = []
-        for offer in adapter.market.search(Query(gpus=("H100 SXM",), count_max=1)).offers:
-            place.sell_out(offer.offer_id)
-            with pytest.raises(OfferGone):
-                adapter.launcher.create(an_order(offer.offer_id))
-            sent_at.append(clock())
-    assert all(12.0 <= later - before <= 14.0 for before, later in pairwise(sent_at))
-    assert len(sent_at) == 3
-
-
-def test_too_many_launches_are_reported_with_the_time_to_wait(clock: Clock) -> None:
-    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as one, at(place, clock) as another:
-        assert one.launcher is not None
-        assert another.launcher is not None  # another process with the same key
-        one.launcher.create(an_order())
-        clock.sleep(2)
-        with pytest.raises(OrderRateLimited) as limited:
-            another.launcher.create(an_order())
-        assert limited.value.retry_after_s == 12.0
-
-
-def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
-    parse = import_module("gpuwatch.providers.lambda.launcher").parse_instances
-    for row in ({"status": "active"}, {"id": "1"}, {"id": "", "status": "active"}, None, {"id": 1, "status": []}):
-        with pytest.raises(PayloadChanged):
-            parse({"data": [row]})
+def test_what_is_gone_is_ended(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    gone = recorded("errors-spec")["ApiErrorInstanceNotFound"]
+    respx_mock.post(TERMINATE).respond(gone["http_status"], json=gone["body"])
+    launcher.destroy(ID)
 
 
 @pytest.mark.parametrize(
-    ("tags", "name", "label"),
+    ("answer", "error"),
     [
-        ([{"key": "gpuwatch", "value": "prod"}], "gpuwatch-abcdefgh2345", "gpuwatch-abcdefgh2345"),
-        ([{"key": "gpuwatch", "value": "gpuwatch-abcdefgh2345"}], "renamed", "gpuwatch-abcdefgh2345"),
-        ([{"key": "gpuwatch", "value": "prod"}], "mine", "mine"),
-        ([], None, None),
+        (httpx.Response(401, json=recorded("errors-spec")["ApiErrorUnauthorized"]["body"]), OrderRefused),
+        (httpx.Response(404, json=recorded("errors-spec")["ApiErrorNotFound"]["body"]), OrderRefused),
+        (httpx.Response(404, html="<p>not found</p>"), OrderRefused),
+        (httpx.Response(429), OrderRateLimited),
+        (httpx.Response(500), OutcomeUnknown),
+        (httpx.Response(200, json={"data": {"terminated_instances": []}}), OutcomeUnknown),
+        (httpx.Response(200), OutcomeUnknown),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown),
+        (httpx.ConnectError("refused"), OrderRefused),
     ],
 )
-def test_name_and_tag_may_disagree_ours_is_the_label(tags: list[Any], name: str | None, label: str | None) -> None:
-    row = {"id": "1", "status": "active", "tags": tags, "name": name}
-    [found] = import_module("gpuwatch.providers.lambda.launcher").parse_instances({"data": [row]})
-    assert found.label == label
+def test_an_end_that_is_not_confirmed_is_an_error_and_sent_once(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+) -> None:
+    ended = respx_mock.post(TERMINATE).mock(side_effect=[answer])
+    with pytest.raises(error):
+        launcher.destroy(ID)
+    assert ended.call_count == 1

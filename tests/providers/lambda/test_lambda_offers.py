@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import respx
 
 from gpuwatch import providers
 from gpuwatch.domain.market.marks import ARM64, arch_of
@@ -19,7 +20,6 @@ from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.secret import Secret
 from tests.clocks import Clock
-from tests.clouds.lambda_cloud import LambdaCloud
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
@@ -48,7 +48,7 @@ def the_offer(name: str, gpu: str | None, **changes: Any) -> Offer:
 def test_its_name_is_a_word_of_python_and_it_is_a_provider_like_all() -> None:
     assert "lambda" in providers.names()
     assert providers.info("lambda").title == "Lambda"
-    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+    with BENCH.pointed_at("https://cloud.lambda.ai") as adapter:
         assert adapter.launcher is not None
 
 
@@ -164,23 +164,25 @@ def test_a_new_field_is_reported() -> None:
     ]
 
 
-def test_all_watches_share_one_answer_for_five_seconds() -> None:
-    clock, http = Clock(), PooledHttpClient()
-    with LambdaCloud() as place:
-        settings = ProviderSettings(name="lambda", base_url=place.url, api_key=Secret(place.key), search_interval_s=0.0)
-        market = providers.build(settings, http, lambda: NOW, clock, clock.sleep).market
-        assert len(market.search(Query(gpus=("H100 SXM",))).offers) == 5
-        clock.sleep(4)
-        assert len(market.search(Query(gpus=("A10",))).offers) == 1
-        assert place.count("GET /instance-types") == 1
-        clock.sleep(2)
-        market.search(Query())
-        assert place.count("GET /instance-types") == 2
-    http.close()
+def test_all_watches_share_one_answer_for_five_seconds(respx_mock: respx.MockRouter, http: PooledHttpClient) -> None:
+    types = {
+        "data": {"a": a_type("gpu_1x_h100_sxm5", "H100 (80 GB SXM5)"), "b": a_type("gpu_1x_a10", "A10 (24 GB PCIe)")}
+    }
+    route, clock = respx_mock.get("https://cloud.lambda.ai/api/v1/instance-types").respond(json=types), Clock()
+    settings = ProviderSettings(
+        name="lambda", base_url="https://cloud.lambda.ai/api/v1", api_key=Secret("k"), search_interval_s=0.0
+    )
+    market = providers.build(settings, http, lambda: NOW, clock, clock.sleep).market
+    assert len(market.search(Query(gpus=("H100 SXM",))).offers) == 1
+    clock.sleep(4)
+    assert len(market.search(Query(gpus=("A10",))).offers) == 1
+    assert route.call_count == 1
+    clock.sleep(2)
+    market.search(Query())
+    assert route.call_count == 2
 
 
+@pytest.mark.usefixtures("respx_mock")
 def test_nothing_is_asked_without_a_key() -> None:
-    with LambdaCloud() as place, BENCH.pointed_at(place.url, None) as adapter:
-        with pytest.raises(KeyRejected):
-            adapter.market.search(Query())
-        assert place.requests == []
+    with BENCH.pointed_at("https://cloud.lambda.ai", None) as adapter, pytest.raises(KeyRejected):
+        adapter.market.search(Query())
