@@ -1,33 +1,67 @@
-"""Verda's launcher, with its emulator: what the conformance suites do not cover."""
+"""Verda's requests and answers: signing in, each call on the wire, and what each refusal means."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+import respx
 
-from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
-from gpuwatch.ports import InstanceState, Order, Query
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderUnreachable,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.ports import Created, InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
-from gpuwatch.testing.relay import relaying
-from tests.clouds.verda import NVME_USD_GB_MONTH, SSH_KEY, Verda
+from tests.clouds.verda import CLIENT_ID, SSH_KEY
 from tests.providers.verda.bench import BENCH
+from tests.sent_requests import sent
 
+RECORDED = Path(__file__).parents[2] / "recorded" / "verda"
+URL = "https://api.verda.com/v1"
 LABEL = "gpuwatch-abcdefgh2345"
+ID, DISK = "deadc0de-a5d2-4972-ae4e-d429115d055b", "46fc0247-8f65-4d8a-ad73-852a8b3dc1d3"  # of the recorded list
+SCRIPT = "5c4d9f2e-0000-4000-8000-000000000001"
+TYPES = json.loads((RECORDED / "instance-types-client-tests.json").read_bytes())
+INSTANCES = json.loads((RECORDED / "instances-client-tests.json").read_bytes())
+QUOTED = {
+    name: httpx.Response(case["http_status"], json=case["body"])
+    for name, case in json.loads((RECORDED / "errors-quoted.json").read_bytes()).items()
+}
+CREATED = httpx.Response(202, text=ID)
+pytestmark = pytest.mark.respx(base_url=URL)
 
 
 @pytest.fixture
-def place() -> Iterator[Verda]:
-    with Verda() as place:
-        yield place
+def token(respx_mock: respx.MockRouter) -> respx.Route:
+    """The route that signs in: tokens t1, t2, …, valid for an hour."""
+    tokens = ({"access_token": f"t{n}", "expires_in": 3600, "token_type": "Bearer"} for n in range(1, 9))
+    return respx_mock.post("/oauth2/token").mock(side_effect=(httpx.Response(200, json=one) for one in tokens))
 
 
 @pytest.fixture
-def adapter(place: Verda) -> Iterator[Adapter]:
-    with BENCH.pointed_at(place.url) as adapter:
+def adapter() -> Iterator[Adapter]:
+    with BENCH.pointed_at(URL) as adapter:
         yield adapter
+
+
+@pytest.fixture
+def launcher(adapter: Adapter) -> Any:
+    return adapter.launcher
 
 
 def order(offer_id: str = "1H100.80S.30V/FIN-03", **values: Any) -> Order:
@@ -35,161 +69,330 @@ def order(offer_id: str = "1H100.80S.30V/FIN-03", **values: Any) -> Order:
     return Order(**(plain | values))
 
 
-def launcher(adapter: Adapter) -> Any:
-    assert adapter.launcher is not None
-    return adapter.launcher
-
-
-# --- offers -----------------------------------------------------------------------------------------------------------
-
-
-def test_only_what_is_free_somewhere_is_an_offer(adapter: Adapter) -> None:
-    demand = {offer.offer_id for offer in adapter.market.search(Query()).offers}
-    spot = {offer.offer_id for offer in adapter.market.search(Query(spot=True)).offers}
-    assert "8H100.80S.176V/FIN-03" in demand
-    assert "8H100.80S.176V/FIN-03/spot" not in spot
-    assert "1A100.22V/ICE-01/spot" in spot
-    assert "1A100.22V/ICE-01" not in demand
-    assert not any(one.startswith(("1B300", "CPU")) for one in demand | spot)
-
-
-def test_a_price_includes_the_smallest_system_disk(adapter: Adapter) -> None:
-    [found] = [offer for offer in adapter.market.search(Query()).offers if offer.offer_id == "1H100.80S.30V/FIN-03"]
-    assert found.quoted_usd_hour == pytest.approx(2.29 + NVME_USD_GB_MONTH * 50 / 720)
-    assert (found.quoted_disk_gb, found.disk_usd_gb_month, found.terms.least_disk_gb) == (50.0, 0.2, 50.0)
-    assert (found.country, found.region) == ("FI", "FIN-03")
-
-
-def test_stock_of_one_place_that_cannot_be_read_makes_the_answer_a_part(place: Verda) -> None:
-    with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
-        body = b'[{"location_code": "FIN-03", "availabilities": ["1H100.80S.30V"]}, {"location_code": 7}]'
-        relay.fail("instance-availability", 200, body)
-        answer = adapter.market.search(Query())
-    assert [offer.offer_id for offer in answer.offers] == ["1H100.80S.30V/FIN-03"]
-    assert answer.completeness.value == "partial"
-
-
 # --- signing in -------------------------------------------------------------------------------------------------------
 
 
-def test_one_token_serves_until_it_is_old(place: Verda, adapter: Adapter) -> None:
-    adapter.market.search(Query())
-    launcher(adapter).list_instances()
-    assert place.count("POST /.*token") == 1
+def test_id_and_secret_are_exchanged_for_a_token_that_serves_until_it_is_old(
+    respx_mock: respx.MockRouter, token: respx.Route, launcher: Any
+) -> None:
+    listed = respx_mock.get("/instances").respond(json=[])
+    for _ in range(2):
+        launcher.list_instances()
+    credentials = {"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": "demo-key"}
+    assert sent(token.calls) == [("POST", "/v1/oauth2/token", credentials)]
+    assert "authorization" not in token.calls.last.request.headers
+    assert [call.request.headers["authorization"] for call in listed.calls] == ["Bearer t1"] * 2
 
 
-def test_a_token_that_ends_early_is_replaced_once(place: Verda, adapter: Adapter) -> None:
-    launcher(adapter).list_instances()
-    place.revoke_tokens()
-    assert launcher(adapter).list_instances() == []
-    assert place.count("POST /.*token") == 2
+def test_a_token_that_ends_early_is_replaced_once(
+    respx_mock: respx.MockRouter, token: respx.Route, launcher: Any
+) -> None:
+    ok = httpx.Response(200, json=[])
+    listed = respx_mock.get("/instances").mock(side_effect=[ok, QUOTED["token"], ok])
+    assert [launcher.list_instances() for _ in range(2)] == [[], []]
+    assert [call.request.headers["authorization"] for call in listed.calls] == ["Bearer t1", "Bearer t1", "Bearer t2"]
 
 
-def test_an_order_with_a_token_that_ended_is_refused_and_sent_once(place: Verda, adapter: Adapter) -> None:
-    launcher(adapter).list_instances()
-    place.revoke_tokens()
+@pytest.mark.usefixtures("token")
+def test_a_new_token_that_is_rejected_is_a_wrong_key(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    listed = respx_mock.get("/instances").mock(return_value=QUOTED["token"])
+    with pytest.raises(KeyRejected):
+        launcher.list_instances()
+    assert listed.call_count == 1
+
+
+def test_an_order_with_a_token_that_ended_is_refused_and_sent_once(
+    respx_mock: respx.MockRouter, token: respx.Route, launcher: Any
+) -> None:
+    created = respx_mock.post("/instances").mock(side_effect=[QUOTED["token"], CREATED])
     with pytest.raises(OrderRefused) as refused:
-        launcher(adapter).create(order())
-    assert refused.value.kind is RefusalKind.KEY
-    assert place.count("POST /instances") == 1
-    assert launcher(adapter).create(order()).instance_id in place.machines
+        launcher.create(order())
+    assert (refused.value.kind, created.call_count) == (RefusalKind.KEY, 1)
+    assert launcher.create(order()) == Created(instance_id=ID)
+    assert token.call_count == 2
 
 
-def test_half_of_the_credentials_is_no_key(place: Verda) -> None:
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (httpx.Response(401, json={"code": "unauthorized_request", "message": "Invalid client"}), RefusalKind.KEY),
+        (httpx.Response(200, json={"token_type": "Bearer"}), RefusalKind.NOT_SENT),
+        (httpx.Response(200, json={"access_token": "a b", "expires_in": 3600}), RefusalKind.NOT_SENT),
+        (httpx.Response(502, html="<p>bad gateway</p>"), RefusalKind.NOT_SENT),
+        (httpx.ReadTimeout("silent"), RefusalKind.NOT_SENT),
+    ],
+)
+def test_without_a_token_nothing_is_ordered(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, kind: RefusalKind
+) -> None:
+    respx_mock.post("/oauth2/token").mock(side_effect=repeat(answer))
+    with pytest.raises(OrderRefused) as refused:
+        launcher.create(order())
+    assert refused.value.kind is kind
+
+
+@pytest.mark.usefixtures("respx_mock")
+def test_half_of_the_credentials_is_no_key() -> None:
     half = msgspec.structs.replace(BENCH, options={"ssh_key": SSH_KEY})
-    with half.pointed_at(place.url) as adapter, pytest.raises(KeyRejected, match="client_id"):
+    with half.pointed_at(URL) as adapter, pytest.raises(KeyRejected, match="client_id"):
         adapter.market.search(Query())
-    assert place.requests == []
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("token")
+def test_offers_are_types_in_stock_on_demand_and_as_spot(respx_mock: respx.MockRouter, adapter: Adapter) -> None:
+    disk = [{"type": "NVMe", "price": {"currency": "usd", "price_per_month_per_gb": 0.2}}]
+    routes = [
+        respx_mock.get("/volume-types").respond(json=disk),
+        respx_mock.get("/instance-types", params={"currency": "usd"}).respond(json=TYPES),
+        respx_mock.get("/instance-availability", params={"isSpot": "false"}).respond(
+            json=[{"location_code": "FIN-03", "availabilities": ["8V100.48M"]}, {"location_code": 7}]
+        ),
+        respx_mock.get("/instance-availability", params={"isSpot": "true"}).respond(
+            json=[{"location_code": "ICE-01", "availabilities": ["8V100.48M", "another"]}]
+        ),
+    ]
+    demand, spot = (adapter.market.search(Query(spot=spot)) for spot in (False, True))
+    assert [offer.offer_id for offer in demand.offers] == ["8V100.48M/FIN-03"]
+    assert [offer.offer_id for offer in spot.offers] == ["8V100.48M/ICE-01/spot"]
+    assert demand.completeness.value == "partial", "the stock of one place cannot be read"
+    assert demand.offers[0].quoted_usd_hour == pytest.approx(5.0 + 0.2 * 50 / 720)
+    assert [route.call_count for route in routes] == [1] * 4
+
+
+@pytest.mark.usefixtures("token")
+def test_the_list_is_one_request_and_one_instance_is_asked_for_by_its_id(
+    respx_mock: respx.MockRouter, launcher: Any
+) -> None:
+    listed = respx_mock.get("/instances").respond(json=INSTANCES)
+    shown = respx_mock.get(f"/instances/{ID}").mock(
+        side_effect=[httpx.Response(200, json=INSTANCES[0]), QUOTED["no such instance"]]
+    )
+    running, ordered = launcher.list_instances()
+    assert (running.state, running.ssh_host, running.spot) == (InstanceState.RUNNING, "1.2.3.4", True)
+    assert (ordered.state, ordered.ssh_host) == (InstanceState.STARTING, None)
+    assert launcher.get(ID) == running
+    assert launcher.get(ID) is None
+    assert sent(listed.calls) == [("GET", "/v1/instances", None)]
+    assert sent(shown.calls) == [("GET", f"/v1/instances/{ID}", None)] * 2
+
+
+@pytest.mark.usefixtures("token")
+def test_the_balance_is_the_credit_and_the_ssh_key_is_looked_up(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    amounts = [{"amount": 41.87, "currency": "usd"}, {"amount": 41.87, "currency": "eur"}]
+    respx_mock.get("/balance").mock(side_effect=[httpx.Response(200, json=one) for one in amounts])
+    assert [launcher.credit_usd(), launcher.credit_usd()] == [41.87, None]
+    keys = [[{"id": SSH_KEY, "name": "demo", "key": "ssh-ed25519 AAAA"}], []]
+    respx_mock.get("/sshkeys").mock(side_effect=[httpx.Response(200, json=one) for one in keys])
+    assert [[one.met for one in launcher.prerequisites([order()])] for _ in range(2)] == [[True], [False]]
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(403, json={"code": "forbidden_action", "message": "no"}), KeyRejected),
+        (httpx.Response(404, json={"code": "not_found", "message": "Cannot GET"}), PayloadChanged),
+        (httpx.Response(429, headers={"retry-after": "120"}), RateLimited),
+        (QUOTED["another 503"], ProviderDown),
+        (httpx.Response(200, html="<p>maintenance</p>"), PayloadChanged),
+        (httpx.Response(200, content=b'[{"id": "dead'), PayloadChanged),
+        (httpx.Response(200), PayloadChanged),
+        (httpx.Response(200, json={"instances": []}), PayloadChanged),
+        (httpx.Response(200, json=[*INSTANCES, {"id": ID}]), PayloadChanged),
+        (httpx.ReadTimeout("silent"), ProviderDown),
+        (httpx.ConnectError("refused"), ProviderUnreachable),
+    ],
+)
+def test_a_list_that_fails_is_never_an_empty_one(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+) -> None:
+    respx_mock.get("/instances").mock(side_effect=repeat(answer))
+    with pytest.raises(error) as failed:
+        launcher.list_instances()
+    assert type(failed.value) is error
 
 
 # --- renting ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("wanted_gb", "ordered_gb"), [(0.0, 50), (50.0, 50), (120.5, 121), (500.0, 500)])
-def test_the_disk_that_was_priced_is_the_disk_that_is_ordered(
-    place: Verda, adapter: Adapter, wanted_gb: float, ordered_gb: int
+@pytest.mark.usefixtures("token")
+def test_an_order_names_type_place_disk_and_label(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    created = respx_mock.post("/instances").mock(return_value=CREATED)
+    assert launcher.create(order()) == Created(instance_id=ID)
+    body = {
+        "instance_type": "1H100.80S.30V",
+        "image": "ubuntu-24.04-cuda-12.8-open-docker",
+        "ssh_key_ids": [SSH_KEY],
+        "hostname": LABEL,
+        "description": LABEL,
+        "location_code": "FIN-03",
+        "is_spot": False,
+        "contract": "PAY_AS_YOU_GO",
+        "pricing": "FIXED_PRICE",
+        "os_volume": {"name": f"{LABEL}-disk", "size": 50},
+    }
+    assert sent(created.calls) == [("POST", "/v1/instances", body)]
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(
+    ("wanted", "ordered"),
+    [
+        (order(disk_gb=0.0), {"os_volume": {"name": f"{LABEL}-disk", "size": 50}}),
+        (order(disk_gb=120.5), {"os_volume": {"name": f"{LABEL}-disk", "size": 121}}),
+        (order("1V100.6V/FIN-01"), {"image": "2088da25-bb0d-41cc-a191-dccae45d96fd"}),
+        (
+            order("1H100.80S.30V/FIN-02/spot", bid_usd_hour=0.9),
+            {
+                "is_spot": True,
+                "contract": "SPOT",
+                "os_volume": {"name": f"{LABEL}-disk", "size": 50, "on_spot_discontinue": "delete_permanently"},
+            },
+        ),
+    ],
+    ids=["least disk", "whole GB", "an older GPU", "spot"],
+)
+def test_disk_image_and_rental_type_of_an_order(
+    respx_mock: respx.MockRouter, launcher: Any, wanted: Order, ordered: dict[str, Any]
 ) -> None:
-    launcher(adapter).create(order(disk_gb=wanted_gb))
-    [volume] = place.volumes.values()
-    assert volume["size"] == ordered_gb
+    created = respx_mock.post("/instances").mock(return_value=CREATED)
+    launcher.create(wanted)
+    [(_, _, body)] = sent(created.calls)
+    assert {name: body[name] for name in ordered} == ordered
 
 
-def test_the_disk_and_the_start_script_end_with_the_instance(place: Verda, adapter: Adapter) -> None:
-    made = launcher(adapter).create(order(onstart="echo hello", env={"TOKEN": "s3cr3t-value"}))
-    assert len(place.volumes) == len(place.scripts) == 1
-    launcher(adapter).destroy(made.instance_id)
-    assert place.volumes == {}
-    assert place.scripts == {}
+@pytest.mark.usefixtures("respx_mock")
+@pytest.mark.parametrize("wrong", [order("1H100.80S.30V/FIN-02/spot"), order(bid_usd_hour=0.9)])
+def test_an_offer_of_the_other_rental_type_is_refused(launcher: Any, wrong: Order) -> None:
+    with pytest.raises(OrderRefused) as refused:
+        launcher.create(wrong)
+    assert refused.value.kind is RefusalKind.BAD_ORDER
 
 
-def test_the_start_script_ends_with_the_next_request_if_the_answer_to_the_first_is_lost(
-    place: Verda, adapter: Adapter
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_start_script_is_stored_before_the_order_and_removed_if_it_is_refused(
+    respx_mock: respx.MockRouter, launcher: Any, gone: bool
 ) -> None:
-    made = launcher(adapter).create(order(onstart="echo hello"))
-    launcher(adapter).list_instances()
-    place.fail("PUT /instances", None, carried_out=True)
-    with pytest.raises(OutcomeUnknown):
-        launcher(adapter).destroy(made.instance_id)
-    launcher(adapter).destroy(made.instance_id)
-    assert place.scripts == {}
+    stored = respx_mock.post("/scripts").respond(201, text=SCRIPT)
+    created = respx_mock.post("/instances").mock(return_value=QUOTED["no stock"] if gone else CREATED)
+    if gone:
+        removed = respx_mock.delete(f"/scripts/{SCRIPT}").respond(200)
+        with pytest.raises(OfferGone, match="Not enough resources"):
+            launcher.create(order(onstart="echo hello", env={"TOKEN": "s3cr3t-value"}))
+        assert removed.call_count == 1
+    else:
+        launcher.create(order(onstart="echo hello", env={"TOKEN": "s3cr3t-value"}))
+    [(_, _, script)], [(_, _, body)] = sent(stored.calls), sent(created.calls)
+    assert script["name"] == LABEL
+    assert script["script"].startswith("#!/bin/bash\n")
+    assert body["startup_script_id"] == SCRIPT
+    assert "s3cr3t-value" not in str(body)
 
 
-def test_the_disk_ends_too_when_nothing_was_listed_since(place: Verda) -> None:
-    with BENCH.pointed_at(place.url) as first:
-        made = launcher(first).create(order())
-    with BENCH.pointed_at(place.url) as second:
-        launcher(second).destroy(made.instance_id)
-    assert place.volumes == {}
-
-
-def test_a_spot_disk_dies_with_its_instance(place: Verda) -> None:
-    with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
-        launcher(adapter).create(order("1H100.80S.30V/FIN-02/spot", bid_usd_hour=0.9))
-        assert relay.count(r'^POST /instances .*"on_spot_discontinue":\s?"delete_permanently"') == 1
-        assert relay.count(r'^POST /instances .*"is_spot":\s?true') == 1
-    [machine] = place.machines.values()
-    assert machine["is_spot"] is True
-
-
-def test_an_offer_of_the_other_rental_type_is_refused(place: Verda, adapter: Adapter) -> None:
-    for wrong in (order("1H100.80S.30V/FIN-02/spot"), order(bid_usd_hour=0.9)):
-        with pytest.raises(OrderRefused) as refused:
-            launcher(adapter).create(wrong)
-        assert refused.value.kind is RefusalKind.BAD_ORDER
-    assert place.machines == {}
-
-
-def test_no_stock_is_a_503_that_says_so_and_leaves_no_script(place: Verda, adapter: Adapter) -> None:
-    place.sell_out("1H100.80S.30V/FIN-03")
-    with pytest.raises(OfferGone, match="Not enough resources"):
-        launcher(adapter).create(order(onstart="echo hello"))
-    assert place.scripts == {}
-
-
-def test_without_a_start_script_stored_nothing_is_rented(place: Verda, adapter: Adapter) -> None:
-    place.fail("POST /scripts", 500)
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(
+    "answer", [httpx.Response(500), httpx.ReadTimeout("silent"), httpx.Response(201, text="no id")]
+)
+def test_without_a_start_script_stored_nothing_is_rented(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception
+) -> None:
+    respx_mock.post("/scripts").mock(side_effect=[answer])
     with pytest.raises(OrderRefused, match="nothing was rented"):
-        launcher(adapter).create(order(onstart="echo hello"))
-    assert place.machines == {}
+        launcher.create(order(onstart="echo hello"))
 
 
-def test_an_older_gpu_gets_the_image_that_fits_it(place: Verda, adapter: Adapter) -> None:
-    made = launcher(adapter).create(order("1V100.6V/FIN-01"))
-    assert place.machines[made.instance_id]["image"] == "2088da25-bb0d-41cc-a191-dccae45d96fd"
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(
+    ("answer", "error", "kind"),
+    [
+        (QUOTED["no stock"], OfferGone, None),
+        (QUOTED["another 503"], OutcomeUnknown, None),
+        (QUOTED["no money"], OrderRefused, RefusalKind.NO_CREDIT),
+        (QUOTED["wrong image"], OrderRefused, RefusalKind.BAD_ORDER),
+        (QUOTED["token"], OrderRefused, RefusalKind.KEY),
+        (httpx.Response(429, headers={"retry-after": "30"}), OrderRateLimited, None),
+        (httpx.Response(500), OutcomeUnknown, None),
+        (httpx.Response(202), OutcomeUnknown, None),
+        (httpx.Response(202, html="<p>accepted</p>"), OutcomeUnknown, None),
+        (httpx.Response(202, json={"id": ID}), OutcomeUnknown, None),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown, None),
+        (httpx.RemoteProtocolError("cut"), OutcomeUnknown, None),
+        (httpx.ConnectError("refused"), OrderRefused, RefusalKind.NOT_SENT),
+    ],
+)
+def test_a_create_that_fails_is_sent_once(
+    respx_mock: respx.MockRouter,
+    launcher: Any,
+    answer: httpx.Response | Exception,
+    error: type[Exception],
+    kind: RefusalKind | None,
+) -> None:
+    created = respx_mock.post("/instances").mock(side_effect=[answer])
+    with pytest.raises(error) as failed:
+        launcher.create(order())
+    assert (type(failed.value), getattr(failed.value, "kind", None)) == (error, kind)
+    assert created.call_count == 1
 
 
-def test_what_is_still_provisioning_cannot_be_ended_and_says_so() -> None:
-    now = [1_795_262_400.0]
-    with Verda(boots_s=120.0, clock=lambda: now[0]) as place, BENCH.pointed_at(place.url) as adapter:
-        made = launcher(adapter).create(order())
-        [listed] = launcher(adapter).list_instances()
-        assert (listed.state, listed.ssh_host) == (InstanceState.STARTING, None)
-        with pytest.raises(OrderRefused, match="provisioning"):
-            launcher(adapter).destroy(made.instance_id)
-        now[0] += 121.0
-        launcher(adapter).destroy(made.instance_id)
-        assert launcher(adapter).list_instances() == []
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_balance_is_the_credit(adapter: Adapter) -> None:
-    assert launcher(adapter).credit_usd() == 100.0
+@pytest.mark.usefixtures("token")
+def test_an_end_deletes_the_system_disk_for_good_and_the_start_script(
+    respx_mock: respx.MockRouter, launcher: Any
+) -> None:
+    respx_mock.get("/instances").respond(json=INSTANCES)
+    ended = respx_mock.put("/instances").respond(202)
+    scripts = [{"id": SCRIPT, "name": LABEL, "script": "x"}, {"id": ID, "name": "by hand", "script": "x"}]
+    respx_mock.get("/scripts").respond(json=scripts)
+    removed = respx_mock.delete(f"/scripts/{SCRIPT}").respond(200)
+    launcher.list_instances()
+    launcher.destroy(ID)
+    body = {"id": [ID], "action": "delete", "volume_ids": [DISK], "delete_permanently": True}
+    assert sent(ended.calls) == [("PUT", "/v1/instances", body)]
+    assert removed.call_count == 1
+
+
+@pytest.mark.usefixtures("token")
+def test_the_disk_of_an_instance_that_was_not_listed_is_looked_up_first(
+    respx_mock: respx.MockRouter, launcher: Any
+) -> None:
+    respx_mock.get(f"/instances/{ID}").respond(json=INSTANCES[0])
+    ended = respx_mock.put("/instances").respond(202)
+    respx_mock.get("/scripts").respond(json=[])
+    launcher.destroy(ID)
+    assert sent(ended.calls)[0][2]["volume_ids"] == [DISK]
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (QUOTED["not yet"], OrderRefused),
+        (QUOTED["token"], OrderRefused),
+        (httpx.Response(404, json={"code": "not_found", "message": "Cannot PUT"}), OrderRefused),
+        (httpx.Response(429), OrderRateLimited),
+        (httpx.Response(500), OutcomeUnknown),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown),
+        (httpx.ConnectError("refused"), OrderRefused),
+        (QUOTED["ended"], None),
+        (QUOTED["no such instance"], None),
+    ],
+)
+def test_an_end_that_is_refused_is_not_done_and_of_what_is_gone_is(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception] | None
+) -> None:
+    respx_mock.get("/instances").respond(json=INSTANCES)
+    ended = respx_mock.put("/instances").mock(side_effect=[answer])
+    launcher.list_instances()
+    if error is None:
+        respx_mock.get("/scripts").respond(json=[])
+        launcher.destroy(ID)
+    else:
+        with pytest.raises(error):
+            launcher.destroy(ID)
+    assert ended.call_count == 1

@@ -1,0 +1,102 @@
+"""Verda with its server on loopback: what takes several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpuwatch.errors import OrderRefused, OutcomeUnknown
+from gpuwatch.ports import InstanceState, Order, Query
+from gpuwatch.ports.declarations import Adapter
+from tests.clouds.verda import NVME_USD_GB_MONTH, Verda
+from tests.providers.verda.bench import BENCH
+
+LABEL = "gpuwatch-abcdefgh2345"
+
+
+@pytest.fixture
+def place() -> Iterator[Verda]:
+    with Verda() as place:
+        yield place
+
+
+@pytest.fixture
+def adapter(place: Verda) -> Iterator[Adapter]:
+    with BENCH.pointed_at(place.url) as adapter:
+        yield adapter
+
+
+def order(offer_id: str = "1H100.80S.30V/FIN-03", **values: Any) -> Order:
+    plain: dict[str, Any] = {"offer_id": offer_id, "label": LABEL, "image": "x/y", "disk_gb": 50.0}
+    return Order(**(plain | values))
+
+
+def launcher(adapter: Adapter) -> Any:
+    assert adapter.launcher is not None
+    return adapter.launcher
+
+
+# --- offers -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_free_somewhere_is_an_offer(adapter: Adapter) -> None:
+    demand = {offer.offer_id for offer in adapter.market.search(Query()).offers}
+    spot = {offer.offer_id for offer in adapter.market.search(Query(spot=True)).offers}
+    assert "8H100.80S.176V/FIN-03" in demand
+    assert "8H100.80S.176V/FIN-03/spot" not in spot
+    assert "1A100.22V/ICE-01/spot" in spot
+    assert "1A100.22V/ICE-01" not in demand
+    assert not any(one.startswith(("1B300", "CPU")) for one in demand | spot)
+
+
+def test_a_price_includes_the_smallest_system_disk(adapter: Adapter) -> None:
+    [found] = [offer for offer in adapter.market.search(Query()).offers if offer.offer_id == "1H100.80S.30V/FIN-03"]
+    assert found.quoted_usd_hour == pytest.approx(2.29 + NVME_USD_GB_MONTH * 50 / 720)
+    assert (found.quoted_disk_gb, found.disk_usd_gb_month, found.terms.least_disk_gb) == (50.0, 0.2, 50.0)
+    assert (found.country, found.region) == ("FI", "FIN-03")
+
+
+# --- renting ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_disk_and_the_start_script_end_with_the_instance(place: Verda, adapter: Adapter) -> None:
+    made = launcher(adapter).create(order(onstart="echo hello", env={"TOKEN": "s3cr3t-value"}))
+    assert len(place.volumes) == len(place.scripts) == 1
+    launcher(adapter).destroy(made.instance_id)
+    assert place.volumes == {}
+    assert place.scripts == {}
+
+
+def test_the_start_script_ends_with_the_next_request_if_the_answer_to_the_first_is_lost(
+    place: Verda, adapter: Adapter
+) -> None:
+    made = launcher(adapter).create(order(onstart="echo hello"))
+    launcher(adapter).list_instances()
+    place.fail("PUT /instances", None, carried_out=True)
+    with pytest.raises(OutcomeUnknown):
+        launcher(adapter).destroy(made.instance_id)
+    launcher(adapter).destroy(made.instance_id)
+    assert place.scripts == {}
+
+
+def test_the_disk_ends_too_when_nothing_was_listed_since(place: Verda) -> None:
+    with BENCH.pointed_at(place.url) as first:
+        made = launcher(first).create(order())
+    with BENCH.pointed_at(place.url) as second:
+        launcher(second).destroy(made.instance_id)
+    assert place.volumes == {}
+
+
+def test_what_is_still_provisioning_cannot_be_ended_and_says_so() -> None:
+    now = [1_795_262_400.0]
+    with Verda(boots_s=120.0, clock=lambda: now[0]) as place, BENCH.pointed_at(place.url) as adapter:
+        made = launcher(adapter).create(order())
+        [listed] = launcher(adapter).list_instances()
+        assert (listed.state, listed.ssh_host) == (InstanceState.STARTING, None)
+        with pytest.raises(OrderRefused, match="provisioning"):
+            launcher(adapter).destroy(made.instance_id)
+        now[0] += 121.0
+        launcher(adapter).destroy(made.instance_id)
+        assert launcher(adapter).list_instances() == []
