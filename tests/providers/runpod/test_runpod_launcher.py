@@ -1,57 +1,63 @@
-"""RunPod's launcher with its emulator: refusals distinguished, lost answers, quotas."""
+"""RunPod's requests and answers: each call on the wire, and what each refusal means."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import date
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
 import pytest
+import respx
 
 from gpuwatch.errors import (
+    KeyRejected,
     OfferGone,
     OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
+    PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderUnreachable,
+    RateLimited,
     RefusalKind,
 )
-from gpuwatch.ports import AccountLookup, InstanceState, Launcher, Order
-from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
-from gpuwatch.providers.runpod.client import RunpodClient
-from gpuwatch.providers.runpod.quota import RESERVED, Quota, parse_windows
-from gpuwatch.testing.relay import relaying
-from tests.clocks import Clock
-from tests.clouds.runpod import NO_CAPACITY, RunPod
-from tests.clouds.runpod_pods import Lags
-from tests.clouds.runpod_quota import Quotas
-from tests.providers.runpod.bench import BENCH, PLENTY
+from gpuwatch.ports import Created, InstanceState, Order, Query
+from gpuwatch.ports.declarations import Adapter
+from tests.providers.runpod.bench import BENCH
+from tests.sent_requests import sent
 
-OFFER = "NVIDIA H100 80GB HBM3/SECURE/1/US-KS-2"
+RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+URL = "https://api.runpod.io"
+POD = "7h9k2m4n6p"  # of the recorded answers
 K = RefusalKind
+pytestmark = pytest.mark.respx(base_url=URL)
+
+
+def recorded(name: str) -> Any:
+    return json.loads((RECORDED / f"{name}.json").read_bytes())
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1_796_256_000.0)
+def adapter() -> Iterator[Adapter]:
+    with BENCH.pointed_at(URL) as adapter:
+        yield adapter
 
 
 @pytest.fixture
-def place(clock: Clock) -> Iterator[RunPod]:
-    with RunPod(quotas=PLENTY, clock=clock) as place:
-        yield place
-
-
-@pytest.fixture
-def launcher(place: RunPod) -> Iterator[Launcher]:
-    with BENCH.pointed_at(place.url) as adapter:
-        assert adapter.launcher is not None
-        yield adapter.launcher
+def launcher(adapter: Adapter) -> Any:
+    return adapter.launcher
 
 
 def an_order(**values: Any) -> Order:
-    plain: dict[str, Any] = {"offer_id": OFFER, "label": "gpuwatch-a", "image": "x/y", "disk_gb": 20.0}
+    plain: dict[str, Any] = {
+        "offer_id": "NVIDIA H100 80GB HBM3/SECURE/1/US-KS-2", "label": "gpuwatch-a", "image": "x/y", "disk_gb": 20.0,
+    }  # fmt: skip
     return Order(**(plain | values))
 
 
@@ -59,270 +65,250 @@ def a_problem(status: int, detail: str, **more: Any) -> dict[str, Any]:
     return {"title": "x", "status": status, "detail": detail} | more
 
 
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_is_asked_for_by_cloud_and_count_with_the_key(respx_mock: respx.MockRouter) -> None:
+    catalogue = respx_mock.get("/v2/catalog/gpus").respond(json=recorded("v2-catalog-gpus-200"))
+    secure = msgspec.structs.replace(BENCH, options={"clouds": ("SECURE",)})
+    with secure.pointed_at(URL) as adapter:
+        assert adapter.market.search(Query(count_max=1)).offers
+    assert sent(catalogue.calls) == [
+        ("GET", "/v2/catalog/gpus?include=AVAILABILITY&product=POD&count=1&cloud=SECURE", None)
+    ]
+    assert catalogue.calls.last.request.headers["authorization"] == "Bearer demo-key"
+    assert catalogue.calls.last.request.headers["user-agent"].startswith("gpuwatch/"), "the edge refuses some others"
+
+
+def test_without_a_key_one_graphql_query_is_the_catalogue(respx_mock: respx.MockRouter) -> None:
+    catalogue = respx_mock.post("/graphql").respond(json={"data": {"gpuTypes": [], "dataCenters": []}})
+    with BENCH.pointed_at(URL, None) as adapter, pytest.raises(PayloadChanged):
+        adapter.market.search(Query())
+    [(_, _, body)] = sent(catalogue.calls)
+    assert body["query"].startswith("query { gpuTypes { id memoryInGb")
+    assert "authorization" not in catalogue.calls.last.request.headers
+
+
+def test_the_list_includes_members_of_clusters(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    listed = respx_mock.get("/v2/pods").respond(json=recorded("v2-pods-list-200"))
+    found = launcher.list_instances()
+    assert sent(listed.calls) == [("GET", "/v2/pods?includeClusterPods=true", None)]
+    assert (found[0].instance_id, found[0].label, found[0].state) == (POD, "pytorch-training", InstanceState.RUNNING)
+    assert (found[0].ssh_host, found[0].ssh_port) == ("195.26.233.3", 34446)
+
+
+def test_one_pod_is_asked_for_by_its_id_and_only_the_api_says_that_it_is_gone(
+    respx_mock: respx.MockRouter, launcher: Any
+) -> None:
+    shown = respx_mock.get(f"/v2/pods/{POD}").mock(side_effect=[
+        httpx.Response(200, json=recorded("v2-pod-get-200")),
+        httpx.Response(404, json=recorded("v2-error-404")),
+        httpx.Response(404, html="<p>no such page</p>"),
+    ])  # fmt: skip
+    assert launcher.get(POD).instance_id == POD
+    assert launcher.get(POD) is None
+    with pytest.raises(PayloadChanged):
+        launcher.get(POD)
+    assert sent(shown.calls) == [("GET", f"/v2/pods/{POD}", None)] * 3
+
+
+def test_balance_and_account_are_graphql(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    asked = respx_mock.post("/graphql").mock(side_effect=[
+        httpx.Response(200, json={"data": {"myself": {"clientBalance": 41.87}}}),
+        httpx.Response(200, json={"data": {"myself": {"id": "user_1"}}}),
+    ])  # fmt: skip
+    assert (launcher.credit_usd(), launcher.account_id()) == (41.87, "user_1")
+    queries = ["query { myself { clientBalance } }", "query { myself { id } }"]
+    assert sent(asked.calls) == [("POST", "/graphql", {"query": query}) for query in queries]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404, json=recorded("v2-error-404")),
+        httpx.Response(404, html="<html>"),
+        httpx.Response(410, json={"error": "GraphQL was retired"}),
+        httpx.Response(400, json=recorded("graphql-error-unknown-field-http400-live-2026-06-13")),
+        httpx.Response(200, json={"errors": [{"message": "Something went wrong"}], "data": None}),
+        httpx.Response(200, json={}),
+    ],
+)
+def test_without_graphql_an_account_has_no_name_and_is_no_outage(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response
+) -> None:
+    """It will be retired, and REST names no account: a key that lists pods can rent."""
+    respx_mock.post("/graphql").mock(return_value=answer)
+    respx_mock.get("/v2/pods").mock(side_effect=[httpx.Response(200, json={"pods": []}), answer])
+    assert launcher.account_id() is None
+    with pytest.raises(ProviderError):
+        launcher.account_id()
+
+
+def test_charges_are_asked_for_day_by_day(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    charged = respx_mock.get("/v2/billing/pods").respond(json=recorded("v2-billing-pods-200"))
+    found = launcher.charges(date(2026, 6, 1), date(2026, 6, 2))
+    assert {one.kind: one.usd for one in found} == {"gpu": 11.1, "disk": 1.24}
+    path = "/v2/billing/pods?bucketSize=day&startTime=2026-06-01T00%3A00%3A00Z&endTime=2026-06-03T00%3A00%3A00Z"
+    assert sent(charged.calls) == [("GET", path, None)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (httpx.Response(401, json=recorded("v2-error-401")), KeyRejected),
+        (httpx.Response(403, json=recorded("v2-error-403")), KeyRejected),
+        (httpx.Response(403, html="<html>error code: 1010</html>"), ProviderDown),
+        (
+            httpx.Response(429, json=recorded("v2-error-429"), headers={"retry-after": "120"}),
+            RateLimited,
+        ),
+        (httpx.Response(500, json={"error": "internal", "status": 500}), ProviderDown),
+        (httpx.Response(200, html="<html>maintenance</html>"), PayloadChanged),
+        (httpx.Response(200, content=b'{"pods": [{"id": "7h9k'), PayloadChanged),
+        (httpx.Response(200), PayloadChanged),
+        (httpx.Response(200, json={"pods": None}), PayloadChanged),
+        (httpx.ReadTimeout("silent"), ProviderDown),
+        (httpx.ConnectError("refused"), ProviderUnreachable),
+    ],
+)
+def test_a_list_that_fails_is_never_an_empty_one(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+) -> None:
+    respx_mock.get("/v2/pods").mock(side_effect=repeat(answer))
+    with pytest.raises(error) as failed:
+        launcher.list_instances()
+    assert type(failed.value) is error
+
+
+# --- creates ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_is_one_pod_with_the_label_as_its_name(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    created = respx_mock.post("/v2/pods").respond(201, json=recorded("v2-pods-create-201"))
+    assert launcher.create(an_order(env={"A": "b"})) == Created(instance_id=POD)
+    body = {
+        "name": "gpuwatch-a",
+        "image": "x/y",
+        "gpu": {"id": "NVIDIA H100 80GB HBM3", "count": 1},
+        "cloud": "SECURE",
+        "dataCenterIds": ["US-KS-2"],
+        "disk": 20,
+        "env": {"A": "b"},
+        "ports": ["22/tcp"],
+        "startSsh": True,
+    }
+    assert sent(created.calls) == [("POST", "/v2/pods", body)]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error", "kind"),
     [
-        (400, a_problem(400, NO_CAPACITY), OfferGone, None),
-        (400, a_problem(400, "request could not be processed"), OfferGone, None),
+        (400, recorded("v2-error-400-no-capacity-live-2026-08-18"), OfferGone, None),
+        (400, recorded("v2-error-400"), OfferGone, None),
         (400, a_problem(400, "mounts are mutually exclusive"), OrderRefused, K.BAD_ORDER),
         (400, a_problem(400, "Your balance is too low"), OrderRefused, K.NO_CREDIT),
-        (401, a_problem(401, "missing bearer token"), OrderRefused, K.KEY),
+        (401, recorded("v2-error-401"), OrderRefused, K.KEY),
         (402, a_problem(402, "balance too low"), OrderRefused, K.NO_CREDIT),
-        (403, a_problem(403, "access denied"), OrderRefused, K.KEY),
-        (404, a_problem(404, "resource not found"), OrderRefused, K.OTHER),
+        (403, recorded("v2-error-403"), OrderRefused, K.KEY),
+        (404, recorded("v2-error-404"), OrderRefused, K.OTHER),
         (409, a_problem(409, "not allowed in this state"), OrderRefused, K.OTHER),
-        (422, a_problem(422, "failed", errors=["$: additional properties 'x' not allowed"]), OrderRefused, K.BAD_ORDER),
-        (429, a_problem(429, "rate limit exceeded for the minute window"), OrderRateLimited, None),
-        (500, {"error": f"create pod: {NO_CAPACITY}", "status": 500}, OfferGone, None),
+        (422, recorded("v2-error-422-live-2026-08-18"), OrderRefused, K.BAD_ORDER),
+        (429, recorded("v2-error-429"), OrderRateLimited, None),
+        (500, recorded("v1-error-500-no-capacity"), OfferGone, None),
         (500, {"error": "create pod: something went wrong", "status": 500}, OutcomeUnknown, None),
-        (502, b"<html>", OutcomeUnknown, None),
-        (504, b"", OutcomeUnknown, None),
+        (201, {"status": "PROVISIONING"}, OutcomeUnknown, None),
     ],
 )
 def test_every_answer_to_a_create_is_distinguished(
-    place: RunPod, launcher: Launcher, status: int, body: Any, error: type[Exception], kind: RefusalKind | None
+    respx_mock: respx.MockRouter,
+    launcher: Any,
+    status: int,
+    body: Any,
+    error: type[Exception],
+    kind: RefusalKind | None,
 ) -> None:
-    place.fail("POST /v2/pods", status, body)
+    created = respx_mock.post("/v2/pods").respond(status, json=body)
     with pytest.raises(error) as caught:
         launcher.create(an_order())
-    assert type(caught.value) is error or issubclass(type(caught.value), OrderRefused)
     assert getattr(caught.value, "kind", None) is kind
-    assert place.count("POST /v2/pods") == 1
+    assert created.call_count == 1
 
 
-def test_the_fields_that_a_422_names_are_reported(place: RunPod, launcher: Launcher) -> None:
-    place.fail("POST", 422, a_problem(422, "Request validation failed.", errors=["$: missing property 'dataCenter'"]))
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (httpx.ConnectError("refused"), OrderRefused),
+        (httpx.ConnectTimeout("silent"), OrderRefused),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown),
+        (httpx.ReadError("reset"), OutcomeUnknown),
+        (httpx.Response(502, html="<html>"), OutcomeUnknown),
+        (httpx.Response(504), OutcomeUnknown),
+        (httpx.Response(201, html="<html>"), OutcomeUnknown),
+        (httpx.Response(201, content=b'{"id": "7h9'), OutcomeUnknown),
+    ],
+)
+def test_a_create_whose_answer_is_lost_may_have_been_carried_out_and_one_that_was_never_sent_not(
+    respx_mock: respx.MockRouter, launcher: Any, failure: httpx.Response | Exception, error: type[Exception]
+) -> None:
+    created = respx_mock.post("/v2/pods").mock(side_effect=[failure])
+    with pytest.raises(error) as failed:
+        launcher.create(an_order())
+    assert getattr(failed.value, "kind", K.NOT_SENT) is K.NOT_SENT
+    assert created.call_count == 1
+
+
+def test_the_fields_that_a_422_names_are_reported(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    respx_mock.post("/v2/pods").respond(422, json=recorded("v2-error-422-live-2026-08-18"))
     with pytest.raises(OrderRefused, match="missing property 'dataCenter'"):
         launcher.create(an_order())
 
 
-def test_an_empty_balance_is_no_credit(place: RunPod, launcher: Launcher) -> None:
-    place.credit = 1.0
-    with pytest.raises(OrderRefused) as refused:
+def test_too_many_orders_say_when_to_come_again(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    headers = recorded("v2-ratelimit-headers")
+    respx_mock.post("/v2/pods").respond(429, json=recorded("v2-error-429"), headers=headers)
+    with pytest.raises(OrderRateLimited) as limited:
         launcher.create(an_order())
-    assert refused.value.kind is K.NO_CREDIT
-    assert launcher.credit_usd() == 1.0
+    assert limited.value.retry_after_s == 12.0
 
 
-def test_a_place_that_is_sold_out_is_an_offer_that_is_gone(place: RunPod, launcher: Launcher) -> None:
-    place.sell_out("NVIDIA H100 80GB HBM3", place="US-KS-2")
-    with pytest.raises(OfferGone):
-        launcher.create(an_order())  # one is available in Montreal, which is another offer
-    assert place.pods == {}
-
-
-@pytest.mark.parametrize("status", [None, 500, 504])
-def test_a_create_whose_answer_is_lost_is_found_by_its_name(place: RunPod, launcher: Launcher, status: int) -> None:
-    place.fail("POST /v2/pods", status, carried_out=True)
-    with pytest.raises(OutcomeUnknown):
-        launcher.create(an_order())
-    assert [instance.label for instance in launcher.list_instances()] == ["gpuwatch-a"]
-    assert place.count("POST /v2/pods") == 1
-
-
-def test_what_a_pod_really_costs_is_listed_right_after_the_create(place: RunPod, launcher: Launcher) -> None:
-    place.dearer_by = 1.0
-    launcher.create(an_order())
-    [found] = launcher.list_instances()
-    assert found.listed_usd_hour == pytest.approx(2.69 + 1.0 + 20 * 0.10 / 730)
-
-
-def test_a_pod_comes_to_life_step_by_step(place: RunPod, launcher: Launcher, clock: Clock) -> None:
-    place.lags = Lags(starting_s=10, running_s=20, container_s=30, ports_s=60)
-    launcher.create(an_order())
-    seen = []
-    for age_s in (0, 15, 25, 40, 70):
-        clock.seconds = 1_796_256_000.0 + age_s
-        [found] = launcher.list_instances()
-        seen.append((found.status.split(":")[0], found.state))
-    starting, running = InstanceState.STARTING, InstanceState.RUNNING
-    assert seen == [
-        ("PROVISIONING", starting), ("STARTING", starting), ("RUNNING", starting), ("RUNNING", starting),
-        ("RUNNING", running),
-    ]  # fmt: skip
-
-
-def test_a_pod_that_exits_stands_still_and_its_disk_is_free(place: RunPod, launcher: Launcher) -> None:
-    made = launcher.create(an_order())
-    place.stop(made.instance_id)
-    [found] = launcher.list_instances()
-    assert (found.state, found.listed_usd_hour, found.stopped_usd_hour) == (InstanceState.STOPPED, None, 0.0)
-
-
-def test_members_of_clusters_are_listed_too(place: RunPod, launcher: Launcher) -> None:
-    made = launcher.create(an_order())
-    place.pods[made.instance_id].cluster = "c1"
-    assert [instance.instance_id for instance in launcher.list_instances()] == [made.instance_id]
-
-
-def test_a_pod_that_is_gone_is_ended_without_an_error(launcher: Launcher, place: RunPod) -> None:
-    launcher.destroy("neverthere")
-    assert place.count("DELETE /v2/pods/neverthere") == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "body"), [(404, b"<html>no such page</html>"), (400, b"{}"), (409, b"{}"), (403, b"{}")]
-)
-def test_an_end_that_is_refused_is_not_done(place: RunPod, launcher: Launcher, status: int, body: bytes) -> None:
-    made = launcher.create(an_order())
-    place.fail("DELETE", status, body)
-    with pytest.raises(OrderRefused):
-        launcher.destroy(made.instance_id)
-    assert list(place.pods) == [made.instance_id]
-
-
-def test_what_was_charged_is_reported(place: RunPod, launcher: Launcher, clock: Clock) -> None:
-    made = launcher.create(an_order(disk_gb=73.0))
-    clock.seconds += 3600
-    launcher.destroy(made.instance_id)
-    day = date(2026, 12, 3)
-    found = launcher.charges(day, day)
-    assert found is not None
-    assert {(one.instance_id, one.kind): one.usd for one in found} == {
-        (made.instance_id, "gpu"): 2.69, (made.instance_id, "disk"): 0.01,
-    }  # fmt: skip
-
-
-def test_the_edge_that_turns_a_client_away_is_no_wrong_key(place: RunPod, launcher: Launcher) -> None:
-    place.fail("GET /v2/pods", 403, b"<html>error code: 1010</html>", times=3)
-    with pytest.raises(ProviderDown, match="edge"):
-        launcher.list_instances()
-
-
-# --- the quota ---
-
-
-def test_the_last_requests_of_a_window_are_for_orders_and_lists() -> None:
-    now = Clock(0.0)
-    quota = Quota(now)
-    assert quota.take(urgent=False) == 0.0  # nothing is known yet
-    quota.on_reply(200, {"ratelimit": f'"minute";r={RESERVED + 1};t=30, "hour";r=900;t=1800'})
-    assert quota.take(urgent=False) == 0.0
-    assert quota.take(urgent=False) == 30.0
-    assert [quota.take(urgent=True) for _ in range(RESERVED + 1)] == [0.0] * RESERVED + [30.0]
-    now.seconds = 31.0
-    assert quota.take(urgent=False) == 0.0  # the minute is whole again
-
-
-def test_a_429_that_names_no_window_closes_all() -> None:
-    quota = Quota(Clock(0.0))
-    quota.on_reply(429, {"retry-after": "12"})
-    assert (quota.take(urgent=True), quota.take(urgent=False)) == (12.0, 12.0)
-
-
-@pytest.mark.parametrize(
-    "header", [None, "", "x", '"minute"', '"minute";r=x;t=1', '"minute";r=1', "\u202e" * 50, '"a";r=1;t=1' * 5000]
-)
-def test_a_header_that_is_none_is_no_quota(header: str | None) -> None:
-    assert len(parse_windows(header)) <= 1
-
-
-def test_requests_wait_for_a_window_and_never_go_beyond_it() -> None:
-    clock = Clock(1_796_256_000.0)
-    with RunPod(quotas=Quotas(minute=10), clock=clock) as place:
-        with BENCH.pointed_at(place.url) as adapter:
-            account: RunpodClient = adapter.market._account  # type: ignore[attr-defined] # its clock is what the test moves
-            slept: list[float] = []
-
-            def sleep(seconds: float) -> None:
-                slept.append(seconds)
-                clock.seconds += seconds
-                own(seconds)
-
-            own = account.tools.sleep
-            tools = account.tools
-            account.tools = type(tools)(
-                http=tools.http, now=tools.now, monotonic=tools.monotonic, sleep=sleep, stop=tools.stop
-            )
-            for _ in range(20):
-                account.get("/v2/pods", kind="charges")
-        assert place.count("GET") == 20, "no 429 was ever earned"
-        assert slept == [60.0, 60.0, 60.0]
-
-
-def test_a_quota_that_is_long_used_up_refuses_the_order_unsent(place: RunPod, launcher: Launcher) -> None:
+def test_a_quota_that_is_long_used_up_refuses_the_order_unsent(respx_mock: respx.MockRouter, launcher: Any) -> None:
     headers = {"RateLimit": '"day";r=0;t=40000', "Retry-After": "3600"}
-    place.fail("GET /v2/pods", 429, a_problem(429, "rate limit exceeded for the day window"), headers=headers)
-    with pytest.raises(ProviderError):
+    respx_mock.get("/v2/pods").respond(429, json=a_problem(429, "rate limit exceeded"), headers=headers)
+    with pytest.raises(RateLimited):
         launcher.list_instances()
     with pytest.raises(OrderRateLimited, match="nothing was sent"):
         launcher.create(an_order())
-    assert place.count("POST") == 0
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "body"), [(204, None), (404, recorded("v2-error-404"))])
+def test_a_pod_is_ended_by_its_id_and_one_that_is_gone_is(
+    respx_mock: respx.MockRouter, launcher: Any, status: int, body: Any
+) -> None:
+    ended = respx_mock.delete(f"/v2/pods/{POD}").respond(status, json=body)
+    launcher.destroy(POD)
+    assert sent(ended.calls) == [("DELETE", f"/v2/pods/{POD}", None)]
 
 
 @pytest.mark.parametrize(
-    ("status", "body"),
+    ("answer", "error"),
     [
-        (404, b'{"title": "Not Found", "status": 404, "detail": "resource not found"}'),
-        (404, b"<html>"),
-        (410, b'{"error": "GraphQL was retired"}'),
-        (200, b'{"errors": [{"message": "Something went wrong"}], "data": null}'),
-        (200, b"{}"),
+        (httpx.Response(404, html="<html>no such page</html>"), OrderRefused),
+        (httpx.Response(400, json=recorded("v2-error-400")), OrderRefused),
+        (httpx.Response(403, json=recorded("v2-error-403")), OrderRefused),
+        (httpx.Response(409, json=a_problem(409, "pod belongs to a cluster")), OrderRefused),
+        (httpx.Response(429, json=recorded("v2-error-429")), OrderRateLimited),
+        (httpx.Response(500), OutcomeUnknown),
+        (httpx.ReadTimeout("silent"), OutcomeUnknown),
+        (httpx.ConnectError("refused"), OrderRefused),
     ],
 )
-def test_without_graphql_an_account_has_no_name_and_is_no_outage(place: RunPod, status: int, body: bytes) -> None:
-    """It will be retired, and REST names no account: a key that lists pods can rent."""
-    with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
-        relay.fail("/graphql", status, body)
-        assert isinstance(adapter.launcher, AccountLookup)
-        assert adapter.launcher.account_id() is None
-        relay.fail("/v2/pods", status, b"<html>")
-        with pytest.raises(ProviderError):
-            adapter.launcher.account_id()
-
-
-# --- login ------------------------------------------------------------------------------------------------------------
-KEYED, STARTED, JUPYTER = {"env": {"PUBLIC_KEY": "ssh-ed25519 A"}}, {"onstart": "true"}, {"runtype": "jupyter"}
-JOB = {"onstart": "let the key of the launch in", "env": {"PUBLIC_KEY": "ssh-ed25519 B"}, "needs_ssh": True}
-
-
-def the_key(launcher: Launcher, *orders: Order) -> list[Prerequisite]:
-    assert isinstance(launcher, PrerequisiteProbe)
-    return [
-        prerequisite
-        for prerequisite in launcher.prerequisites(orders)
-        if prerequisite.name is PrerequisiteName.KEY_PAIR
-    ]
-
-
-def test_without_a_key_in_the_account_nothing_is_rented_that_only_ssh_opens(place: RunPod, launcher: Launcher) -> None:
-    place.ssh_key = ""
-    assert [prerequisite.is_blocking for prerequisite in the_key(launcher)] == [False], (
-        "without an order nothing is known to need it"
-    )
-    (lack,) = the_key(launcher, an_order())
-    assert (lack.met, lack.is_blocking) == (False, True)
-    with pytest.raises(OrderRefused, match="nothing was sent") as refused:
-        launcher.create(an_order())
-    assert "add one in RunPod's settings" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert place.pods == {}
-    place.ssh_key = "ssh-ed25519 AAAA me"
-    the_key(launcher, an_order())
-    launcher.create(an_order())
-    assert len(place.pods) == 1
-
-
-@pytest.mark.parametrize("values", [KEYED, STARTED, JUPYTER, JOB])
-def test_a_pod_that_is_of_use_without_the_account_s_key_is_rented(
-    place: RunPod, launcher: Launcher, values: dict[str, Any]
+def test_an_end_that_is_refused_is_not_done(
+    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
 ) -> None:
-    place.ssh_key = ""
-    found = the_key(launcher, an_order(), an_order(**values))
-    assert [(prerequisite.met, prerequisite.is_blocking) for prerequisite in found] == [(False, False)], (
-        "one of the two may be rented"
-    )
-    launcher.create(an_order(**values))
-    with pytest.raises(OrderRefused):
-        launcher.create(an_order(label="gpuwatch-b"))
-    assert len(place.pods) == 1
-
-
-def test_a_job_asks_for_no_key_of_the_account_and_brings_its_own(place: RunPod, launcher: Launcher) -> None:
-    place.ssh_key = ""
-    assert the_key(launcher, an_order(**JOB)) == []
-    launcher.create(an_order(**JOB))
-    (pod,) = place.pods.values()
-    assert pod.body["startSsh"] is True
-    assert "22/tcp" in pod.body["ports"]
-    assert JOB["onstart"] in pod.body["cmd"][-1]
+    ended = respx_mock.delete(f"/v2/pods/{POD}").mock(side_effect=[answer])
+    with pytest.raises(error):
+        launcher.destroy(POD)
+    assert ended.call_count == 1
