@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 
+import httpx
 import pytest
+import respx
 
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.currency import (
     BUILT_IN_ON,
     BUILT_IN_USD_PER_EUR,
+    ExchangeRate,
     ExchangeRates,
     Fixing,
     rate_of,
     read_fixing,
 )
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FILE = """<?xml version="1.0" encoding="UTF-8"?>
@@ -38,69 +38,60 @@ def file(day: str = "2026-11-20", usd: str = "1.1500") -> bytes:
     return FILE.format(day=day, usd=usd).encode()
 
 
-class _Bank:
-    """Serves the file on loopback; the test sets the clock."""
+class _Times:
+    """The clocks, which the test sets."""
 
-    def __init__(self) -> None:
-        self.body, self.status, self.now_s = file(), 200, 0.0
-        self.now = NOW
-
-    def answer(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
-        wire.answer(self.status, self.body)
+    now, now_s = NOW, 0.0
 
 
-@contextmanager
-def exchange(bank: _Bank) -> Iterator[tuple[ExchangeRates, Server]]:
-    http = PooledHttpClient()
+@pytest.fixture
+def times() -> _Times:
+    return _Times()
+
+
+@pytest.fixture
+def rates(http: PooledHttpClient, times: _Times) -> ExchangeRates:
     tools = Tools(
-        http=http,
-        now=lambda: bank.now,
-        monotonic=lambda: bank.now_s,
-        sleep=lambda _: None,
-        stop=threading.Event(),
+        http=http, now=lambda: times.now, monotonic=lambda: times.now_s, sleep=lambda _: None, stop=threading.Event()
     )
-    try:
-        with serving(bank.answer) as server:
-            yield ExchangeRates(tools, f"{server.url}/rates.xml"), server
-    finally:
-        http.close()
+    return ExchangeRates(tools)
 
 
-def test_the_euro_is_computed_with_the_rate_of_the_day_and_its_date() -> None:
-    with exchange(_Bank()) as (rates, _):
-        rate = rates.rate("EUR")
-        assert rate is not None
-        assert (rate.currency, rate.usd, rate.on, rate.note) == ("EUR", 1.15, date(2026, 11, 20), None)
+@pytest.fixture
+def bank(respx_mock: respx.MockRouter) -> respx.Route:
+    """The route of the bank's file."""
+    return respx_mock.get("https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml").respond(content=file())
 
 
-def test_another_currency_goes_by_the_euro() -> None:
-    with exchange(_Bank()) as (rates, _):
-        rate = rates.rate("GBP")
-        assert rate is not None
-        assert rate.usd == pytest.approx(1.15 / 0.88)
+def test_the_euro_is_computed_with_the_rate_of_the_day_and_its_date(bank: respx.Route, rates: ExchangeRates) -> None:
+    assert rates.rate("EUR") == ExchangeRate("EUR", 1.15, date(2026, 11, 20), None)
+    assert bank.calls.last.request.headers["accept"] == "application/xml"
 
 
-def test_a_currency_without_a_rate_has_none_and_the_dollar_needs_none() -> None:
-    with exchange(_Bank()) as (rates, server):
-        dollar = rates.rate("USD")
-        assert dollar is not None
-        assert (dollar.usd, dollar.on) == (1.0, None)
-        assert server.requests == []
-        assert rates.rate("XXX") is None
-        assert rates.rate("") is None
+@pytest.mark.usefixtures("bank")
+def test_another_currency_goes_by_the_euro(rates: ExchangeRates) -> None:
+    rate = rates.rate("GBP")
+    assert rate is not None
+    assert rate.usd == pytest.approx(1.15 / 0.88)
 
 
-def test_the_rate_is_fetched_once_a_day() -> None:
-    bank = _Bank()
-    with exchange(bank) as (rates, server):
-        for hour in (0, 1, 23):
-            bank.now_s = hour * 3600.0
-            rates.rate("EUR")
-        assert len(server.requests) == 1
-        bank.now_s, bank.body = 24 * 3600.0, file("2026-11-21", "1.2")
-        rate = rates.rate("EUR")
-        assert rate is not None
-        assert (rate.usd, len(server.requests)) == (1.2, 2)
+def test_a_currency_without_a_rate_has_none_and_the_dollar_needs_none(bank: respx.Route, rates: ExchangeRates) -> None:
+    assert rates.rate("USD") == ExchangeRate("USD", 1.0)
+    assert bank.call_count == 0
+    assert rates.rate("XXX") is None
+    assert rates.rate("") is None
+
+
+def test_the_rate_is_fetched_once_a_day(bank: respx.Route, rates: ExchangeRates, times: _Times) -> None:
+    for hour in (0, 1, 23):
+        times.now_s = hour * 3600.0
+        rates.rate("EUR")
+    assert bank.call_count == 1
+    times.now_s = 24 * 3600.0
+    bank.respond(content=file("2026-11-21", "1.2"))
+    rate = rates.rate("EUR")
+    assert rate is not None
+    assert (rate.usd, bank.call_count) == (1.2, 2)
 
 
 @pytest.mark.parametrize(
@@ -127,52 +118,47 @@ def test_the_rate_is_fetched_once_a_day() -> None:
         b"\xff\xfe" * 1000,
     ],
 )
-def test_a_rate_that_cannot_be_is_not_believed_and_the_built_in_one_is_reported(body: bytes) -> None:
-    bank = _Bank()
-    bank.body = body
-    with exchange(bank) as (rates, _):
+def test_a_rate_that_cannot_be_is_not_believed_and_the_built_in_one_is_reported(
+    bank: respx.Route, rates: ExchangeRates, body: bytes
+) -> None:
+    bank.respond(content=body)
+    rate = rates.rate("EUR")
+    assert rate is not None
+    assert (rate.usd, rate.on) == (BUILT_IN_USD_PER_EUR, BUILT_IN_ON)
+    assert "built-in rate of 2025-06-30" in (rate.note or "")
+
+
+def test_a_bank_that_is_away_leaves_the_last_rate_and_is_asked_again_after_an_hour(
+    bank: respx.Route, rates: ExchangeRates, times: _Times
+) -> None:
+    rates.rate("EUR")
+    bank.respond(503)
+    for later_s, requests in ((25 * 3600.0, 2), (25 * 3600.0 + 600, 2), (26 * 3600.0, 3)):
+        times.now_s = later_s
         rate = rates.rate("EUR")
         assert rate is not None
-        assert (rate.usd, rate.on) == (BUILT_IN_USD_PER_EUR, BUILT_IN_ON)
-        assert "built-in rate of 2025-06-30" in (rate.note or "")
+        assert (rate.usd, rate.note, bank.call_count) == (1.15, None, requests)
 
 
-def test_a_bank_that_is_away_leaves_the_last_rate_and_is_asked_again_after_an_hour() -> None:
-    bank = _Bank()
-    with exchange(bank) as (rates, server):
-        rates.rate("EUR")
-        bank.status, bank.now_s = 503, 25 * 3600.0
-        rate = rates.rate("EUR")
-        assert rate is not None
-        assert (rate.usd, rate.note) == (1.15, None)
-        bank.now_s += 600
-        rates.rate("EUR")
-        assert len(server.requests) == 2
-        bank.now_s += 3000
-        rates.rate("EUR")
-        assert len(server.requests) == 3
+def test_a_rate_of_more_than_seven_days_says_so(bank: respx.Route, rates: ExchangeRates, times: _Times) -> None:
+    bank.respond(content=file("2026-11-14"))
+    rate = rates.rate("EUR")
+    assert rate is not None
+    assert rate.note is None
+    times.now = datetime(2026, 11, 22, tzinfo=UTC)
+    rate = rates.rate("EUR")
+    assert rate is not None
+    assert rate.note == "EUR converted at a rate of 2026-11-14, 8 days old"
 
 
-def test_a_rate_of_more_than_seven_days_says_so() -> None:
-    bank = _Bank()
-    bank.body = file("2026-11-14")
-    with exchange(bank) as (rates, _):
-        rate = rates.rate("EUR")
-        assert rate is not None
-        assert rate.note is None
-        bank.now = datetime(2026, 11, 22, tzinfo=UTC)
-        rate = rates.rate("EUR")
-        assert rate is not None
-        assert rate.note == "EUR converted at a rate of 2026-11-14, 8 days old"
-
-
-def test_a_server_that_is_not_there_is_no_error_to_those_who_ask() -> None:
-    bank = _Bank()
-    with exchange(bank) as (rates, _):
-        rates._url = "http://127.0.0.1:1/rates.xml"
-        rate = rates.rate("EUR")
-        assert rate is not None
-        assert rate.on == BUILT_IN_ON
+@pytest.mark.parametrize("failure", [httpx.ConnectError("refused"), httpx.ReadTimeout("silent")])
+def test_a_server_that_is_not_there_is_no_error_to_those_who_ask(
+    bank: respx.Route, rates: ExchangeRates, failure: Exception
+) -> None:
+    bank.mock(side_effect=failure)
+    rate = rates.rate("EUR")
+    assert rate is not None
+    assert rate.on == BUILT_IN_ON
 
 
 def test_of_several_days_the_first_counts() -> None:
