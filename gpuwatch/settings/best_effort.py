@@ -16,10 +16,11 @@ from gpuwatch import providers
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.settings.errors import InvalidSettings, Location, error_line
+from gpuwatch.settings.external_values import ExternalValue, UnreadableValues
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues
+from gpuwatch.settings.sources import Sources
 from gpuwatch.settings.validate import validate
 
 # an option may set the account or the region to search

@@ -12,9 +12,10 @@ from gpuwatch.domain.watches.fields import UnknownName
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.errors import SettingsError
+from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.options import KeyPath, unknown_key
-from gpuwatch.settings.schema import LaunchingTable, ProviderTable, RecordTable, Root
-from gpuwatch.settings.sources import ExternalValue, Sources
+from gpuwatch.settings.schema import LaunchingTable, ProviderTable, RecordTable, SettingsTables
+from gpuwatch.settings.sources import Sources
 
 Location = tuple[int | str, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
@@ -162,7 +163,7 @@ def _dotted(loc: Location) -> str:
 def _right_section(key: str, table: type[BaseModel]) -> str | None:
     """Where a key stands that another section has; None: none has it."""
     owners = [name for name, section in _SECTIONS.items() if key in section.model_fields]
-    if not owners or table not in {Root, *_SECTIONS.values()}:
+    if not owners or table not in {SettingsTables, *_SECTIONS.values()}:
         return None
     return f"unknown key here; {key} belongs in {' or '.join(owners)}"
 
@@ -193,7 +194,7 @@ def _model(loc: Location) -> type[BaseModel]:
     elif loc[:1] == ("providers",) and len(loc) > 1:
         model, rest = ProviderTable, loc[2:]
     else:
-        model, rest = Root, loc
+        model, rest = SettingsTables, loc
     return _inner_model(model, rest)
 
 

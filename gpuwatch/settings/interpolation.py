@@ -23,7 +23,8 @@ from gpuwatch.domain.watches.launch_text import (
 )
 from gpuwatch.home_folder import expand_home
 from gpuwatch.secret import Secret
-from gpuwatch.settings.sources import Sources, secret_text
+from gpuwatch.settings.external_values import secret_text
+from gpuwatch.settings.sources import Sources
 
 HOOKS = ("on_running", "before_stop", "on_ended")
 _KINDS = ("from_env", "from_file")

@@ -12,7 +12,8 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.settings.errors import Location, error_line, validation_errors
 from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable
 from gpuwatch.settings.options import unknown_key
-from gpuwatch.settings.sources import MAX_FILE_BYTES, Sources, parse_file
+from gpuwatch.settings.settings_file import MAX_FILE_BYTES
+from gpuwatch.settings.sources import Sources, parse_file
 
 MAX_SCRIPT_BYTES = 1024 * 1024
 

@@ -11,7 +11,7 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.settings.options import NOTIFY_OPTIONS, options_of
-from gpuwatch.settings.schema import Root
+from gpuwatch.settings.schema import SettingsTables
 from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
 
 _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
@@ -19,7 +19,7 @@ _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "
 
 def json_schema() -> dict[str, Any]:
     """The schema, ready for JSON."""
-    schema: dict[str, Any] = _simplified(Root.model_json_schema())
+    schema: dict[str, Any] = _simplified(SettingsTables.model_json_schema())
     schema["title"] = "gpuwatch"
     settings = schema["properties"]
     settings["timezone"]["enum"] = sorted(available_timezones())

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import SettingsError, UsageError
+from gpuwatch.settings.external_values import UnreadableValues
 from gpuwatch.settings.interpolation import resolve
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.secrets import database_url
-from gpuwatch.settings.sources import Sources, UnreadableValues, collect, merge, parse_file
+from gpuwatch.settings.sources import Sources, collect, merge, parse_file
 from gpuwatch.settings.validate import validate
 from gpuwatch.settings.warnings import log_warnings
 

@@ -16,10 +16,11 @@ from gpuwatch.ports import Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 
+PREFIX = "GPUWATCH_"  # of the variables
 KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key")
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
 WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
-_TOP_LEVEL = ("timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
+TOP_LEVEL = ("timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
 OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
 
@@ -53,6 +54,11 @@ MIN_SEVERITY = OptionSpec(
 _COMMON_CHANNEL_OPTIONS = (MIN_SEVERITY,)
 
 # --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def variable_of(path: KeyPath) -> str:
+    """The environment variable of a key."""
+    return PREFIX + "__".join(path).upper()
 
 
 def specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
@@ -170,7 +176,7 @@ _COMMON_MISTAKES: Final = {
 
 def unknown_key(key: str, known: Collection[str]) -> str:
     """The error message for an unknown key."""
-    if key in _TOP_LEVEL:
+    if key in TOP_LEVEL:
         return f"unknown key; {key} belongs at the top, above the first [table]"
     from difflib import get_close_matches  # noqa: PLC0415 - only needed for an error
 

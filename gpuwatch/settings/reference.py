@@ -15,9 +15,8 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of
-from gpuwatch.settings.schema import ProviderTable, Root
-from gpuwatch.settings.sources import variable_of
+from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of, variable_of
+from gpuwatch.settings.schema import ProviderTable, SettingsTables
 
 # of providers, of the registry of a launch, of the watchdog, of the web page
 _SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url", "password_hash", "tokens")
@@ -45,7 +44,7 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def setting_rows() -> list[SettingRow]:
     """All settings except those of a watch, with every installed provider and channel."""
-    rows = list(_rows(Root, (), ("providers", "notify", "watch")))
+    rows = list(_rows(SettingsTables, (), ("providers", "notify", "watch")))
     rows += _declared_rows(("notify",), NOTIFY_OPTIONS)
     for name in notifiers.names():
         rows += _declared_rows(("notify", name), options_of(notifiers.info(name)))

@@ -23,19 +23,12 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.best_effort import load_best_effort, with_disabled, without_part
 from gpuwatch.settings.damaged_toml import readable_part
+from gpuwatch.settings.external_values import ExternalValue, UnreadableValues, secret_text
 from gpuwatch.settings.last_good import load_last_good
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath, read_option, secret_options, spec_at
 from gpuwatch.settings.secrets import secret_at, texts_of
-from gpuwatch.settings.sources import (
-    ExternalValue,
-    Sources,
-    UnreadableValues,
-    collect,
-    merge,
-    parse_file,
-    secret_text,
-)
+from gpuwatch.settings.sources import Sources, collect, merge, parse_file
 
 _Table = TypeVar("_Table")
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, field_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gpuwatch import providers
 from gpuwatch.domain.market.pricing import CommissionMode
@@ -15,8 +18,11 @@ from gpuwatch.domain.watches.fields import Span, SpanFrom1s, Switch, Table, Whol
 from gpuwatch.domain.watches.launch_schema import BudgetTable
 from gpuwatch.domain.watches.schema import WatchTable, check_gpus
 from gpuwatch.ports.declarations import parse_token, parse_url
+from gpuwatch.settings.options import PREFIX
 from gpuwatch.settings.web_schema import WebTable
 
+# Under PYDANTIC_SETTINGS_DEBUG the library would log what every source holds, secrets included.
+logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 _DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg")
 
 
@@ -42,9 +48,7 @@ def _zone(value: Any) -> str:
 
 
 def _commission(value: Any) -> Any:
-    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-        return {"rate": value}
-    if not isinstance(value, (dict, CommissionTable)):
+    if not isinstance(value, (dict, CommissionTable)):  # the sources have made a table of a number
         raise ValueError('expected a number from 0 to 10, or { rate = 0.20, mode = "on_top" }')  # noqa: TRY004
     return value
 
@@ -67,6 +71,7 @@ _URI = {"type": "string", "format": "uri"}
 _SWEEP = {"type": "string", "pattern": f"^auto$|{DURATION_PATTERN}", "examples": ["auto", "15m"]}
 _HIDDEN = {"type": "string", "writeOnly": True}
 BaseUrl = Annotated[str, BeforeValidator(parse_url), WithJsonSchema(_URI)]
+Channel = Annotated[Any | dict[str, Any], WithJsonSchema({})]  # validated by what the channel declares
 Key = Annotated[SecretStr, BeforeValidator(parse_token), WithJsonSchema(_HIDDEN)]
 
 
@@ -176,8 +181,39 @@ class OrchestratorTable(Table):
     timeout: SpanFrom1s = Field(default=60.0, description="Timeout of one call.")
 
 
-class Root(Table):
+class MergedTables(BaseSettings):
+    """The tables of given sources, merged by pydantic-settings, before anything is validated."""
+
+    model_config = SettingsConfigDict(
+        extra="allow", case_sensitive=True, env_prefix=PREFIX, env_nested_delimiter="__", hide_input_in_errors=True
+    )
+
+    def __init__(self, *, sources: Sequence[PydanticBaseSettingsSource]) -> None:
+        super().__init__(sources=sources)
+
+    @classmethod
+    def from_sources(cls, *sources: PydanticBaseSettingsSource) -> Self:
+        """The tables of these sources; one wins over those after it."""
+        return cls(sources=sources)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The given sources alone, instead of the library's own (`gpuwatch.settings.sources`)."""
+        assert isinstance(init_settings, InitSettingsSource)
+        return tuple(init_settings.init_kwargs["sources"])
+
+
+class SettingsTables(Table, MergedTables):
     """All settings of gpuwatch."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=False)
 
     timezone: Annotated[str, BeforeValidator(_zone)] = Field(
         default="UTC", description="Time zone for screens and `active` windows."
@@ -195,7 +231,7 @@ class Root(Table):
     orchestrator: OrchestratorTable = Field(
         default=OrchestratorTable(), description="Engine that rents the machines of multi-node jobs."
     )
-    notify: dict[str, Any] = Field(default_factory=dict, description="Alert channels, by name.")
+    notify: dict[str, Channel] = Field(default_factory=dict, description="Alert channels, by name.")
     watchdog: WatchdogTable = Field(
         default=WatchdogTable(), description="External monitoring of gpuwatch, its machine and its network."
     )

@@ -11,9 +11,9 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
+from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.sources import ExternalValue
 
 SecretAt = Callable[[KeyPath, Option], Secret]  # the secret of a key with this value, which knows its place
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables without a secret-like name are words such as "offline"

@@ -10,12 +10,13 @@ import msgspec
 
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.settings import validate
+from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
-from gpuwatch.settings.schema import Root
+from gpuwatch.settings.schema import SettingsTables
 from gpuwatch.settings.secrets import database_url, origin_text
-from gpuwatch.settings.sources import ExternalValue, Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Sources, collect, merge, parse_file
 
 MASK = "********"
 _ALWAYS_MASKED = {
@@ -65,11 +66,10 @@ def _plain(
         yield Origin(key=row.key, value=_masked(row.path[-1], value, row.secret), origin=origin)
 
 
-def _watches(tree: Mapping[str, Any], root: Root, external: Mapping[KeyPath, ExternalValue]) -> Iterator[Origin]:
-    raw = tree.get("watch", [])
-    if isinstance(raw, EnvText):
-        raw = plain_json(raw)
-    for table, watch in zip(raw, root.watch, strict=True):
+def _watches(
+    tree: Mapping[str, Any], root: SettingsTables, external: Mapping[KeyPath, ExternalValue]
+) -> Iterator[Origin]:
+    for table, watch in zip(tree.get("watch", []), root.watch, strict=True):
         for row in watch_rows():
             value, origin = _value_and_origin({"watch": table}, row, external)
             if _is_table_missing(table, row):
@@ -110,7 +110,9 @@ def _default(text: str) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Environment text in JSON, decoded; numbers as numbers."""
+    """Environment text in JSON, decoded; numbers as numbers; a commission without a mode as it is written."""
+    if isinstance(value, dict) and value.keys() == {"rate"}:
+        return _json(value["rate"])
     if isinstance(value, EnvText):
         try:
             return plain_json(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from pydantic import SecretStr, ValidationError
+from pydantic_settings import InitSettingsSource
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
@@ -18,6 +19,7 @@ from gpuwatch.ports.declarations import ChannelInfo, ProviderInfo
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.errors import InvalidSettings, Location, has_unknown_names, validation_errors
+from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.model import OrchestratorSettings, Settings
 from gpuwatch.settings.options import (
@@ -29,9 +31,9 @@ from gpuwatch.settings.options import (
     read_options,
     unknown_key,
 )
-from gpuwatch.settings.schema import ProviderTable, Root
+from gpuwatch.settings.schema import ProviderTable, SettingsTables
 from gpuwatch.settings.secrets import SecretAt, database_url, secret_at
-from gpuwatch.settings.sources import ExternalValue, Sources
+from gpuwatch.settings.sources import Sources
 from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
 from gpuwatch.settings.web import listen_fault
 
@@ -66,13 +68,15 @@ def validate(
         SEEN_PLACES.reset(places_token)
 
 
-def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Root:
+def parse_root(
+    resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]
+) -> SettingsTables:
     """The tables, with each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree
     errors = [*_unknown_providers(tree), *_wrong_provider_options(tree), *_channel_errors(tree), *resolved.faults]
     names_unknown = False
     try:
-        root = Root.model_validate(tree)
+        root = SettingsTables.from_sources(InitSettingsSource(SettingsTables, tree))
     except ValidationError as error:
         errors += validation_errors(error)
         names_unknown = has_unknown_names(error)
@@ -81,7 +85,7 @@ def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[Ke
     return root
 
 
-def enabled_providers(root: Root) -> dict[str, ProviderTable]:
+def enabled_providers(root: SettingsTables) -> dict[str, ProviderTable]:
     """The providers to poll: enabled by default, or by a section or key, unless disabled."""
     enabled = {}
     for name in providers.names():
@@ -140,7 +144,7 @@ def _without_secrets(
     return options, secrets
 
 
-def _settings(root: Root, sources: Sources, secret_at: SecretAt) -> Settings:
+def _settings(root: SettingsTables, sources: Sources, secret_at: SecretAt) -> Settings:
     return Settings(
         timezone=root.timezone,
         database_url=database_url(
@@ -170,7 +174,7 @@ def _settings(root: Root, sources: Sources, secret_at: SecretAt) -> Settings:
 _NOTIFY_SPECS = {spec.name: spec for spec in NOTIFY_OPTIONS}  # keys of [notify] next to the channels
 
 
-def _channels(root: Root) -> dict[str, dict[str, Any]]:
+def _channels(root: SettingsTables) -> dict[str, dict[str, Any]]:
     """The configured channels; an empty table does not configure one."""
     return {name: table for name, table in root.notify.items() if table and name not in _NOTIFY_SPECS}
 
@@ -182,7 +186,7 @@ def _channel_settings(name: str, table: Mapping[str, Any], secret_at: SecretAt) 
     return ChannelSettings(name=name, options=options, secrets=secrets, min_severity=min_severity)
 
 
-def _quiet_hours(root: Root) -> tuple[str, ...]:
+def _quiet_hours(root: SettingsTables) -> tuple[str, ...]:
     (spec,) = NOTIFY_OPTIONS
     windows = read_option(spec, root.notify.get(spec.name) or ())
     assert isinstance(windows, tuple)
@@ -209,7 +213,7 @@ def _wrong_provider_options(tree: Mapping[str, Any]) -> Iterator[Error]:
             yield from ((("providers", name, "options", key), text) for key, text in errors if key in options)
 
 
-def _cross_checks(root: Root) -> Iterator[Error]:
+def _cross_checks(root: SettingsTables) -> Iterator[Error]:
     """The rules between keys."""
     enabled = enabled_providers(root)
     yield from _missing_provider_options(root, enabled)
@@ -232,7 +236,7 @@ def _cross_checks(root: Root) -> Iterator[Error]:
             yield from ((loc + key, text) for key, text in missing_limits(watch, root.budget))
 
 
-def _web_errors(root: Root) -> Iterator[Error]:
+def _web_errors(root: SettingsTables) -> Iterator[Error]:
     web = root.web.value()
     if (text := listen_fault(web)) is not None:
         yield ("web", "listen"), text
@@ -244,7 +248,7 @@ def _web_errors(root: Root) -> Iterator[Error]:
             yield ("web", "tokens", index, "name"), "expected a unique name; another token uses it"
 
 
-def _wrong_renames(previous: str | None, index: int, root: Root) -> Iterator[str]:
+def _wrong_renames(previous: str | None, index: int, root: SettingsTables) -> Iterator[str]:
     """Only one watch can take over a previous name."""
     if not previous:
         return
@@ -255,7 +259,7 @@ def _wrong_renames(previous: str | None, index: int, root: Root) -> Iterator[str
         yield f"another watch also has renamed_from = {previous!r}; only one can"
 
 
-def _missing_provider_options(root: Root, enabled: Collection[str]) -> Iterator[Error]:
+def _missing_provider_options(root: SettingsTables, enabled: Collection[str]) -> Iterator[Error]:
     """A required option is required only if the provider is polled."""
     for name in dict.fromkeys([*root.providers, *enabled]):
         info, table = providers.info(name), root.providers.get(name) or ProviderTable()

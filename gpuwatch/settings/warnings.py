@@ -12,12 +12,13 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Prefer
 from gpuwatch.secret import IN_SETTINGS
 from gpuwatch.settings.duration_warnings import duration_warnings
+from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath, specs_of
 from gpuwatch.settings.secrets import account_secrets, has_secret_name, launch_secrets
-from gpuwatch.settings.sources import ExternalValue, Sources, has_secret, is_external
+from gpuwatch.settings.sources import Sources, has_secret, is_external
 
 # The highest list prices are below this: 0.21 at Azure for a V100 (source: tests/recorded, 2026-11).
 _PLAUSIBLE_USD_GIB_HOUR = Decimal("0.25")

@@ -1,11 +1,12 @@
-"""Values from the environment: text that represents a number, a switch or JSON, depending on its key.
-
-Separate from `fields`, so that the settings sources need not import pydantic.
-"""
+"""Values from the environment: text that represents a number, a switch or JSON, depending on its key."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from decimal import Decimal
+from typing import Any, Final
+
+EXPECTED_JSON: Final = 'expected JSON, such as ["a", "b"] or {"key": 1}'
 
 
 class EnvText(str):
@@ -20,10 +21,7 @@ def plain_json(text: str) -> Any:
     Raises:
         ValueError: the text is not JSON; the message states what was expected and never quotes the text.
     """
-    import json  # noqa: PLC0415 rarely needed, and start-up time is measured
-    from decimal import Decimal  # noqa: PLC0415
-
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=Decimal)
     except (ValueError, RecursionError, ArithmeticError):
-        raise ValueError('expected JSON, such as ["a", "b"] or {"key": 1}') from None
+        raise ValueError(EXPECTED_JSON) from None

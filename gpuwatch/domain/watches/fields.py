@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, parse_duration
-from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.domain.watches.env_text import EXPECTED_JSON, EnvText
 
 MAX_USD = Decimal(1_000_000)  # anything larger is a typo
 MOST_DECIMALS = 30  # money is compared in exact fractions, and 1e-999999 would be a very long one
@@ -178,16 +178,15 @@ def _kinds(annotation: Any) -> set[Any]:
 def _read(text: str, kinds: set[Any]) -> Any:
     plain = text.strip()
     is_table = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
-    if plain[:1] in {"[", "{"} and (is_table or kinds & {tuple, list, dict}):
-        return plain_json(plain)
+    if plain[:1] in {"[", "{"} and (is_table or tuple in kinds):
+        raise ValueError(EXPECTED_JSON)  # if it were, its source would have decoded it
     if bool in kinds and plain.lower() in _TRUE | _FALSE:
         return plain.lower() in _TRUE
-    if is_table or kinds & {int, Decimal}:
-        return _number_in(plain)
-    return text
+    return number_in(plain) if kinds & {int, Decimal} else text
 
 
-def _number_in(text: str) -> Any:
+def number_in(text: str) -> int | Decimal | str:
+    """Return the number that a text is, exactly; any other text unchanged."""
     try:
         return int(text)
     except ValueError:

@@ -266,18 +266,15 @@ def test_no_fault_quotes_what_was_written() -> None:
 def test_text_of_the_environment_becomes_what_its_key_needs() -> None:
     given_ = {
         "name": EnvText("7"),
-        "gpu": EnvText('["H100"]'),
-        "gpu_count": EnvText("4"),
+        "gpu": EnvText("H100"),
         "max_price": EnvText("3.60"),
         "verified": EnvText("TRUE"),
         "min_ports": EnvText("3"),
         "hold_for": EnvText("5m"),
-        "launch": EnvText('{"max_active": 2}'),
     }
     found = WatchTable.model_validate(given_).value()
-    assert (found.name, found.gpu, found.gpu_count_min, found.verified) == ("7", ("H100",), 4, True)
+    assert (found.name, found.gpu, found.min_ports, found.verified) == ("7", ("H100",), 3, True)
     assert str(found.max_price_usd_gpu_hour) == "3.60"
-    assert found.launch == LaunchSpec(max_active=2)
 
 
 @given(st.decimals(min_value="0.000001", max_value="999999", places=6))
