@@ -75,7 +75,7 @@ class Dotenv(ExternalSource):
     kind = ".env"
 
 
-class Credentials(ExternalSource):
+class SystemdCredentials(ExternalSource):
     """systemd credentials."""
 
     kind = "credential"
@@ -88,7 +88,7 @@ class SettingsFile(InitSettingsSource):
         super().__init__(SettingsTables, tables)
 
 
-EXTERNAL_SOURCES = (Environment, Dotenv, Credentials)  # the first that sets a key wins; then the settings file
+EXTERNAL_SOURCES = (Environment, Dotenv, SystemdCredentials)  # the first that sets a key wins; then the settings file
 
 
 class Sources(msgspec.Struct, frozen=True):
