@@ -34,7 +34,7 @@ def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | N
 
 
 def read_file(file: Path | None) -> bytes:
-    """Its content; empty: there is no file. Raises SettingsError: it cannot be read."""
+    """Its content; empty without a file. Raises SettingsError: it cannot be read."""
     if file is None:
         return b""
     try:
