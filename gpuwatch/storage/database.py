@@ -70,8 +70,6 @@ class Database:
         self._version_connection: Any = None  # a connection that never writes: its own commits would not count
         self._version_lock = threading.Lock()
         self._had_wal = self.path is not None and has_wal(self.path)
-        driver: Any = engine.dialect.dbapi
-        self._driver_error: type[Exception] = driver.Error
 
     @property
     def fault(self) -> str | None:
@@ -151,7 +149,7 @@ class Database:
                     # no waiting here: the read that follows waits
                     self._version_connection.execute("PRAGMA busy_timeout=0")
                 return int(self._version_connection.execute("PRAGMA data_version").fetchall()[0][0])
-        except (StoreError, self._driver_error):
+        except (StoreError, sqlite_driver().Error):
             return None  # the read that follows reports the error
 
     def close(self) -> None:
@@ -200,9 +198,8 @@ class Database:
         except PoolTimeout as error:
             self._faults[direction] = f"the database {self.place} does not answer: all connections are waiting for it"
             raise StoreError(self._faults[direction]) from error
-        except (DBAPIError, self._driver_error) as error:  # the driver's own errors come from its cursor
-            cause = error.orig if isinstance(error, DBAPIError) and isinstance(error.orig, Exception) else error
-            translated = translate(cause, self.place)
+        except DBAPIError as error:
+            translated = translate(error.orig if isinstance(error.orig, Exception) else error, self.place)
             self._faults[direction] = str(translated)
             raise translated from error
         self._faults.pop(direction, None)
@@ -364,9 +361,8 @@ def _open_sqlite_read_only(url: str) -> Database:
 
 
 def _begin_sqlite(connection: Connection, *, writes: bool) -> None:
-    driver: Any = connection.connection.driver_connection
-    driver.execute(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
-    driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _begin_postgres(connection: Connection, *, writes: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.errors import StoreError
@@ -117,7 +118,7 @@ def test_after_a_fault_the_next_question_is_a_read(sqlite_database: Database) ->
     days = Days(sqlite_database)
     assert [days.get() for _ in range(3)] == [[1]] * 3
     with pytest.raises(StoreError), sqlite_database.read():
-        raise sqlite_driver().OperationalError("disk I/O error")
+        raise OperationalError("SELECT 1", {}, sqlite_driver().OperationalError("disk I/O error"))
     assert sqlite_database.fault is not None
     assert days.get() == [1]
     assert sqlite_database.fault is None
