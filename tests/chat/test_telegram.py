@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.chat.replies import simple_reply
 from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
-from gpuwatch.chat.telegram.sender import MessageSender
-from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace, read_updates
+from gpuwatch.chat.telegram.updates import read_updates
 from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
 from gpuwatch.errors import StoreError
-from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.ports.buttons import DATA_BYTES
-from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.job_repository import SqlJobRepository
@@ -26,7 +20,6 @@ from gpuwatch.storage.outbox import Outbox
 from tests.builders_jobs import a_job
 from tests.chat.telegram_chat import NOON, OWNER, Chat, audits
 from tests.process.daemon_child import wait_for
-from tests.telegram_double import TOKEN, Fault, telegram, too_many
 
 SILENCE = ("Silence 6 h", ButtonAction.SILENCE, subject_key("h100"), timedelta(hours=1))
 
@@ -122,61 +115,6 @@ def test_an_interrupted_update_is_finished_by_the_next_start(
     assert chat.double.offsets[0] == 6
 
 
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        (Fault(409, "Conflict: terminated by other getUpdates request"), "another program polls this bot"),
-        (Fault(401, "Unauthorized"), "token"),
-        (Fault(502, "Bad Gateway"), "returns no updates"),
-        (Fault(raw=b"<html>"), "returns no updates"),
-    ],
-)
-def test_a_fault_of_polling_is_said_once(chat: Chat, caplog: pytest.LogCaptureFixture, fault: Fault, text: str) -> None:
-    chat.double.always = fault
-    with caplog.at_level(logging.INFO), chat.open():
-        wait_for(lambda: text in caplog.text)
-    assert caplog.text.count(text) == 1
-    assert TOKEN not in caplog.text
-
-
-def test_a_limit_is_waited_for_and_the_message_still_comes() -> None:
-    with telegram() as double:
-        double.chats, double.faults = {str(OWNER)}, [too_many(7)]
-        with _client() as http:
-            waits: list[float] = []
-            now = [0.0]
-
-            def wait(seconds: float) -> None:
-                waits.append(seconds)
-                now[0] += seconds
-
-            MessageSender(
-                BotApi(TOKEN, http, double.base_url), threading.Event(), sleep=wait, monotonic=lambda: now[0]
-            ).send(str(OWNER), simple_reply("hello"))
-    assert sum(waits) == 7.0
-    assert [one.text for one in double.shown] == ["hello"]
-
-
-def test_what_cannot_be_edited_is_sent_anew() -> None:
-    with telegram() as double, _client() as http:
-        double.chats = {str(OWNER)}
-        message = ChatMessage(message_id=77, chat=ChatPlace(OWNER), text="gone")
-        MessageSender(BotApi(TOKEN, http, double.base_url), threading.Event()).edit(message, simple_reply("done"), [])
-    assert [one.text for one in double.shown] == ["done"]
-
-
-def test_hostile_text_and_secrets_stay_out_of_messages() -> None:
-    with telegram() as double, _client() as http:
-        double.chats = {str(OWNER)}
-        sender = MessageSender(BotApi(TOKEN, http, double.base_url), threading.Event())
-        sender.send(str(OWNER), simple_reply(f"<b>host</b> & @someone /stop {TOKEN} \u202eevil\n" + "x" * 5000))
-    (shown,) = double.shown
-    assert "<b>host</b> & @someone" in shown.text
-    assert TOKEN not in shown.text
-    assert "\u202e" not in shown.text
-    assert not [entity for entity in shown.entities if entity.kind in {"mention", "bot_command", "b"}]
-
-
 def test_a_press_is_answered_in_time_whatever_it_sets_off() -> None:
     answers: list[str] = []
     came = threading.Event()
@@ -190,15 +128,6 @@ def test_a_press_is_answered_in_time_whatever_it_sets_off() -> None:
     press.send_once("rented")
     assert len(answers) == 1
     assert answers[0].startswith("Working on it")
-
-
-@contextmanager
-def _client() -> Iterator[PooledHttpClient]:
-    http = PooledHttpClient()
-    try:
-        yield http
-    finally:
-        http.close()
 
 
 # --- presses and commands ---------------------------------------------------------------------------------------------
