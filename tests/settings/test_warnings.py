@@ -96,6 +96,13 @@ def test_so_are_settings_and_dotenv_that_hold_a_secret(
     assert said.startswith(f"{file}: every user")
 
 
+def test_a_table_from_a_variable_hides_no_secret_of_the_file(warnings: Any, home: Path) -> None:
+    (home / "gpuwatch.toml").touch()
+    (home / "gpuwatch.toml").chmod(0o644)
+    (said,) = warnings(KEY, env={"GPUWATCH_PROVIDERS": '{"vastai": {"poll_every": "5s"}}'})
+    assert said.startswith(f"{home}/gpuwatch.toml: every user")
+
+
 def test_files_without_a_secret_may_be_read_by_all(warnings: Any, home: Path) -> None:
     for name in ("gpuwatch.toml", ".env"):
         (home / name).touch()
