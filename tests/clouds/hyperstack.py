@@ -1,4 +1,4 @@
-"""Hyperstack on loopback: flavors, the price book, key pairs, credit, and machines with a creating phase.
+"""Hyperstack on loopback: flavors, the price book, key pairs, credit, and machines.
 
 source: as gpuwatch/providers/hyperstack. Prices and stock are invented.
 """
@@ -24,7 +24,7 @@ _FLAVORS: Final[tuple[tuple[Any, ...], ...]] = (
     ("n3-L40x1-spot", "L40-spot", 1, 28, 58.0, 100, 725, {"CANADA-1": True}),
     ("n1-cpu-small", "", 0, 4, 8.0, 100, 0, {"CANADA-1": True}),
 )
-PRICES: Final = {
+_PRICES: Final = {
     "H100-80G-PCIe": "1.90", "H100-80G-PCIe-NVLink": "1.95", "H100-80G-SXM5": "2.40", "L40": "1.00",
     "L40-spot": "0.80", "vCPU (cpu-only-flavors)": "0.03",
 }  # fmt: skip
@@ -34,8 +34,6 @@ class Hyperstack(ProviderServer):
     """A small Hyperstack. Its key is sent in its own header, `api_key`.
 
     Args:
-        boots_s: duration of a machine's creation, during which it cannot be deleted.
-        credit: in dollars.
         most_rows: of a page, whatever is requested.
     """
 
@@ -50,12 +48,11 @@ class Hyperstack(ProviderServer):
         ("DELETE", r"(?:/v1)?/core/virtual-machines/([^/]+)", "delete"),
     )
 
-    def __init__(self, *, boots_s: float = 0.0, credit: float = 100.0, most_rows: int = 100, **options: Any) -> None:
+    def __init__(self, *, most_rows: int = 100, **options: Any) -> None:
         super().__init__(**options)
-        self.boots_s, self.credit, self.most_rows = boots_s, credit, most_rows
+        self.most_rows = most_rows
         self.environments: dict[str, str] = {f"default-{region}": region for region in _REGIONS}
         self.machines: dict[int, dict[str, Any]] = {}
-        self.user_data: dict[int, str] = {}
         self._number = 238_143
 
     def key_of(self, request: EmulatorRequest) -> str | None:
@@ -78,7 +75,7 @@ class Hyperstack(ProviderServer):
         return {"status": True, "message": "Getting flavors successful", "data": groups}
 
     def pricebook(self, _request: EmulatorRequest) -> list[dict[str, Any]]:
-        rows = enumerate(PRICES.items(), 1)
+        rows = enumerate(_PRICES.items(), 1)
         return [{"id": n, "name": name, "value": usd, "original_value": usd, "discount_applied": False,
                  "start_time": None, "end_time": None} for n, (name, usd) in rows]  # fmt: skip
 
@@ -90,7 +87,7 @@ class Hyperstack(ProviderServer):
         return self._page(request, "keypairs", rows)
 
     def credit_of(self, _request: EmulatorRequest) -> dict[str, Any]:
-        data = {"credit": self.credit, "threshold": 0.0, "can_create_instance": self.credit > 0}
+        data = {"credit": 100.0, "threshold": 0.0, "can_create_instance": True}
         return {"status": True, "message": "ok", "data": data}
 
     def deploy(self, request: EmulatorRequest) -> dict[str, Any]:
@@ -98,35 +95,24 @@ class Hyperstack(ProviderServer):
         kind = self._checked(wanted)
         self._number += 1
         region = self.environments[wanted["environment_name"]]
-        self.user_data[self._number] = wanted.get("user_data", "")
         self.machines[self._number] = {
             "id": self._number, "name": wanted["name"], "status": "ACTIVE", "power_state": "RUNNING",
             "vm_state": "active", "environment": {"name": wanted["environment_name"], "region": region},
             "flavor": _flavor_row(kind, region, True), "image": {"name": wanted["image_name"]},
             "keypair": {"name": wanted["key_name"]}, "labels": wanted.get("labels", []), "fixed_ip": "10.0.0.9",
             "floating_ip": f"203.0.113.{self._number % 250}", "floating_ip_status": "ATTACHED",
-            "security_rules": wanted.get("security_rules", []),
-            "port_randomization": wanted.get("enable_port_randomization", True),
             "created_at": datetime.fromtimestamp(self.clock(), UTC).isoformat(),
         }  # fmt: skip
-        return {"status": True, "message": "ok", "instances": [self._shown(self._number) | {"status": "CREATING"}]}
+        return {"status": True, "message": "ok", "instances": [self.machines[self._number] | {"status": "CREATING"}]}
 
     def all_machines(self, request: EmulatorRequest) -> dict[str, Any]:
-        return self._page(request, "instances", [self._shown(machine) for machine in self.machines])
+        return self._page(request, "instances", list(self.machines.values()))
 
     def machine(self, _request: EmulatorRequest, machine_id: str) -> dict[str, Any]:
-        return {"status": True, "message": "ok", "instance": self._shown(self._known(machine_id))}
+        return {"status": True, "message": "ok", "instance": self.machines[self._known(machine_id)]}
 
     def delete(self, _request: EmulatorRequest, machine_id: str) -> dict[str, Any]:
-        known = self._known(machine_id)
-        if self._shown(known)["status"] == "CREATING":
-            text = (
-                f"VM {self.machines[known]['name']} is currently being created and cannot be deleted yet. Please wait"
-            )
-            raise _refused(
-                409, "conflict", f"{text} until the creation process is finished before attempting deletion."
-            )
-        del self.machines[known]
+        del self.machines[self._known(machine_id)]
         return {"status": True, "message": "Instance is being deleted."}
 
     # --- its state ----------------------------------------------------------------------------------------------------
@@ -151,17 +137,8 @@ class Hyperstack(ProviderServer):
         wrong = wanted.get("count") != 1 or not 0 < len(wanted.get("name") or "") <= 50
         if wrong:
             raise _refused(400, "bad_request", "Invalid payload")
-        if self.credit <= 0:
-            raise _refused(402, "insufficient_credit", "Not enough credit")
         assert kind is not None
         return kind
-
-    def _shown(self, machine_id: int) -> dict[str, Any]:
-        one = self.machines[machine_id]
-        made_at = datetime.fromisoformat(one["created_at"]).timestamp()
-        if self.clock() - made_at >= self.boots_s:
-            return one
-        return one | {"status": "CREATING", "vm_state": None, "floating_ip": None, "floating_ip_status": "ATTACHING"}
 
     def _page(self, request: EmulatorRequest, name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         page, size = int(request.params.get("page", "1")), int(request.params.get("pageSize", "20"))

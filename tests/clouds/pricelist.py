@@ -180,7 +180,7 @@ def cudo() -> dict[str, Any]:
 
 
 class PriceListServer(ProviderServer):
-    """All of them at one address. `answers` can be changed: source → its answer."""
+    """All of them at one address."""
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("GET", r"/rates/stats/eurofxref/eurofxref-daily\.xml", "rates"),
@@ -200,8 +200,7 @@ class PriceListServer(ProviderServer):
 
     def __init__(self, **stage: Any) -> None:
         super().__init__(**stage)
-        self.fixing = _RATES
-        self.answers: dict[str, Any] = {
+        self._answers: dict[str, Any] = {
             "oracle": oracle(),
             "vultr": vultr(),
             "vultr-metal": vultr_metal(),
@@ -217,18 +216,16 @@ class PriceListServer(ProviderServer):
 
     def rates(self, _request: EmulatorRequest) -> EmulatorReply:
         """Return the central bank's file."""
-        return EmulatorReply(200, self.fixing.encode(), content_type="text/xml")
+        return EmulatorReply(200, _RATES.encode(), content_type="text/xml")
 
     def listed(self, request: EmulatorRequest, name: str) -> EmulatorReply:
         """Return a source's list; a POST needs its version and selector."""
         if name == "cloudrift" and "selector" not in request.body().get("data", {}):
             return reply({"error": "no selector"}, 400)
-        return reply(self.answers[name])
+        return reply(self._answers[name])
 
     def servers(self, request: EmulatorRequest, zone: str) -> EmulatorReply:
         """Return one page of a zone's servers: a page after the last is empty."""
-        if "scaleway" in self.answers:
-            return reply(self.answers["scaleway"])
         return reply(scaleway(zone) if request.params.get("page", "1") == "1" else {"servers": {}})
 
 

@@ -1,4 +1,4 @@
-"""Vultr on loopback: plans, stock of each place, SSH keys, and instances with a pending phase.
+"""Vultr on loopback: plans, stock of each place, SSH keys, and instances.
 
 source: as gpuwatch/providers/vultr. Prices and stock are invented.
 """
@@ -30,16 +30,14 @@ _PLANS: Final[tuple[tuple[Any, ...], ...]] = (
     ("vcg-a40-96c-480g-192vram", None, None, None, 6.848, 96, 491520, 1400, (), ("blr",)),
     ("vcg-b200-999c-1g-1vram", None, None, None, 20.0, 248, 2893824, 1400, (), ("blr",)),  # in no table
 )
-OWN_PRICES: Final = {"vcg-l40s-16c-180g-48vram": {"blr": 1.85}}
+_OWN_PRICES: Final = {"vcg-l40s-16c-180g-48vram": {"blr": 1.85}}
 
 
 class Vultr(ProviderServer):
     """A small Vultr.
 
     Args:
-        boots_s: how long an instance is pending and installing, half each.
         page_rows: maximum rows per page, whatever is requested.
-        enabled: whether the account may have GPUs.
     """
 
     ROUTES: ClassVar = (
@@ -54,12 +52,11 @@ class Vultr(ProviderServer):
         ("DELETE", r"(?:/v2)?/instances/([^/]+)", "delete"),
     )
 
-    def __init__(self, *, boots_s: float = 0.0, page_rows: int = 500, enabled: bool = True, **options: Any) -> None:
+    def __init__(self, *, page_rows: int = 500, **options: Any) -> None:
         super().__init__(**options)
-        self.boots_s, self.page_rows, self.enabled = boots_s, page_rows, enabled
+        self.page_rows = page_rows
         self.sold_out: set[tuple[str, str]] = set()
         self.machines: dict[str, dict[str, Any]] = {}
-        self.user_data: dict[str, str] = {}
         self._number = 0
 
     def sell_out(self, offer_id: str) -> None:
@@ -111,7 +108,6 @@ class Vultr(ProviderServer):
         plan = self._checked(wanted)
         instance_id = str(uuid.UUID(int=0xDEADC0DE << 96 | (self._number + 1)))
         self._number += 1
-        self.user_data[instance_id] = wanted.get("user_data", "")
         self.machines[instance_id] = {
             "id": instance_id, "os": _SYSTEMS[wanted["os_id"]], "ram": plan[6], "disk": plan[7],
             "main_ip": f"203.0.113.{self._number % 250}", "vcpu_count": plan[5], "region": wanted["region"],
@@ -120,13 +116,13 @@ class Vultr(ProviderServer):
             "internal_ip": "", "kvm": "", "os_id": wanted["os_id"], "tags": wanted.get("tags", []), "features": [],
             "hostname": wanted.get("hostname", ""), "user_scheme": "root",
         }  # fmt: skip
-        return reply({"instance": self._shown(instance_id) | {"default_password": "v5{Fkvb#2ycPGwHs"}}, 202)
+        return reply({"instance": self.machines[instance_id] | {"default_password": "v5{Fkvb#2ycPGwHs"}}, 202)
 
     def all_instances(self, request: EmulatorRequest) -> EmulatorReply:
-        return self._page(request, "instances", [self._shown(machine) for machine in self.machines])
+        return self._page(request, "instances", list(self.machines.values()))
 
     def instance(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
-        return {"instance": self._shown(self._known(instance_id))}
+        return {"instance": self.machines[self._known(instance_id)]}
 
     def delete(self, _request: EmulatorRequest, instance_id: str) -> EmulatorReply:
         del self.machines[self._known(instance_id)]
@@ -153,20 +149,9 @@ class Vultr(ProviderServer):
             if is_so:
                 raise _refused(400, why)
         assert plan is not None
-        if not self.enabled:
-            raise _refused(400, "Server add failed: Please open a support request for access to this product.")
         if (plan[0], wanted["region"]) in self.sold_out or wanted["region"] not in plan[9]:
             raise _refused(400, "Server add failed: plan is not available in the selected region")
         return plan
-
-    def _shown(self, instance_id: str) -> dict[str, Any]:
-        one = self.machines[instance_id]
-        made_at = datetime.fromisoformat(one["date_created"]).timestamp()
-        part = 1.0 if not self.boots_s else (self.clock() - made_at) / self.boots_s
-        if part >= 1.0:
-            return one
-        early = {"status": "pending", "server_status": "none", "main_ip": "0.0.0.0"}
-        return one | (early if part < 0.5 else {"server_status": "installingbooting"})
 
     def _page(self, request: EmulatorRequest, name: str, rows: list[dict[str, Any]]) -> EmulatorReply:
         """Return a part of a list; the cursor of the next one is opaque."""
@@ -193,7 +178,7 @@ def _plan_row(one: tuple[Any, ...]) -> dict[str, Any]:
         **({} if count is None else {"gpu_count": count}),
         "location_cost": {
             place: {"hourly_cost": usd, "monthly_cost": round(usd * 730, 2)}
-            for place, usd in OWN_PRICES.get(name, {}).items()
+            for place, usd in _OWN_PRICES.get(name, {}).items()
         },
     }  # fmt: skip
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+import respx
 
 from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness, Query
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.market import SelfChecking
 from gpuwatch.providers.pricelist.dated_lists import (
     STALE_AFTER_DAYS,
@@ -38,8 +41,18 @@ LISTED = DatedList(
 )
 
 
-def bench(*names: str) -> Bench:
-    return Bench(name="pricelist", place=PriceListServer, gpu="L40S", options={"sources": ("ovh",), "dated": names})
+def adapter_of(*names: str) -> AbstractContextManager[Adapter]:
+    options = {"sources": ("ovh",), "dated": names}
+    return Bench(name="pricelist", place=PriceListServer, gpu="L40S", options=options).pointed_at(INFO.base_url)
+
+
+@pytest.fixture
+def ovh(respx_mock: respx.MockRouter) -> None:
+    """OVHcloud's recorded list, and the bank's rates."""
+    recorded = (Path(__file__).parents[2] / "recorded" / "pricelist" / "ovh_reconstructed.json").read_bytes()
+    respx_mock.get("https://eu.api.ovh.com/v1/order/catalog/public/cloud").respond(content=recorded)
+    rates = '<Cube time="2026-11-20"><Cube currency="USD" rate="1.1500"/></Cube>'
+    respx_mock.get("https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml").respond(text=rates)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,13 +99,13 @@ def test_any_unit_of_time_becomes_an_hour(per: str, price: float) -> None:
     assert offer.gpu == "H100", "a socket is never guessed"
 
 
+@pytest.mark.usefixtures("ovh")
 def test_lists_are_shown_when_they_are_named_and_only_then() -> None:
-    with PriceListServer() as place:
-        with bench().pointed_at(place.url) as adapter:
-            plain = {offer.terms.seller for offer in adapter.market.search(Query()).offers}
-        with bench("coreweave", "hetzner").pointed_at(place.url) as adapter:
-            answer = adapter.market.search(Query())
-            spot = adapter.market.search(Query(spot=True))
+    with adapter_of() as adapter:
+        plain = {offer.terms.seller for offer in adapter.market.search(Query()).offers}
+    with adapter_of("coreweave", "hetzner") as adapter:
+        answer = adapter.market.search(Query())
+        spot = adapter.market.search(Query(spot=True))
     sellers = {offer.terms.seller for offer in answer.offers}
     assert (plain, sellers) == ({"ovh"}, {"ovh", "coreweave", "hetzner"})
     assert answer.completeness is Completeness.COMPLETE
@@ -101,8 +114,9 @@ def test_lists_are_shown_when_they_are_named_and_only_then() -> None:
     assert gex.quoted_usd_hour == pytest.approx(999 / 730 * 1.15)
 
 
+@pytest.mark.usefixtures("ovh")
 def test_an_old_list_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    with PriceListServer() as place, bench("modal", "coreweave").pointed_at(place.url) as adapter:
+    with adapter_of("modal", "coreweave") as adapter:
         for _ in range(2):
             adapter.market.search(Query())
     [line] = [record.getMessage() for record in caplog.records if "read on" in record.getMessage()]
@@ -121,6 +135,6 @@ def test_doctor_says_which_list_is_old_and_where_to_look_it_up(days: int, state:
 
 
 def test_doctor_gets_them_from_the_provider() -> None:
-    with PriceListServer() as place, bench("modal", "coreweave").pointed_at(place.url) as adapter:
+    with adapter_of("modal", "coreweave") as adapter:
         assert isinstance(adapter.market, SelfChecking)
         assert [finding.text.partition(":")[0] for finding in adapter.market.findings()] == ["modal", "coreweave"]
