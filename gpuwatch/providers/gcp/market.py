@@ -56,7 +56,6 @@ class GoogleMarket:
         self._client = ApiClient(
             settings, tools, headers={"X-Goog-Api-Key": key.reveal()} if key else {}, reading=_map_read_error
         )
-        self._public = ApiClient(settings, tools, headers={})
         self._weekly_url = _weekly_url(settings, info)
         self._cache: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._partial_cache: TtlCache[ParseResult] = TtlCache(_PARTIAL_TTL_S, tools.monotonic)  # partial results
@@ -97,7 +96,7 @@ class GoogleMarket:
 
     def _fetch_weekly(self) -> ParseResult:
         """Without a key: fetch the weekly file."""
-        weekly = read_weekly(self._public.request("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
+        weekly = read_weekly(self._client.request("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
         result = ParseResult(rows=len(weekly.prices))
         return self._finish(result, parse_weekly(weekly, result, self._tools.now()))
 
