@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
 from gpuwatch.app.check import MarketCheck, store_check
 from gpuwatch.domain.market.offer import Verification
@@ -18,8 +19,9 @@ from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.history_recorder import RecordedCounts, SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.migrate import revision
+from gpuwatch.storage.tables import hourly
 from tests.builders import changed
-from tests.storage.market import NOON, an_answer, an_offer, machines
+from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.web.served import settings_in
 
 Store = Callable[..., None]
@@ -111,6 +113,15 @@ def test_a_new_database_is_made(empty_database_url: str, store: Store) -> None:
 def test_several_answers_of_one_check_are_all_kept(database: Database, database_url: str, store: Store) -> None:
     store(database_url, an_answer(an_offer("a")), an_answer(an_offer("a", 2.0), an_offer("b"), after_s=1))
     assert machines(market_at(database, NOON + timedelta(seconds=2)).offers) == {"a": 2_000_000, "b": 3_000_000}
+
+
+def test_hours_are_aggregated_without_a_daemon(database: Database, database_url: str, store: Store) -> None:
+    for hour in range(3):
+        store(database_url, an_answer(an_offer("a"), after_s=hour * 3600))
+    now = NOON + timedelta(hours=2)
+    assert [point.min_microusd for point in price_track(database, on_demand("H100 SXM"), NOON, now)] == [3_000_000] * 2
+    with database.read() as connection:
+        assert connection.execute(select(func.count()).select_from(hourly)).scalar_one() > 0
 
 
 def test_an_answer_without_a_search_is_not_stored(database: Database, database_url: str, store: Store) -> None:
