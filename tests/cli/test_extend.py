@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.extend import _extended_end
+from gpuwatch.app.extend import _extended_end, extend
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.errors import ProviderStateUnknown, StoreError, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile
 from tests.domain.launches.guard_values import a_running_launch
 from tests.engine.launch_world import World
 from tests.process.daemon_child import Home, bargain, wait_for
+from tests.web.served import settings_in
 
 HOUR = timedelta(hours=1)
 
@@ -93,6 +94,28 @@ def test_an_extension_that_somebody_else_outran_leaves_the_keeper_with_the_old_e
     with pytest.raises(LaunchConflict):
         world.extend()
     assert world.ends() == before
+
+
+@pytest.mark.parametrize(("conflicts", "attempts"), [(4, 5), (5, 5)])
+def test_a_row_that_changes_meanwhile_is_read_again_up_to_five_times(
+    world: Extending, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, conflicts: int, attempts: int
+) -> None:
+    outruns, extend_row, tried = iter(range(conflicts)), SqlLaunchRepository.extend, []
+
+    def outrun(repository: SqlLaunchRepository, launch: Launch, *wanted: Any) -> Launch | LaunchRefusal:
+        tried.append(launch)
+        if next(outruns, None) is not None:
+            raise LaunchConflict("changed concurrently")
+        return extend_row(repository, launch, *wanted)
+
+    monkeypatch.setattr(SqlLaunchRepository, "extend", outrun)
+    settings = settings_in(tmp_path, database_url=database_url, has_store=False)
+    if conflicts < attempts:
+        assert extend(settings, world.launch.launch_id, 7200.0).launch.max_runtime_s == 3 * 3600.0
+    else:
+        with pytest.raises(ProviderStateUnknown, match="keeps changing; try again"):
+            extend(settings, world.launch.launch_id, 7200.0)
+    assert len(tried) == attempts
 
 
 def test_without_a_line_in_the_keepers_file_it_is_not_extended(world: Extending) -> None:

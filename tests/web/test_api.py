@@ -18,6 +18,8 @@ from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.web.api.resources import RESOURCES
 from tests import loopback_client
 from tests.builders import a_match, an_offer
+from tests.process.daemon_child import wait_for
+from tests.upgraded_store import open_upgraded
 from tests.web.served import PAGE, Served, served, serving_settings, settings_in
 from tests.web.test_security import assert_problem
 
@@ -282,3 +284,17 @@ def test_events_are_sent_to_all_and_resume_after_the_last(web: Served) -> None:
     assert [body for _, _, body in listeners[0].events] == stored[1:]
     late = Listener(web.url, last=listeners[0].events[0][0])
     assert [event_id for event_id, _, _ in late.wait(1)] == [listeners[0].events[1][0]]
+
+
+@pytest.mark.slow
+def test_the_stream_continues_once_the_store_can_be_read(tmp_path: Path) -> None:
+    with served(tmp_path, has_store=False) as web:
+        headers, listener = changed(web), Listener(web.url)
+        open_upgraded(f"sqlite:///{tmp_path}/gpuwatch.db").close()
+
+        def is_read() -> bool:
+            for action in ("pause", "resume"):
+                web.client.post(f"/api/v1/{action}", headers=headers)
+            return bool(listener.events)
+
+        wait_for(is_read)
