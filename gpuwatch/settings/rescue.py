@@ -19,18 +19,18 @@ from gpuwatch.domain.watches.env_text import EnvText
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports.declarations import parse_token
-from gpuwatch.ports.settings import Option
+from gpuwatch.ports.settings import ChannelSettings, Option, ProviderSettings
 from gpuwatch.secret import Secret
 from gpuwatch.settings.best_effort import load_best_effort, with_disabled, without_part
 from gpuwatch.settings.damaged_toml import readable_part
 from gpuwatch.settings.external_values import ExternalValue, UnreadableValues, secret_text
 from gpuwatch.settings.last_good import load_last_good
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, read_option, secret_options, spec_at
+from gpuwatch.settings.options import KeyPath, read_option, secret_options, spec_at, specs_of
 from gpuwatch.settings.secrets import secret_at, texts_of
 from gpuwatch.settings.sources import Sources, collect, merge, parse_file
 
-_Table = TypeVar("_Table")
+_Table = TypeVar("_Table", ProviderSettings, ChannelSettings)
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
 _ALL_TABLES: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them
 _NO_FILE = os.devnull  # an empty settings file
@@ -70,7 +70,7 @@ def load_for_rescue(
     settings = usable.settings
     lines += usable.lines
     if last_good is not None:
-        settings = _with_last_good(settings, _with_current_secrets(last_good, _CurrentSecrets(merged, origins)), lines)
+        settings = _with_last_good(settings, last_good, _CurrentSecrets(merged, origins), lines)
     return RescueSettings(settings, tuple(lines))
 
 
@@ -94,28 +94,6 @@ def _without_damaged(tree: dict[str, Any], damaged: _Damaged) -> dict[str, Any]:
         elif table:
             tree = without_part(tree, table)
     return tree
-
-
-def _with_current_secrets(last_good: Settings, current: _CurrentSecrets) -> Settings:
-    """The earlier settings with today's secrets; what their launches would have run is unknown."""
-    replace = msgspec.structs.replace
-    return replace(
-        last_good,
-        providers={
-            name: replace(
-                one,
-                api_key=current.find(("providers", name, "api_key"), one.api_key),
-                previous_api_key=current.find(("providers", name, "previous_api_key"), one.previous_api_key),
-                secrets=current.options(("providers", name, "options"), one.secrets),
-            )
-            for name, one in last_good.providers.items()
-        },
-        channels={
-            name: replace(one, secrets=current.options(("notify", name), one.secrets))
-            for name, one in last_good.channels.items()
-        },
-        watches=tuple(replace(watch, action=Action.ALERT) for watch in last_good.watches),
-    )
 
 
 class _CurrentSecrets:
@@ -157,20 +135,45 @@ def _parsed(path: KeyPath, value: Any) -> Option:
     return parse_token(str(value)) if spec is None else read_option(spec, value)
 
 
-def _with_last_good(current: Settings, last_good: Settings, lines: list[str]) -> Settings:
-    """The ignored parts, with their last valid values."""
-    providers = current.providers | _missing("[providers.{}]", current.providers, last_good.providers, lines)
-    channels = current.channels | _missing("[notify.{}]", current.channels, last_good.channels, lines)
-    current_watches = {watch.name: watch for watch in current.watches}
-    watches = _missing('watch "{}"', current_watches, {watch.name: watch for watch in last_good.watches}, lines)
-    return msgspec.structs.replace(
-        current, providers=providers, channels=channels, watches=(*current.watches, *watches.values())
+def _with_last_good(current: Settings, last_good: Settings, secrets: _CurrentSecrets, lines: list[str]) -> Settings:
+    """The ignored parts, with their last valid values and today's secrets; what launches would have run is unknown."""
+    replace = msgspec.structs.replace
+    providers = {
+        name: replace(
+            one,
+            api_key=secrets.find(("providers", name, "api_key"), one.api_key),
+            previous_api_key=secrets.find(("providers", name, "previous_api_key"), one.previous_api_key),
+            secrets=secrets.options(("providers", name, "options"), one.secrets),
+        )
+        for name, one in last_good.providers.items()
+        if name not in current.providers
+    }
+    channels = {
+        name: replace(one, secrets=secrets.options(("notify", name), one.secrets))
+        for name, one in last_good.channels.items()
+        if name not in current.channels
+    }
+    names = {watch.name for watch in current.watches}
+    watches = [replace(watch, action=Action.ALERT) for watch in last_good.watches if watch.name not in names]
+    kept = replace(
+        current,
+        providers=current.providers | _usable("providers", providers, lines),
+        channels=current.channels | _usable("notify", channels, lines),
+        watches=(*current.watches, *watches),
     )
+    lines += [f'watch "{watch.name}" keeps its last valid settings' for watch in watches]
+    return kept
 
 
-def _missing(
-    template: str, current: Mapping[str, _Table], last_good: Mapping[str, _Table], lines: list[str]
-) -> dict[str, _Table]:
-    missing = {name: table for name, table in last_good.items() if name not in current}
-    lines += [f"{template.format(name)} keeps its last valid settings" for name in missing]
-    return missing
+def _usable(section: str, tables: Mapping[str, _Table], lines: list[str]) -> dict[str, _Table]:
+    """Those that have all secrets without which they cannot be built. A provider without a key can be built."""
+    usable = {}
+    for name, table in tables.items():
+        specs = specs_of((section, name, "options") if section == "providers" else (section, name))
+        missing = [spec.name for spec in specs if spec.secret and spec.needed and spec.name not in table.secrets]
+        if missing:
+            lines.append(f"[{section}.{name}] is ignored: {missing[0]} is not where it was written, nor anywhere else")
+        else:
+            lines.append(f"[{section}.{name}] keeps its last valid settings")
+            usable[name] = table
+    return usable

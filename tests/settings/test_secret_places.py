@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuwatch.bootstrap import build_channels
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load, store_last_good
 from gpuwatch.settings.last_good import FILE, load_last_good
@@ -273,6 +275,27 @@ def test_channels_and_previous_keys_are_resolved_in_rescue_mode(tmp_path: Path, 
     store_last_good(load(env=env, cwd=tmp_path), env)
     file.unlink() if left is None else file.write_text(left)
     assert texts(load_for_rescue(str(file), env=env, cwd=tmp_path).settings) == EXPECTED
+
+
+def test_a_channel_without_the_secret_that_it_needs_is_left_out(tmp_path: Path) -> None:
+    """It could not be built, and must not keep the daemon from following launches."""
+    file = tmp_path / "gpuwatch.toml"
+    file.write_text(OTHERS)
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    store_last_good(load(env=env | SECRETS, cwd=tmp_path), env)
+    file.unlink()
+    found = load_for_rescue(str(file), env=env, cwd=tmp_path)
+    assert list(found.settings.channels) == ["email"], "a server of mail may need no password"
+    assert "runpod" in found.settings.providers
+    assert [line for line in found.lines if "ignored" in line] == [
+        "[notify.telegram] is ignored: bot_token is not where it was written, nor anywhere else",
+        "[notify.apprise] is ignored: urls is not where it was written, nor anywhere else",
+    ]
+    http = PooledHttpClient()
+    try:
+        build_channels(found.settings, http)
+    finally:
+        http.close()
 
 
 @pytest.mark.parametrize("value", ["5", "[1, 2]", '{ a = "b" }', '""'])
