@@ -14,8 +14,7 @@ from sqlalchemy import event, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config, require_head, revision, upgrade
-from gpuwatch.storage.schema_head import newest_schema
+from gpuwatch.storage.migrate import config, newest_schema, require_head, revision, upgrade
 from gpuwatch.storage.tables import metadata
 
 

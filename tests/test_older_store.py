@@ -25,11 +25,10 @@ from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.migrate import config, upgrade
+from gpuwatch.storage.migrate import config, newest_schema, upgrade
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import format_changes
-from gpuwatch.storage.schema_head import newest_schema
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 

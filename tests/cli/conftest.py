@@ -15,8 +15,7 @@ from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 from gpuwatch.settings import load
 from gpuwatch.storage.database import sqlite_path
-from gpuwatch.storage.migrate import config, revision
-from gpuwatch.storage.schema_head import newest_schema
+from gpuwatch.storage.migrate import config, newest_schema, revision
 from tests.upgraded_store import empty_file, open_upgraded
 
 SERIES = Path(__file__).parents[1] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"

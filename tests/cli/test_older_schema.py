@@ -18,8 +18,7 @@ from gpuwatch.providers import build
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.migrate import revision, upgrade
-from gpuwatch.storage.schema_head import newest_schema
+from gpuwatch.storage.migrate import newest_schema, revision, upgrade
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell, older_schema
 from tests.cli.test_store_is_only_read import PRICES, WATCH
