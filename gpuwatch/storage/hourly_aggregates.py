@@ -26,7 +26,7 @@ from gpuwatch.storage.hourly_rollup import (
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.recording import EndedInterval
-from gpuwatch.storage.rows import AnyRow
+from gpuwatch.storage.rows import AnyRow, execute_many
 from gpuwatch.storage.tables import IS_COVERING, history_state, hourly, poll, price_interval, segment, series
 
 if TYPE_CHECKING:
@@ -258,9 +258,8 @@ def write_hour(connection: Connection, hour: int, rows: HourRows, prices: OpenPr
     """
     replaced_ids = [number for key, number in prices.segments.items() if key in rows or not is_imported_source(key[0])]
     connection.execute(delete(hourly).where(hourly.c.hour == hour, hourly.c.segment_id.in_(replaced_ids)))
-    if rows:
-        new_rows = [{"segment_id": prices.segments[key], "hour": hour, **row._asdict()} for key, row in rows.items()]
-        connection.execute(insert(hourly), new_rows)
+    new_rows = [{"segment_id": prices.segments[key], "hour": hour, **row._asdict()} for key, row in rows.items()]
+    execute_many(connection, insert(hourly), new_rows)
 
 
 def matching_segments(connection: Connection, scope: MarketFilter) -> dict[int, Segment]:

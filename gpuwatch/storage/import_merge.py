@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, Table, and_, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from gpuwatch.domain.analysis.market_history import CompletePoll
 from gpuwatch.domain.analysis.poll_timeline import Flags, Ints, PollTimeline, PriceRuns, price_runs
 from gpuwatch.domain.analysis.price_columns import StatedPolls, cheapest_at_once, keyed
 from gpuwatch.storage.import_batches import NO_OBSERVATIONS, ImportBatch, ImportIds, MachineKey, MarketPart
 from gpuwatch.storage.open_prices import OpenPrices
+from gpuwatch.storage.rows import execute_many
 from gpuwatch.storage.tables import IS_COVERING, poll, price_interval, series
 
 _FIRST, _LAST = 0, 2**31 - 1
@@ -81,7 +82,7 @@ def merge(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_ru
     for part, polls in new_polls.items():
         total.changed_s = np.union1d(total.changed_s, _times(polls))
         if not dry_run:
-            _insert(connection, poll, list(_poll_rows(batch, part, polls)))
+            execute_many(connection, insert(poll), list(_poll_rows(batch, part, polls)))
     return total
 
 
@@ -235,23 +236,19 @@ class _PartMerge:
         numbers[: len(self._observations.keys)] = [series_ids[key] for key in self._observations.keys]
         is_dropped, is_added = _missing_from(old, runs), _missing_from(runs, old)
         dropped = zip(numbers[old.offer[is_dropped]].tolist(), old.from_s[is_dropped].tolist(), strict=True)
-        if rows := [{"series": number, "from_s": from_s} for number, from_s in dropped]:
-            self._connection.execute(_DELETE_RUN, rows)
+        dropped_keys = [{"series": number, "from_s": from_s} for number, from_s in dropped]
+        execute_many(self._connection, _DELETE_RUN, dropped_keys)
         columns = (numbers[runs.offer], runs.from_s, runs.seen_s, runs.microusd)
         names = ("series_id", "seen_from_s", "seen_to_s", "machine_microusd_hour")
         added = zip(*(column[is_added].tolist() for column in columns), strict=True)
-        _insert(self._connection, price_interval, [dict(zip(names, run, strict=True)) for run in added])
+        new_rows = [dict(zip(names, run, strict=True)) for run in added]
+        execute_many(self._connection, insert(price_interval), new_rows)
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
         """Return the last poll before and the first one after the new rows: these affect nothing outside."""
         before = self._connection.execute(_COMPLETE_BEFORE, {**self._scope, "first_s": first_s}).scalar()
         after = self._connection.execute(_COMPLETE_AFTER, {**self._scope, "last_s": last_s}).scalar()
         return before or _FIRST, after or _LAST
-
-
-def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(insert(table), rows)
 
 
 def _missing_from(runs: PriceRuns, others: PriceRuns) -> Flags:

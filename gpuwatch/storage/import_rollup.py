@@ -16,6 +16,7 @@ from gpuwatch.storage.hourly_aggregates import INTERVALS, covers_between
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, CoveringPoll, Segment
 from gpuwatch.storage.int_columns import int_columns
 from gpuwatch.storage.quantile_sketch import encode_sketch, pack_sketch, step_of
+from gpuwatch.storage.rows import execute_many
 from gpuwatch.storage.tables import hourly, segment
 
 _INTERVALS = INTERVALS.with_only_columns(*list(INTERVALS.selected_columns)[:5])  # no disk: files do not state it
@@ -66,9 +67,8 @@ def replace_aggregates(connection: Connection, segments: Mapping[int, Segment], 
     hours = _hours_of(moments)
     shares = _shares(connection, segments, hours)
     (source,) = {segment[0] for segment in segments.values()}
-    connection.execute(_DELETE_HOUR, [{"source": source, "at_hour": hour} for hour in hours.tolist()])
-    if rows := list(_rows(shares)):
-        connection.execute(insert(hourly), rows)
+    execute_many(connection, _DELETE_HOUR, [{"source": source, "at_hour": hour} for hour in hours.tolist()])
+    execute_many(connection, insert(hourly), list(_rows(shares)))
 
 
 def _hours_of(moments: Ints) -> Ints:

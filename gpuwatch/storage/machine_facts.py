@@ -7,7 +7,10 @@ needs a migration and a field in `domain.analysis.market_history.ListedOffer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Integer, SmallInteger
+from sqlalchemy.types import TypeEngine
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.storage.answer_changes import verification_from, verification_of
@@ -22,7 +25,7 @@ class MachineFact(NamedTuple):
     """One fact as last seen; it may change while the machine stays the same."""
 
     column: str
-    sql_type: Literal["Integer", "SmallInteger", "Text"]
+    sql_type: type[TypeEngine[Any]]
     of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `answer_changes.clean`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
@@ -37,8 +40,8 @@ def _fraction(ppm: int | None) -> float | None:
 
 
 MACHINE_FACTS = (
-    MachineFact("reliability_ppm", "Integer", _ppm, "reliability", _fraction),
-    MachineFact("verification", "SmallInteger", verification_of, "verification", verification_from),
+    MachineFact("reliability_ppm", Integer, _ppm, "reliability", _fraction),
+    MachineFact("verification", SmallInteger, verification_of, "verification", verification_from),
 )
 
 

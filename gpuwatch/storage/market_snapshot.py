@@ -16,7 +16,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import AnyRow
-from gpuwatch.storage.tables import history_state, place, poll, price_interval, segment, series
+from gpuwatch.storage.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series
 
 _NOT_ENDED = -1
 _INTERVALS = (
@@ -83,7 +83,7 @@ def market_at(database: Database, at: datetime) -> MarketSnapshot:
 def newest_covers(connection: Connection, at_s: int) -> dict[CoverScope, int]:
     """Return when each GPU and rental type was last covered until then."""
     scope = (poll.c.provider, poll.c.gpu, poll.c.spot)
-    newest = select(*scope, func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.at_s <= at_s).group_by(*scope)
+    newest = select(*scope, func.max(poll.c.at_s)).where(IS_COVERING, poll.c.at_s <= at_s).group_by(*scope)
     return {(provider, gpu, spot): covered_at_s for provider, gpu, spot, covered_at_s in connection.execute(newest)}
 
 

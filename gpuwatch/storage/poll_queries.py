@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, func, select, true
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.provider_tables import seen_value
-from gpuwatch.storage.tables import poll
+from gpuwatch.storage.tables import IS_COVERING, poll
 
 _SWEEP_SPAN_S = 86_400  # an older sweep is of GPUs that are no longer swept
 
@@ -45,7 +45,7 @@ def last_sweep(database: Database, provider: str) -> LastSweep | None:
     """Return the last sweep of a provider's market, or None. Raises StoreError."""
     newest = (
         select(func.max(poll.c.id))
-        .where(poll.c.provider == provider, poll.c.covers == 1, poll.c.completeness == "complete")
+        .where(poll.c.provider == provider, IS_COVERING, poll.c.completeness == "complete")
         .group_by(poll.c.gpu, poll.c.spot)
     )
     with database.read() as connection:

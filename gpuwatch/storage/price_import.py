@@ -30,7 +30,7 @@ from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_cells import BATCH_ROWS
 from gpuwatch.storage.price_files import PriceFileReader
 from gpuwatch.storage.spooled_rows import SpooledRows
-from gpuwatch.storage.tables import history_state, poll
+from gpuwatch.storage.tables import IS_COVERING, history_state, poll
 
 PART_ROWS = 100_000  # a second's work: a recording daemon waits at most that long
 _MAX_POLLS = 10_000_000
@@ -113,7 +113,7 @@ def _report(reader: PriceFileReader, survey: RowSurvey, merged: MergeCounts, che
 
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
     """Return the first and the last of our own polls of a provider in a period, or None. Raises StoreError."""
-    query = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.provider == provider)
+    query = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(IS_COVERING, poll.c.provider == provider)
     with database.read() as connection:
         first, last = connection.execute(query.where(poll.c.at_s.between(from_s, to_s))).one()
     return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))

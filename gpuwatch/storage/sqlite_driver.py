@@ -1,4 +1,4 @@
-"""Selects the SQLite driver, and prepares its connections; no SQLAlchemy here.
+"""Selects the SQLite driver, and prepares the connections that SQLAlchemy opens with it.
 
 The journal is WAL only if the linked SQLite does not have the WAL-reset bug (sqlite.org: 3.7.0 to 3.51.2, fixed in
 3.51.3; 3.52.0 was withdrawn), else TRUNCATE. `synchronous=FULL`, because money is recorded here.

@@ -50,7 +50,6 @@ from gpuwatch.storage.provider_tables import seen_value as seen_value  # noqa: P
 from gpuwatch.storage.provider_tables import skipped_scope as skipped_scope  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
-_FACT_TYPES = {"Integer": Integer, "SmallInteger": SmallInteger, "Text": Text}
 
 # --- the history ------------------------------------------------------------------------------------------------------
 segment = Table(
@@ -87,7 +86,7 @@ series = Table(
     # facts as last seen; they may change while the identity stays the same
     Column("offer_id", String(64), nullable=False),
     Column("place_id", Integer, ForeignKey("place.id"), nullable=False),
-    *(Column(fact.column, _FACT_TYPES[fact.sql_type]) for fact in MACHINE_FACTS),
+    *(Column(fact.column, fact.sql_type) for fact in MACHINE_FACTS),
     UniqueConstraint("segment_id", "machine_id"),
     comment="one identity: provider × machine × GPU × count × rental type",
 )
@@ -127,7 +126,7 @@ poll = Table(
     "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
 )
 
-# The 1 is written out: SQLite uses a partial index only for the very condition that the index has.
+# The 1 is written out, as in the partial index: the planner need not know a parameter to use it.
 IS_COVERING = poll.c.covers == literal_column("1")
 
 hourly = Table(
