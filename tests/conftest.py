@@ -100,6 +100,13 @@ def http() -> Iterator[PooledHttpClient]:
     client.close()
 
 
+@pytest.fixture(autouse=True)
+def _only_routes(request: pytest.FixtureRequest) -> None:
+    """Let no request of a test that is marked `respx` leave the process, not even where it names no route."""
+    if request.node.get_closest_marker("respx"):
+        request.getfixturevalue("respx_mock")
+
+
 @pytest.fixture(scope="session")
 def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a PostgreSQL server: $GPUWATCH_TEST_PG_URL, or one from a wheel; the workers of a run share it."""

@@ -10,7 +10,8 @@ A unit test names the routes of a provider, a channel or a chat, with its record
             ...
         assert sent(created.calls) == [("POST", "/pods", {"image": "x/y"})]
 
-A request without a route fails the test, and so does a route without a request.
+The mark alone, without a route, says that nothing is sent. A request without a route fails the test, and so does a
+route without a request.
 """
 
 from __future__ import annotations

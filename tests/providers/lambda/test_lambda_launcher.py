@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,16 @@ import pytest
 import respx
 
 from gpuwatch.errors import (
-    KeyRejected,
     OfferGone,
     OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
     PayloadChanged,
-    ProviderDown,
-    ProviderUnreachable,
-    RateLimited,
     RefusalKind,
 )
 from gpuwatch.ports import Created, InstanceState, Order, Query, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
+from tests.providers.faults import Fault, assert_fails, create_faults, read_faults
 from tests.sent_requests import sent
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
@@ -112,30 +108,11 @@ def test_the_ssh_key_of_the_settings_is_looked_up(respx_mock: respx.MockRouter, 
     assert sent(keys.calls) == [("GET", "/api/v1/ssh-keys", None)] * 2
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (httpx.Response(401, json=recorded("errors-spec")["ApiErrorUnauthorized"]["body"]), KeyRejected),
-        (httpx.Response(403, json=recorded("errors-spec")["ApiErrorAccountInactive"]["body"]), KeyRejected),
-        (httpx.Response(404, json=recorded("errors-spec")["ApiErrorNotFound"]["body"]), PayloadChanged),
-        (httpx.Response(429, headers={"retry-after": "120"}), RateLimited),
-        (httpx.Response(500, json=recorded("errors-spec")["ApiErrorInternal"]["body"]), ProviderDown),
-        (httpx.Response(503, json=recorded("error-provider-unavailable-spec")), ProviderDown),
-        (httpx.Response(200, html="<p>maintenance</p>"), PayloadChanged),
-        (httpx.Response(200, content=b'{"data": [{"id": "1'), PayloadChanged),
-        (httpx.Response(200), PayloadChanged),
-        (httpx.Response(200, json={"data": None}), PayloadChanged),
-        (httpx.ReadTimeout("silent"), ProviderDown),
-        (httpx.ConnectError("refused"), ProviderUnreachable),
-    ],
-)
+@pytest.mark.parametrize(("fault", "error"), read_faults())
 def test_a_list_that_fails_is_never_an_empty_one(
-    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    respx_mock.get("/instances").mock(side_effect=repeat(answer))
-    with pytest.raises(error) as failed:
-        launcher.list_instances()
-    assert type(failed.value) is error
+    assert_fails(respx_mock.get("/instances"), fault, error, launcher.list_instances)
 
 
 # --- launches ---------------------------------------------------------------------------------------------------------
@@ -222,7 +199,6 @@ def an_error(code: str, message: str = "no") -> dict[str, Any]:
         (401, recorded("errors-spec")["ApiErrorUnauthorized"]["body"], OrderRefused, RefusalKind.KEY),
         (403, recorded("errors-spec")["ApiErrorAccountInactive"]["body"], OrderRefused, RefusalKind.NO_CREDIT),
         (403, recorded("errors-spec")["ApiErrorInvalidBillingAddress"]["body"], OrderRefused, RefusalKind.NO_CREDIT),
-        (500, recorded("errors-spec")["ApiErrorInternal"]["body"], OutcomeUnknown, None),
         (503, recorded("error-provider-unavailable-spec"), OutcomeUnknown, None),
         (503, an_error("instance-operations/launch/insufficient-capacity"), OutcomeUnknown, None),
         (
@@ -267,31 +243,16 @@ def test_too_many_launches_wait_as_long_as_the_answer_says_or_as_launches_are_ap
     assert limited.value.retry_after_s == wait_s
 
 
-@pytest.mark.parametrize(
-    ("failure", "error"),
-    [
-        (httpx.ConnectError("refused"), OrderRefused),
-        (httpx.ConnectTimeout("silent"), OrderRefused),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown),
-        (httpx.ReadError("reset"), OutcomeUnknown),
-        (httpx.Response(200, html="<p>bad gateway</p>"), OutcomeUnknown),
-        (httpx.Response(200, content=b'{"data": {"instance_ids": ["09'), OutcomeUnknown),
-        (httpx.Response(200), OutcomeUnknown),
-        (httpx.Response(200, json={"data": {"instance_ids": []}}), OutcomeUnknown),
-        (httpx.Response(200, json={"data": {"instance_ids": "1f"}}), OutcomeUnknown),
-    ],
-)
-def test_a_launch_whose_answer_is_lost_may_have_been_carried_out_and_one_that_was_never_sent_not(
-    respx_mock: respx.MockRouter, launcher: Any, failure: httpx.Response | Exception, error: type[Exception]
+@pytest.mark.parametrize(("fault", "error"), create_faults())
+def test_a_launch_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    launched = respx_mock.post(LAUNCH).mock(side_effect=[failure])
-    with pytest.raises(error) as failed:
-        launcher.create(an_order())
-    assert getattr(failed.value, "kind", RefusalKind.NOT_SENT) is RefusalKind.NOT_SENT
-    assert launched.call_count == 1
+    assert_fails(respx_mock.post(LAUNCH), fault, error, lambda: launcher.create(an_order()))
 
 
-@pytest.mark.parametrize(("ids", "named"), [(["1f", "2f"], "1f"), (["1f", None], "1f"), ([17], None)])
+@pytest.mark.parametrize(
+    ("ids", "named"), [([], None), (["1f", "2f"], "1f"), (["1f", None], "1f"), ([17], None), ("1f", None)]
+)
 def test_a_launch_that_does_not_name_one_instance_is_an_open_outcome(
     respx_mock: respx.MockRouter, launcher: Any, ids: Any, named: str | None
 ) -> None:
@@ -318,24 +279,14 @@ def test_what_is_gone_is_ended(respx_mock: respx.MockRouter, launcher: Any) -> N
     launcher.destroy(ID)
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (httpx.Response(401, json=recorded("errors-spec")["ApiErrorUnauthorized"]["body"]), OrderRefused),
-        (httpx.Response(404, json=recorded("errors-spec")["ApiErrorNotFound"]["body"]), OrderRefused),
-        (httpx.Response(404, html="<p>not found</p>"), OrderRefused),
-        (httpx.Response(429), OrderRateLimited),
-        (httpx.Response(500), OutcomeUnknown),
-        (httpx.Response(200, json={"data": {"terminated_instances": []}}), OutcomeUnknown),
-        (httpx.Response(200), OutcomeUnknown),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown),
-        (httpx.ConnectError("refused"), OrderRefused),
-    ],
-)
+@pytest.mark.parametrize(("fault", "error"), create_faults())
 def test_an_end_that_is_not_confirmed_is_an_error_and_sent_once(
-    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    ended = respx_mock.post(TERMINATE).mock(side_effect=[answer])
-    with pytest.raises(error):
+    assert_fails(respx_mock.post(TERMINATE), fault, error, lambda: launcher.destroy(ID))
+
+
+def test_a_wrong_path_is_no_proof_of_an_end(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    respx_mock.post(TERMINATE).respond(404, json=recorded("errors-spec")["ApiErrorNotFound"]["body"])
+    with pytest.raises(OrderRefused):
         launcher.destroy(ID)
-    assert ended.call_count == 1

@@ -182,7 +182,7 @@ def test_all_watches_share_one_answer_for_five_seconds(respx_mock: respx.MockRou
     assert route.call_count == 2
 
 
-@pytest.mark.usefixtures("respx_mock")
+@pytest.mark.respx
 def test_nothing_is_asked_without_a_key() -> None:
     with BENCH.pointed_at("https://cloud.lambda.ai", None) as adapter, pytest.raises(KeyRejected):
         adapter.market.search(Query())

@@ -197,7 +197,7 @@ def test_only_the_clouds_that_the_owner_names_are_asked(catalogue: respx.Route) 
     assert asked(catalogue) == [("COMMUNITY", "1")]
 
 
-@pytest.mark.usefixtures("respx_mock")
+@pytest.mark.respx
 def test_spot_is_answered_empty_without_a_request() -> None:
     with BENCH.pointed_at(URL) as adapter:
         answer = adapter.market.search(Query(spot=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import date
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 import respx
 
 from gpuwatch.errors import (
-    KeyRejected,
     OfferGone,
     OrderRateLimited,
     OrderRefused,
@@ -23,12 +21,12 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
-    ProviderUnreachable,
     RateLimited,
     RefusalKind,
 )
 from gpuwatch.ports import Created, InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
+from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.runpod.bench import BENCH
 from tests.sent_requests import sent
 
@@ -152,32 +150,17 @@ def test_charges_are_asked_for_day_by_day(respx_mock: respx.MockRouter, launcher
     assert sent(charged.calls) == [("GET", path, None)]
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (httpx.Response(401, json=recorded("v2-error-401")), KeyRejected),
-        (httpx.Response(403, json=recorded("v2-error-403")), KeyRejected),
-        (httpx.Response(403, html="<html>error code: 1010</html>"), ProviderDown),
-        (
-            httpx.Response(429, json=recorded("v2-error-429"), headers={"retry-after": "120"}),
-            RateLimited,
-        ),
-        (httpx.Response(500, json={"error": "internal", "status": 500}), ProviderDown),
-        (httpx.Response(200, html="<html>maintenance</html>"), PayloadChanged),
-        (httpx.Response(200, content=b'{"pods": [{"id": "7h9k'), PayloadChanged),
-        (httpx.Response(200), PayloadChanged),
-        (httpx.Response(200, json={"pods": None}), PayloadChanged),
-        (httpx.ReadTimeout("silent"), ProviderDown),
-        (httpx.ConnectError("refused"), ProviderUnreachable),
-    ],
-)
+@pytest.mark.parametrize(("fault", "error"), read_faults())
 def test_a_list_that_fails_is_never_an_empty_one(
-    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    respx_mock.get("/v2/pods").mock(side_effect=repeat(answer))
-    with pytest.raises(error) as failed:
+    assert_fails(respx_mock.get("/v2/pods"), fault, error, launcher.list_instances)
+
+
+def test_the_edge_that_turns_a_client_away_is_no_wrong_key(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    respx_mock.get("/v2/pods").respond(403, html="<html>error code: 1010</html>")
+    with pytest.raises(ProviderDown, match="edge"):
         launcher.list_instances()
-    assert type(failed.value) is error
 
 
 # --- creates ----------------------------------------------------------------------------------------------------------
@@ -234,27 +217,11 @@ def test_every_answer_to_a_create_is_distinguished(
     assert created.call_count == 1
 
 
-@pytest.mark.parametrize(
-    ("failure", "error"),
-    [
-        (httpx.ConnectError("refused"), OrderRefused),
-        (httpx.ConnectTimeout("silent"), OrderRefused),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown),
-        (httpx.ReadError("reset"), OutcomeUnknown),
-        (httpx.Response(502, html="<html>"), OutcomeUnknown),
-        (httpx.Response(504), OutcomeUnknown),
-        (httpx.Response(201, html="<html>"), OutcomeUnknown),
-        (httpx.Response(201, content=b'{"id": "7h9'), OutcomeUnknown),
-    ],
-)
-def test_a_create_whose_answer_is_lost_may_have_been_carried_out_and_one_that_was_never_sent_not(
-    respx_mock: respx.MockRouter, launcher: Any, failure: httpx.Response | Exception, error: type[Exception]
+@pytest.mark.parametrize(("fault", "error"), create_faults())
+def test_a_create_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    created = respx_mock.post("/v2/pods").mock(side_effect=[failure])
-    with pytest.raises(error) as failed:
-        launcher.create(an_order())
-    assert getattr(failed.value, "kind", K.NOT_SENT) is K.NOT_SENT
-    assert created.call_count == 1
+    assert_fails(respx_mock.post("/v2/pods"), fault, error, lambda: launcher.create(an_order()))
 
 
 def test_the_fields_that_a_422_names_are_reported(respx_mock: respx.MockRouter, launcher: Any) -> None:
@@ -292,23 +259,15 @@ def test_a_pod_is_ended_by_its_id_and_one_that_is_gone_is(
     assert sent(ended.calls) == [("DELETE", f"/v2/pods/{POD}", None)]
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (httpx.Response(404, html="<html>no such page</html>"), OrderRefused),
-        (httpx.Response(400, json=recorded("v2-error-400")), OrderRefused),
-        (httpx.Response(403, json=recorded("v2-error-403")), OrderRefused),
-        (httpx.Response(409, json=a_problem(409, "pod belongs to a cluster")), OrderRefused),
-        (httpx.Response(429, json=recorded("v2-error-429")), OrderRateLimited),
-        (httpx.Response(500), OutcomeUnknown),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown),
-        (httpx.ConnectError("refused"), OrderRefused),
-    ],
-)
-def test_an_end_that_is_refused_is_not_done(
-    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+@pytest.mark.parametrize(("fault", "error"), end_faults())
+def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    ended = respx_mock.delete(f"/v2/pods/{POD}").mock(side_effect=[answer])
-    with pytest.raises(error):
+    assert_fails(respx_mock.delete(f"/v2/pods/{POD}"), fault, error, lambda: launcher.destroy(POD))
+
+
+@pytest.mark.parametrize("answer", [recorded("v2-error-400"), recorded("v2-error-400-no-capacity-live-2026-08-18")])
+def test_a_400_to_an_end_is_no_offer_that_is_gone(respx_mock: respx.MockRouter, launcher: Any, answer: Any) -> None:
+    respx_mock.delete(f"/v2/pods/{POD}").respond(400, json=answer)
+    with pytest.raises(OrderRefused):
         launcher.destroy(POD)
-    assert ended.call_count == 1

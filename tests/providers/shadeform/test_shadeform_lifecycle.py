@@ -1,22 +1,29 @@
-"""What Shadeform's instances do over time, with its emulator: they boot, end, and are ended by their own limits."""
+"""Shadeform with its emulator: what its instances do over time, and its stock beside that of a seller."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from gpuwatch import providers
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
+from gpuwatch.domain.market.resold import fold_resold
 from gpuwatch.engine.instance_addresses import ContractEnds
-from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings
+from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret
 from tests.clocks import Clock
+from tests.clouds.lambda_cloud import LambdaCloud
 from tests.clouds.shadeform import Shadeform
 from tests.domain.launches.guard_values import a_running_launch
+from tests.providers.shadeform.bench import BENCH
 
+LAMBDA = import_module("tests.providers.lambda.bench").BENCH
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DEFAULTS = {spec.name: spec.default for spec in providers.info("shadeform").options}
 
@@ -99,3 +106,22 @@ def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher
     clock.sleep(60)
     assert list(launcher.list_instances()) == []
     launcher.destroy(made.instance_id)
+
+
+class Priced:
+    def __init__(self, offer: Offer) -> None:
+        self.offer = offer
+        self.price: OfferPrice = price_of(offer, None, Commission())
+
+
+def test_stock_that_is_offered_by_lambda_too_is_recognised() -> None:
+    found: list[Offer] = []
+    for bench, place in ((LAMBDA, LambdaCloud()), (BENCH, Shadeform())):
+        with place, bench.pointed_at(place.url) as adapter:
+            found += adapter.market.search(Query()).offers
+    twice = {
+        one.primary.offer.offer_id
+        for one in fold_resold([Priced(offer) for offer in found])
+        if one.also == ("shadeform",)
+    }
+    assert twice == {"gpu_1x_a10/us-west-1", "gpu_1x_h100_sxm5/us-east-1", "gpu_1x_h100_sxm5/us-south-1"}

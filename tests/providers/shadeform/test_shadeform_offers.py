@@ -12,15 +12,11 @@ import pytest
 import respx
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
-from gpuwatch.domain.market.resold import fold_resold
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Query
 from gpuwatch.providers.shadeform import INFO
 from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from tests.clouds.lambda_cloud import LambdaCloud
-from tests.clouds.shadeform import Shadeform
 from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
@@ -240,22 +236,3 @@ def test_a_search_without_a_usable_answer_says_what_is_wrong(
 ) -> None:
     with BENCH.pointed_at(INFO.base_url) as adapter:
         assert_fails(respx_mock.get(TYPES), fault, error, lambda: adapter.market.search(Query()))
-
-
-class Priced:
-    def __init__(self, offer: Offer) -> None:
-        self.offer = offer
-        self.price: OfferPrice = price_of(offer, None, Commission())
-
-
-def test_stock_that_is_offered_by_lambda_too_is_recognised() -> None:
-    found: list[Offer] = []
-    for bench, place in ((LAMBDA, LambdaCloud()), (BENCH, Shadeform())):
-        with place, bench.pointed_at(place.url) as adapter:
-            found += adapter.market.search(Query()).offers
-    twice = {
-        one.primary.offer.offer_id
-        for one in fold_resold([Priced(offer) for offer in found])
-        if one.also == ("shadeform",)
-    }
-    assert twice == {"gpu_1x_a10/us-west-1", "gpu_1x_h100_sxm5/us-east-1", "gpu_1x_h100_sxm5/us-south-1"}

@@ -16,7 +16,6 @@ from gpuwatch.errors import (
     OrderError,
     OrderRateLimited,
     OrderRefused,
-    OutcomeUnknown,
     PayloadChanged,
     ProviderDown,
     ProviderError,
@@ -31,6 +30,7 @@ from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.redaction import register_secret
 from gpuwatch.secret import Secret
 from tests.clocks import Clock
+from tests.providers.faults import Fault, assert_fails, end_faults, read_faults
 from tests.sent_requests import sent
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -150,6 +150,13 @@ def test_what_asking_again_does_not_help_is_asked_once(
     assert route.call_count == 1
 
 
+@pytest.mark.parametrize(("fault", "error"), read_faults())
+def test_a_question_without_a_usable_answer_says_what_is_wrong(
+    respx_mock: respx.MockRouter, client: MakeClient, fault: Fault, error: type[ProviderError]
+) -> None:
+    assert_fails(respx_mock.get("/"), fault, error, lambda: client().get("/"))
+
+
 def test_the_wait_that_the_provider_asks_for_is_kept(
     respx_mock: respx.MockRouter, client: MakeClient, clock: Clock
 ) -> None:
@@ -250,40 +257,11 @@ def test_an_order_is_sent_with_its_body_and_answered(respx_mock: respx.MockRoute
     assert respx_mock.calls[0].request.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(
-    ("failure", "error", "kind"),
-    [
-        (httpx.ConnectError("refused"), OrderRefused, RefusalKind.NOT_SENT),
-        (httpx.ConnectTimeout("silent"), OrderRefused, RefusalKind.NOT_SENT),
-        (httpx.PoolTimeout("busy"), OrderRefused, RefusalKind.NOT_SENT),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown, None),
-        (httpx.ReadError("reset"), OutcomeUnknown, None),
-        (httpx.WriteError("reset"), OutcomeUnknown, None),
-        (httpx.RemoteProtocolError("cut"), OutcomeUnknown, None),
-        (httpx.Response(302), OutcomeUnknown, None),
-        (httpx.Response(408), OutcomeUnknown, None),
-        (httpx.Response(500), OutcomeUnknown, None),
-        (httpx.Response(502, html="<p>bad gateway</p>"), OutcomeUnknown, None),
-        (httpx.Response(401), OrderRefused, RefusalKind.KEY),
-        (httpx.Response(402), OrderRefused, RefusalKind.NO_CREDIT),
-        (httpx.Response(404), OrderRefused, RefusalKind.OTHER),
-        (httpx.Response(409), OrderRefused, RefusalKind.OTHER),
-        (httpx.Response(429, headers={"retry-after": "7"}), OrderRateLimited, None),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("fault", "error"), end_faults())
 def test_an_order_is_sent_once_and_its_error_says_whether_it_may_have_been_carried_out(
-    respx_mock: respx.MockRouter,
-    client: MakeClient,
-    failure: httpx.Response | Exception,
-    error: type[OrderError],
-    kind: RefusalKind | None,
+    respx_mock: respx.MockRouter, client: MakeClient, fault: Fault, error: type[OrderError]
 ) -> None:
-    route = respx_mock.post("/pods").mock(side_effect=[failure])
-    with pytest.raises(error) as failed:
-        client().order("POST", "/pods", {})
-    assert (type(failed.value), getattr(failed.value, "kind", None)) == (error, kind)
-    assert route.call_count == 1
+    assert_fails(respx_mock.post("/pods"), fault, error, lambda: client().order("POST", "/pods", {}))
 
 
 def test_orders_of_a_class_that_was_refused_wait_as_long_as_the_answer_says(

@@ -19,6 +19,8 @@ from gpuwatch.providers.vastai.query import _known_names, wire_names
 from tests.builders import shared_gpu_names
 from tests.clocks import Clock
 
+pytestmark = pytest.mark.respx
+
 
 def test_a_query_asks_for_what_is_wanted_cheapest_first(bundles: respx.Route, market: Market) -> None:
     searches = Searches([])

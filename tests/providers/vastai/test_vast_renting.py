@@ -76,6 +76,7 @@ def test_a_bid_for_what_is_rented_on_demand_or_gone_is_refused(adapter: provider
         adapter.launcher.change_bid(made.instance_id, 1.0)
 
 
+@pytest.mark.respx
 @pytest.mark.parametrize("bid", [0.0, -1.0, 1e6, float("nan"), float("inf")])
 def test_an_impossible_bid_is_not_sent(launcher: Launcher, bid: float) -> None:
     with pytest.raises(OrderRefused) as refused:
@@ -156,5 +157,6 @@ def test_an_odd_answer_is_never_nothing(
         ask(launcher)
 
 
+@pytest.mark.respx
 def test_no_days_cost_no_request(launcher: Launcher) -> None:
     assert list(launcher.charges(DAY, date(2026, 11, 19)) or ()) == []

@@ -16,18 +16,15 @@ import respx
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
-    OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
     PayloadChanged,
-    ProviderDown,
-    ProviderUnreachable,
-    RateLimited,
     RefusalKind,
 )
 from gpuwatch.ports import Created, InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from tests.clouds.verda import CLIENT_ID, SSH_KEY
+from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.verda.bench import BENCH
 from tests.sent_requests import sent
 
@@ -131,7 +128,6 @@ def test_without_a_token_nothing_is_ordered(
     assert refused.value.kind is kind
 
 
-@pytest.mark.usefixtures("respx_mock")
 def test_half_of_the_credentials_is_no_key() -> None:
     half = msgspec.structs.replace(BENCH, options={"ssh_key": SSH_KEY})
     with half.pointed_at(URL) as adapter, pytest.raises(KeyRejected, match="client_id"):
@@ -190,29 +186,19 @@ def test_the_balance_is_the_credit_and_the_ssh_key_is_looked_up(respx_mock: resp
 
 
 @pytest.mark.usefixtures("token")
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (httpx.Response(403, json={"code": "forbidden_action", "message": "no"}), KeyRejected),
-        (httpx.Response(404, json={"code": "not_found", "message": "Cannot GET"}), PayloadChanged),
-        (httpx.Response(429, headers={"retry-after": "120"}), RateLimited),
-        (QUOTED["another 503"], ProviderDown),
-        (httpx.Response(200, html="<p>maintenance</p>"), PayloadChanged),
-        (httpx.Response(200, content=b'[{"id": "dead'), PayloadChanged),
-        (httpx.Response(200), PayloadChanged),
-        (httpx.Response(200, json={"instances": []}), PayloadChanged),
-        (httpx.Response(200, json=[*INSTANCES, {"id": ID}]), PayloadChanged),
-        (httpx.ReadTimeout("silent"), ProviderDown),
-        (httpx.ConnectError("refused"), ProviderUnreachable),
-    ],
-)
+@pytest.mark.parametrize(("fault", "error"), read_faults())
 def test_a_list_that_fails_is_never_an_empty_one(
-    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception]
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
-    respx_mock.get("/instances").mock(side_effect=repeat(answer))
-    with pytest.raises(error) as failed:
+    assert_fails(respx_mock.get("/instances"), fault, error, launcher.list_instances)
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize("value", [{"instances": []}, [*INSTANCES, {"id": ID}]])
+def test_what_is_no_list_of_instances_is_refused(respx_mock: respx.MockRouter, launcher: Any, value: Any) -> None:
+    respx_mock.get("/instances").respond(json=value)
+    with pytest.raises(PayloadChanged):
         launcher.list_instances()
-    assert type(failed.value) is error
 
 
 # --- renting ----------------------------------------------------------------------------------------------------------
@@ -264,7 +250,6 @@ def test_disk_image_and_rental_type_of_an_order(
     assert {name: body[name] for name in ordered} == ordered
 
 
-@pytest.mark.usefixtures("respx_mock")
 @pytest.mark.parametrize("wrong", [order("1H100.80S.30V/FIN-02/spot"), order(bid_usd_hour=0.9)])
 def test_an_offer_of_the_other_rental_type_is_refused(launcher: Any, wrong: Order) -> None:
     with pytest.raises(OrderRefused) as refused:
@@ -314,28 +299,29 @@ def test_without_a_start_script_stored_nothing_is_rented(
         (QUOTED["no money"], OrderRefused, RefusalKind.NO_CREDIT),
         (QUOTED["wrong image"], OrderRefused, RefusalKind.BAD_ORDER),
         (QUOTED["token"], OrderRefused, RefusalKind.KEY),
-        (httpx.Response(429, headers={"retry-after": "30"}), OrderRateLimited, None),
-        (httpx.Response(500), OutcomeUnknown, None),
-        (httpx.Response(202), OutcomeUnknown, None),
-        (httpx.Response(202, html="<p>accepted</p>"), OutcomeUnknown, None),
         (httpx.Response(202, json={"id": ID}), OutcomeUnknown, None),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown, None),
-        (httpx.RemoteProtocolError("cut"), OutcomeUnknown, None),
-        (httpx.ConnectError("refused"), OrderRefused, RefusalKind.NOT_SENT),
     ],
 )
-def test_a_create_that_fails_is_sent_once(
+def test_what_a_refusal_says_is_understood(
     respx_mock: respx.MockRouter,
     launcher: Any,
-    answer: httpx.Response | Exception,
+    answer: httpx.Response,
     error: type[Exception],
     kind: RefusalKind | None,
 ) -> None:
-    created = respx_mock.post("/instances").mock(side_effect=[answer])
+    created = respx_mock.post("/instances").mock(return_value=answer)
     with pytest.raises(error) as failed:
         launcher.create(order())
     assert (type(failed.value), getattr(failed.value, "kind", None)) == (error, kind)
     assert created.call_count == 1
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(("fault", "error"), create_faults())
+def test_an_order_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
+) -> None:
+    assert_fails(respx_mock.post("/instances"), fault, error, lambda: launcher.create(order()))
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -369,30 +355,29 @@ def test_the_disk_of_an_instance_that_was_not_listed_is_looked_up_first(
 
 
 @pytest.mark.usefixtures("token")
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (QUOTED["not yet"], OrderRefused),
-        (QUOTED["token"], OrderRefused),
-        (httpx.Response(404, json={"code": "not_found", "message": "Cannot PUT"}), OrderRefused),
-        (httpx.Response(429), OrderRateLimited),
-        (httpx.Response(500), OutcomeUnknown),
-        (httpx.ReadTimeout("silent"), OutcomeUnknown),
-        (httpx.ConnectError("refused"), OrderRefused),
-        (QUOTED["ended"], None),
-        (QUOTED["no such instance"], None),
-    ],
-)
-def test_an_end_that_is_refused_is_not_done_and_of_what_is_gone_is(
-    respx_mock: respx.MockRouter, launcher: Any, answer: httpx.Response | Exception, error: type[Exception] | None
+@pytest.mark.parametrize("gone", ["ended", "no such instance"])
+def test_an_end_of_what_is_gone_is_done(respx_mock: respx.MockRouter, launcher: Any, gone: str) -> None:
+    respx_mock.get("/instances").respond(json=INSTANCES)
+    respx_mock.put("/instances").mock(return_value=QUOTED[gone])
+    respx_mock.get("/scripts").respond(json=[])
+    launcher.list_instances()
+    launcher.destroy(ID)
+
+
+@pytest.mark.usefixtures("token")
+def test_what_is_still_provisioning_cannot_be_ended(respx_mock: respx.MockRouter, launcher: Any) -> None:
+    respx_mock.get("/instances").respond(json=INSTANCES)
+    respx_mock.put("/instances").mock(return_value=QUOTED["not yet"])
+    launcher.list_instances()
+    with pytest.raises(OrderRefused, match="provisioning"):
+        launcher.destroy(ID)
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(("fault", "error"), end_faults())
+def test_an_end_is_sent_once_and_without_an_answer_it_may_have_happened(
+    respx_mock: respx.MockRouter, launcher: Any, fault: Fault, error: type[Exception]
 ) -> None:
     respx_mock.get("/instances").respond(json=INSTANCES)
-    ended = respx_mock.put("/instances").mock(side_effect=[answer])
     launcher.list_instances()
-    if error is None:
-        respx_mock.get("/scripts").respond(json=[])
-        launcher.destroy(ID)
-    else:
-        with pytest.raises(error):
-            launcher.destroy(ID)
-    assert ended.call_count == 1
+    assert_fails(respx_mock.put("/instances"), fault, error, lambda: launcher.destroy(ID))
