@@ -114,23 +114,23 @@ def utc_day(moment: datetime) -> int:
 
 def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInterval]:
     """Update the cache to what was committed; return the intervals that ended."""
-    poll, changes = written.poll, written.changes
+    recorded, changes = written.poll, written.changes
     prices.version = written.version
-    ended = [_ended_interval(open_price, poll.at_s) for open_price in changes.delisted]
-    polled_prices = prices.prices_of(poll.provider, poll.spot)
+    ended = [_ended_interval(open_price, recorded.at_s) for open_price in changes.delisted]
+    polled_prices = prices.prices_of(recorded.provider, recorded.spot)
     for open_price in changes.delisted:
         polled_prices.remove(open_price)
     for change, open_price in zip(changes.new_prices, written.open_prices, strict=True):
-        provider_prices = prices.prices_of(poll.provider, int(change.offer.spot))
+        provider_prices = prices.prices_of(recorded.provider, int(change.offer.spot))
         if change.previous is not None and open_price.seen_from_s > change.previous.seen_from_s:
-            ended.append(_ended_interval(change.previous, poll.at_s))
+            ended.append(_ended_interval(change.previous, recorded.at_s))
         open_price.mark = prices.polls
         provider_prices.add(open_price)
-        provider_prices.mark_changed(open_price.gpu, poll.at_s)
+        provider_prices.mark_changed(open_price.gpu, recorded.at_s)
     for open_price, offer in changes.facts:
         open_price.verification, open_price.facts = offer.verification, facts_hash(offer)
-    if poll.covers:
-        polled_prices.covered_s[poll.gpu] = poll.at_s
+    if recorded.covers:
+        polled_prices.covered_s[recorded.gpu] = recorded.at_s
     return ended
 
 
