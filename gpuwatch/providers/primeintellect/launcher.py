@@ -37,7 +37,7 @@ from gpuwatch.providers.toolkit.instance_status import ReadStatus, StatusWords
 from gpuwatch.providers.toolkit.validation import at, objects, usd_hour, whole, word
 
 PROVIDER: Final = INFO.name
-_PODS: Final = "/api/v1/pods/"  # without the slash, a POST gets a redirect, which no order follows
+_PODS: Final = "/api/v1/pods/"  # as specified; FastAPI redirects other spellings, and no order follows a redirect
 _PAGE_ROWS: Final = 100
 _PAGES_MAX: Final = 50
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
