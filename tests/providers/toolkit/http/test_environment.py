@@ -191,6 +191,22 @@ def test_https_goes_through_a_tunnel_whose_end_proves_itself(monkeypatch: pytest
         assert KEY.encode() not in b"".join(request.raw for request in proxy.requests)
 
 
+def test_a_proxy_that_is_reached_over_tls_must_prove_itself_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ca = trustme.CA()
+    with serving(lambda request, wire: wire.answer(body=b"{}"), tls=_tls(ca, "market.example")) as market:
+        for proves, expected in ((ca, ["CONNECT"]), (trustme.CA(), [])):
+            with serving(tunnel_to(market.url), tls=_tls(proves, "127.0.0.1")) as proxy:
+                monkeypatch.setenv("https_proxy", proxy.url)
+                with closing(_client(ca)) as http:
+                    if expected:
+                        assert _rent(http, PROXIED) == 200
+                    else:
+                        with pytest.raises(NotSent, match="unable to get local issuer"):
+                            _rent(http, PROXIED)
+                assert [request.method for request in proxy.requests] == expected
+        assert len(market.requests) == 1
+
+
 def test_a_tunnel_to_somebody_else_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     ca = trustme.CA()
     with (
