@@ -184,9 +184,7 @@ class OrchestratorTable(Table):
 class MergedTables(BaseSettings):
     """The tables of given sources, merged by pydantic-settings, before anything is validated."""
 
-    model_config = SettingsConfigDict(
-        extra="allow", case_sensitive=True, env_prefix=PREFIX, env_nested_delimiter="__", hide_input_in_errors=True
-    )
+    model_config = SettingsConfigDict(extra="allow", case_sensitive=True, env_prefix=PREFIX, env_nested_delimiter="__")
 
     def __init__(self, *, sources: Sequence[PydanticBaseSettingsSource]) -> None:
         super().__init__(sources=sources)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import msgspec
 
 from gpuwatch.secret import Secret
@@ -59,8 +61,6 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
     if host.lower() == "localhost":
         return True
-    import ipaddress  # noqa: PLC0415 - not needed with cached settings
-
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

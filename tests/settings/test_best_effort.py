@@ -160,6 +160,14 @@ def test_a_secret_of_a_channel_that_cannot_be_read_costs_the_channel_alone(salva
     assert "the secret file /no/such cannot be read" in lines[0]
 
 
+@pytest.mark.parametrize("text", ["[oops", "oops"])
+def test_a_table_given_outside_that_cannot_be_read_leaves_the_one_of_the_file(salvaged: Salvage, text: str) -> None:
+    """`before_stop` of a watch is needed, whatever a variable holds."""
+    settings, (line,) = salvaged(HEAD + WATCH, env={"GPUWATCH_WATCH": text})
+    assert [watch.name for watch in settings.watches] == ["one"]
+    assert line.startswith("GPUWATCH_WATCH: watch: expected JSON")
+
+
 @pytest.mark.parametrize("wrong", ['database_url = "oracle://x"', "database_url = 5"])
 def test_a_wrong_database_is_no_other_database(salvaged: Salvage, wrong: str) -> None:
     with pytest.raises(SettingsError, match="database_url"):

@@ -134,9 +134,13 @@ def test_a_syntax_fault_is_one_line_with_its_number(faults: Any, home: Path, tom
     ("name", "value", "expected"),
     [
         ("GPUWATCH_FOO", "1", "GPUWATCH_FOO: foo: unknown key"),
+        ("GPUWATCH_FOO__BAR", "1", "GPUWATCH_FOO__BAR: foo: unknown key"),
+        ("GPUWATCH_PROVIDER__VASTAI__API_KEY", "1", "provider: unknown key; did you mean providers?"),
         ("GPUWATCH_DRY_RUN", "maybe", "GPUWATCH_DRY_RUN: dry_run: expected true or false"),
         ("GPUWATCH_PROVIDERS__VASTAI__POLL_EVRY", "3s", "did you mean poll_every?"),
         ("GPUWATCH_BUDGET", "{oops", "GPUWATCH_BUDGET: budget: expected JSON"),
+        ("GPUWATCH_WATCH", "oops", "GPUWATCH_WATCH: watch: expected JSON"),
+        ("GPUWATCH_NOTIFY__TELEGRAM", "oops", "GPUWATCH_NOTIFY__TELEGRAM: notify.telegram: expected JSON"),
         ("GPUWATCH_RECORD__GPU", "[oops", "GPUWATCH_RECORD__GPU: record.gpu: expected JSON"),
         (
             "GPUWATCH_BUDGET__MAX_USD_HOUR",
