@@ -14,35 +14,38 @@ class Secret:
     reading it cannot fail in between. Two secrets are equal if their texts are, wherever they are written.
 
     Args:
-        texts: the text, or the texts of a list; none: only the place is known, as after a restart.
+        value: the text, or the texts of a list; None: only the place is known, as after a restart.
         origin: where it is written, as `gpuwatch config show` prints it: "env VAST_API_KEY", "credential …", "file".
         file: the file that holds nothing but this secret; "": there is none.
     """
 
-    __slots__ = ("_texts", "file", "origin")
+    __slots__ = ("_value", "file", "origin")
 
-    def __init__(self, *texts: str, origin: str = IN_SETTINGS, file: str = "") -> None:
-        self._texts = texts
+    def __init__(
+        self, value: str | tuple[str, ...] | None = None, *, origin: str = IN_SETTINGS, file: str = ""
+    ) -> None:
+        self._value = value
         self.origin = origin
         self.file = file
 
     def reveal(self) -> str:
-        """The text, for the request that needs it."""
-        (text,) = self._texts
-        return text
+        """The text, for the request that needs it. Raises ValueError: it is a list, or only the place is known."""
+        if not isinstance(self._value, str):
+            raise ValueError(f"{self!r} holds no text")  # noqa: TRY004 it is the secret that is missing
+        return self._value
 
-    def reveal_all(self) -> tuple[str, ...]:
-        """The texts of a secret that is a list, such as the addresses of Apprise."""
-        return self._texts
+    def reveal_option(self) -> str | tuple[str, ...]:
+        """The text, or the texts of an option that is a list. Raises ValueError: only the place is known."""
+        return self._value if isinstance(self._value, tuple) else self.reveal()
 
     def __repr__(self) -> str:
         return f"Secret({self.origin!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._texts == other._texts
+        return isinstance(other, Secret) and self._value == other._value
 
     def __hash__(self) -> int:
-        return hash(self._texts)
+        return hash(self._value)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a secret cannot be copied to a file or to another process")

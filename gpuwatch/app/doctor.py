@@ -70,7 +70,7 @@ def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Find
         for name, adapter in build_adapters(settings, http).items():
             yield from _provider(settings, name, adapter, launches)
             if (doctor := adapter.info.doctor) is not None:
-                yield from own_checks(name, partial(doctor, settings.providers[name], http))
+                yield from own_checks(name, partial(doctor, settings.providers[name].revealed(), http))
         yield from _rows(settings)
         for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
@@ -95,7 +95,7 @@ def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
         adapter = build_adapters(settings, http, [name])[name]
         yield from _provider(settings, name, adapter, _known_launches(settings))
         if (doctor := adapter.info.doctor) is not None:
-            yield from own_checks(name, partial(doctor, settings.providers[name], http))
+            yield from own_checks(name, partial(doctor, settings.providers[name].revealed(), http))
         yield from prerequisite_findings(settings, adapter)
 
 

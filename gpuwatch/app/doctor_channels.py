@@ -53,7 +53,7 @@ def _check(settings: Settings, http: HttpClient, name: str) -> tuple[Finding, ..
         return (Finding(area=_area(name), state="fault", text=text, mend=install_hint(info.extra)),)
     if info.doctor is None:
         return (Finding(area=_area(name), state="ok", text="configured; send a test message with gpuwatch notify"),)
-    return tuple(own_checks(_area(name), partial(info.doctor, settings.channels[name], http)))
+    return tuple(own_checks(_area(name), partial(info.doctor, settings.channels[name].revealed(), http)))
 
 
 def _area(channel: str) -> str:

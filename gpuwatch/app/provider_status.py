@@ -16,7 +16,7 @@ from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missin
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.empty_answers import emptied
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
-from gpuwatch.ports import LANES, ProviderHealth, ProviderSettings
+from gpuwatch.ports import LANES, ProviderHealth, ProviderSection
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
@@ -40,7 +40,7 @@ class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
     """One provider, as described by the settings and the environment."""
 
     info: ProviderInfo
-    settings: ProviderSettings  # of a disabled provider: its defaults
+    settings: ProviderSection  # of a disabled provider: its defaults
     is_on: bool
     has_key: bool  # in the settings or the environment
     can_launch: bool
@@ -105,8 +105,8 @@ def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list
         return [_with_records(settings, store, configured) for configured in selected]
 
 
-def _default_settings(info: ProviderInfo) -> ProviderSettings:
-    return ProviderSettings(
+def _default_settings(info: ProviderInfo) -> ProviderSection:
+    return ProviderSection(
         name=info.name,
         base_url=info.base_url,
         commission=info.commission,
@@ -116,7 +116,7 @@ def _default_settings(info: ProviderInfo) -> ProviderSettings:
     )
 
 
-def _configured(provider: ProviderSettings, is_on: bool) -> ConfiguredProvider:
+def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:
     info = providers.info(provider.name)
     return ConfiguredProvider(
         info=info,

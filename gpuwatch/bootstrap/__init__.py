@@ -128,7 +128,7 @@ def build_adapters(  # noqa: PLR0913 every argument has a caller
             raise UsageError(missing)
     holds = command_holds(settings) if holds is None else holds
     tools = _tools(http, stop or threading.Event(), time_source, holds, is_patient=is_patient)
-    return {name: providers.build_with(settings.providers[name], tools) for name in provider_names}
+    return {name: providers.build_with(settings.providers[name].revealed(), tools) for name in provider_names}
 
 
 def _tools(
@@ -189,7 +189,7 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
     """The configured alert channels, by name."""
     from gpuwatch import notifiers
 
-    return {name: notifiers.build(channel, http) for name, channel in settings.channels.items()}
+    return {name: notifiers.build(channel.revealed(), http) for name, channel in settings.channels.items()}
 
 
 @contextmanager

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpuwatch.engine.job_queue import JobQueue
     from gpuwatch.engine.launch_commands import LaunchCommands
     from gpuwatch.engine.launch_executor import LaunchExecutor
-    from gpuwatch.ports import ProviderSettings
+    from gpuwatch.ports import ProviderSection
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 
@@ -192,7 +192,7 @@ def _auto_prices(base: Essentials) -> AutoPrices:
     return AutoPrices(SqlAutoPriceWaits(base.store, commissions), ledger=ledger, new_id=new_id)
 
 
-def _filters_of(provider: ProviderSettings) -> str:
+def _filters_of(provider: ProviderSection) -> str:
     """What decides which offers a provider lists, apart from the queries: a digest, because options may be long."""
     text = repr((provider.base_url, sorted(provider.options.items())))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

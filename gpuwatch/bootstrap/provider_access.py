@@ -14,17 +14,17 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.engine.candidates import UnavailableProviders
-    from gpuwatch.ports import ProviderSettings
+    from gpuwatch.ports import ProviderSection
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
 
 
-def has_credentials(provider: ProviderSettings) -> bool:
+def has_credentials(provider: ProviderSection) -> bool:
     """Whether there is a key, or the provider finds credentials by itself."""
     return provider.api_key is not None or providers.info(provider.name).own_credentials is not None
 
 
-def can_rent(provider: ProviderSettings) -> bool:
+def can_rent(provider: ProviderSection) -> bool:
     """Whether gpuwatch may rent there, as far as is known without a request."""
     return providers.info(provider.name).launches and has_credentials(provider)
 

@@ -20,7 +20,7 @@ from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, Rows, Shar
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.row_budget import DAY_S, HUNT_ROWS, HUNT_SHARE, matched_pace_s
 from gpuwatch.engine.search import queries_for
-from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports import ProviderTerms
 
 SWEEP_SHARE = 0.2  # maximum share of the turns while hunts wait
 # A watch that matches was reported, so a slower pace is a warning only if a changed price is seen much later.
@@ -96,7 +96,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_polling(
-    provider: ProviderSettings,
+    provider: ProviderTerms,
     watches: Sequence[Watch],
     commission: Commission,
     targets: int,
@@ -133,7 +133,7 @@ def plan_polling(
 
 
 def _shared_queries(
-    provider: ProviderSettings, demands: Sequence[Demand], turns_share: float, rows_of: Rows | None
+    provider: ProviderTerms, demands: Sequence[Demand], turns_share: float, rows_of: Rows | None
 ) -> tuple[SharedQuery, ...]:
     """Return the queries that answer all demands: joined, or one for each.
 

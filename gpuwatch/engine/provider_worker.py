@@ -12,7 +12,7 @@ from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.polling_plan import sweep_share
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, paced_age, plan_rows
 from gpuwatch.engine.sweep import Sweeper
-from gpuwatch.ports import HUNT, SWEEP, PollHistory, ProviderSettings
+from gpuwatch.ports import HUNT, SWEEP, PollHistory, ProviderTerms
 
 _PROOF_EVERY_S = 60.0  # between sweeps that must tell whether a provider still lists offers
 
@@ -28,7 +28,7 @@ class ProviderWorker:
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
         self,
-        settings: ProviderSettings,
+        settings: ProviderTerms,
         history: PollHistory,
         health_monitor: HealthMonitor,
         recorder: AnswerRecorder,

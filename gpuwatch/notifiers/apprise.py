@@ -53,7 +53,7 @@ _TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL:
 def build(settings: ChannelSettings, http: HttpClient) -> AppriseChannel:
     """Build the channel of `[notify.apprise]`. Apprise uses its own HTTP client."""
     options: dict[str, Any] = dict(settings.options)
-    return AppriseChannel(AppriseSettings(urls=settings.secrets["urls"].reveal_all(), **options))
+    return AppriseChannel(AppriseSettings(**options))
 
 
 class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):

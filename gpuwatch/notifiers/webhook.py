@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -83,8 +83,8 @@ INFO = ChannelInfo(
 
 def build(settings: ChannelSettings, http: HttpClient) -> WebhookChannel:
     """Build the channel of `[notify.webhook]`."""
-    url, secret = (settings.secrets[name].reveal() for name in ("url", "secret"))
-    return WebhookChannel(WebhookSettings(url=url, secret=secret), http)
+    options: dict[str, Any] = dict(settings.options)
+    return WebhookChannel(WebhookSettings(**options), http)
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ from gpuwatch.ports.renting import (
     Registry,
     Volume,
 )
-from gpuwatch.ports.settings import ChannelSettings, ProviderSettings
+from gpuwatch.ports.settings import ChannelSection, ChannelSettings, ProviderSection, ProviderSettings, ProviderTerms
 from gpuwatch.ports.store import (
     AccountRepository,
     AlertQueue,
@@ -73,6 +73,7 @@ __all__ = [
     "ApprovalRepository",
     "BatchingChannel",
     "Channel",
+    "ChannelSection",
     "ChannelSettings",
     "Completeness",
     "Created",
@@ -97,7 +98,9 @@ __all__ = [
     "PriceIncrease",
     "ProviderCharge",
     "ProviderHealth",
+    "ProviderSection",
     "ProviderSettings",
+    "ProviderTerms",
     "Query",
     "Registry",
     "Severity",

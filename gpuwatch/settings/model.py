@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuwatch.domain.watches.watch import Budget, Watch
-from gpuwatch.ports import ChannelSettings, ProviderSettings
+from gpuwatch.ports import ChannelSection, ProviderSection
 from gpuwatch.secret import Secret
 from gpuwatch.settings.web import WebSettings
 
@@ -29,9 +29,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str
     dry_run: bool
     budget: Budget
-    providers: dict[str, ProviderSettings]
+    providers: dict[str, ProviderSection]
     record_gpus: tuple[str, ...]  # canonical names
-    channels: dict[str, ChannelSettings]
+    channels: dict[str, ChannelSection]
     watches: tuple[Watch, ...]
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
     watch_ended_s: float = 604_800.0  # for this long after its end, a launch is reopened if its instance is listed

@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.env_text import EnvText
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports.declarations import parse_token
-from gpuwatch.ports.settings import ChannelSettings, Option, ProviderSettings
+from gpuwatch.ports.settings import ChannelSection, Option, ProviderSection
 from gpuwatch.secret import Secret
 from gpuwatch.settings.best_effort import load_best_effort, with_disabled, without_part
 from gpuwatch.settings.damaged_toml import readable_part
@@ -27,10 +27,10 @@ from gpuwatch.settings.external_values import ExternalValue, UnreadableValues, s
 from gpuwatch.settings.last_good import load_last_good
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath, read_option, secret_options, spec_at, specs_of
-from gpuwatch.settings.secrets import secret_at, texts_of
+from gpuwatch.settings.secrets import option_text, secret_at
 from gpuwatch.settings.sources import Sources, collect, merge, parse_file
 
-_Table = TypeVar("_Table", ProviderSettings, ChannelSettings)
+_Table = TypeVar("_Table", ProviderSection, ChannelSection)
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
 _ALL_TABLES: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them
 _NO_FILE = os.devnull  # an empty settings file
@@ -117,8 +117,8 @@ class _CurrentSecrets:
             if value is not None:
                 return self._secret_at(path, _parsed(path, value))
             if stored is not None and stored.file:
-                texts = texts_of(_parsed(path, EnvText(secret_text(Path(stored.file)))))
-                return Secret(*texts, origin=stored.origin, file=stored.file)
+                value = _parsed(path, EnvText(secret_text(Path(stored.file))))
+                return Secret(option_text(value), origin=stored.origin, file=stored.file)
         except ValueError:
             pass  # it cannot be used, and is missed where it is needed
         return None

@@ -28,16 +28,21 @@ def secret_at(origins: Mapping[KeyPath, ExternalValue]) -> SecretAt:
             (origins[path[:length]] for length in range(len(path), 0, -1) if path[:length] in origins), None
         )
         if external is None:
-            return Secret(*texts_of(value))
+            return Secret(option_text(value))
         file = external.file if Path(external.file).name != ".env" else ""  # that one holds other variables as well
-        return Secret(*texts_of(value), origin=origin_text(external), file=file)
+        return Secret(option_text(value), origin=origin_text(external), file=file)
 
     return make
 
 
-def texts_of(value: Option) -> tuple[str, ...]:
-    """The texts of a secret option."""
-    return value if isinstance(value, tuple) else (str(value),)
+def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of a secret, which may be a list."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def option_text(value: Option) -> str | tuple[str, ...]:
+    """The value of a secret option: a number is text as well."""
+    return value if isinstance(value, tuple) else str(value)
 
 
 def origin_text(source: ExternalValue) -> str:
@@ -50,7 +55,7 @@ def origin_text(source: ExternalValue) -> str:
 
 def secret_values(settings: Settings) -> list[str]:
     """The text of every secret, to redact in all texts."""
-    secrets = [text for secret in account_secrets(settings) for text in secret.reveal_all()]
+    secrets = [text for secret in account_secrets(settings) for text in texts_of(secret.reveal_option())]
     for launch in filter(None, (watch.launch for watch in settings.watches)):
         secrets += [value for name, value in launch.env.items() if may_be_secret(name, value)]
         secrets += [secret.reveal() for secret in launch_secrets(launch)]

@@ -14,7 +14,7 @@ from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.expression import comparisons_of, parse
 from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, gpu_names
-from gpuwatch.ports import ChannelSettings, ProviderSettings, Severity
+from gpuwatch.ports import ChannelSection, ProviderSection, Severity
 from gpuwatch.ports.declarations import ChannelInfo, ProviderInfo
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
@@ -99,7 +99,7 @@ def enabled_providers(root: SettingsTables) -> dict[str, ProviderTable]:
     return enabled
 
 
-def provider_settings(name: str, table: ProviderTable, secret_at: SecretAt) -> ProviderSettings:
+def provider_settings(name: str, table: ProviderTable, secret_at: SecretAt) -> ProviderSection:
     """One provider with its defaults."""
     info = providers.info(name)
     options, secrets = _without_secrets(
@@ -110,7 +110,7 @@ def provider_settings(name: str, table: ProviderTable, secret_at: SecretAt) -> P
         commission = Commission(format(table.commission.rate, "f"), CommissionMode(table.commission.mode))
     min_billing_s = info.billing.minimum_s if table.min_billing is None else table.min_billing
     commission = replace(commission, min_billing_s=min_billing_s, billing_step_s=info.billing.step_s)
-    return ProviderSettings(
+    return ProviderSection(
         name=name,
         base_url=table.base_url or info.base_url,
         commission=commission,
@@ -133,9 +133,9 @@ def _key(text: SecretStr | None, path: KeyPath, secret_at: SecretAt) -> Secret |
 def _without_secrets(
     info: ProviderInfo | ChannelInfo, values: Mapping[str, Option], table: KeyPath, secret_at: SecretAt
 ) -> tuple[dict[str, Option], dict[str, Secret]]:
-    """The options of one table, and the secret ones that are set."""
+    """The options of one table, without texts of secrets, and the secret ones that are set."""
     secret_names = {spec.name for spec in info.options if spec.secret}
-    options = {name: value for name, value in values.items() if name not in secret_names}
+    options = {name: None if name in secret_names else value for name, value in values.items()}
     secrets = {
         name: secret_at((*table, name), value)
         for name, value in values.items()
@@ -179,11 +179,11 @@ def _channels(root: SettingsTables) -> dict[str, dict[str, Any]]:
     return {name: table for name, table in root.notify.items() if table and name not in _NOTIFY_SPECS}
 
 
-def _channel_settings(name: str, table: Mapping[str, Any], secret_at: SecretAt) -> ChannelSettings:
+def _channel_settings(name: str, table: Mapping[str, Any], secret_at: SecretAt) -> ChannelSection:
     info = notifiers.info(name)
     options, secrets = _without_secrets(info, read_options(info, table)[0], ("notify", name), secret_at)
     min_severity = Severity(str(options.pop(MIN_SEVERITY.name)))
-    return ChannelSettings(name=name, options=options, secrets=secrets, min_severity=min_severity)
+    return ChannelSection(name=name, options=options, secrets=secrets, min_severity=min_severity)
 
 
 def _quiet_hours(root: SettingsTables) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.http import RequestOptions, StreamingReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
 from gpuwatch.testing.relay import Relay, relaying
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -105,19 +104,16 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             timeout_s: per request; long, so that a busy machine causes no failure. Tests of silence set their own.
         """
         clock = _BenchClock()
-        key = self.key if key == "" else key
-        options = {spec.name: spec.default for spec in self.info.options} | dict(self.options)
-        given = {spec.name: options.pop(spec.name) for spec in self.info.options if spec.secret}
+        secret = self.key if key == "" else key
         settings = ProviderSettings(
             name=self.name,
             base_url=url,
-            api_key=Secret(key) if key else None,
+            api_key=secret,
             search_interval_s=0.0,
             timeout_s=timeout_s,
-            options=options,
-            secrets={name: Secret(str(value)) for name, value in given.items() if value is not None},
+            options={spec.name: spec.default for spec in self.info.options} | dict(self.options),
         )
-        http = _BoundedHttp(timeout_s, [key] if key else [])
+        http = _BoundedHttp(timeout_s, [secret] if secret else [])
         try:
             tools = providers.Tools(
                 http=http, now=lambda: NOW, monotonic=clock, sleep=clock.sleep, stop=threading.Event()

@@ -22,7 +22,6 @@ from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.webhook import WebhookChannel, WebhookSettings
 from gpuwatch.ports import AlertKind, Channel, ChannelSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
@@ -136,7 +135,7 @@ def _documented(stack: ExitStack) -> Case:
     http = PooledHttpClient()
     stack.callback(http.close)
     url = f"http://127.0.0.1:{port}/{SECRET}"
-    settings = ChannelSettings(name="poster", secrets={"url": Secret(url)})
+    settings = ChannelSettings(name="poster", options={"url": url})
     return Case(
         module["build"](settings, http),
         lambda: bodies,

@@ -73,7 +73,7 @@ def build(settings, http):
 
         def send(self, alert):
             if alert.headline == "break":
-                raise KeyError(settings.secrets["token"].reveal())
+                raise KeyError(settings.options["token"])
             self.sent.append((alert.headline, settings.options["volume"]))
 
     return Pager()

@@ -29,7 +29,6 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.isolation import isolate
-from gpuwatch.secret import Secret
 from tests.notifiers.alerts import an_alert
 from tests.plugins.conftest import Beside
 from tests.plugins.packages import CHANNEL, provider_source
@@ -246,9 +245,8 @@ def test_a_plugins_own_errors_pass_as_they_are() -> None:
 def a_pager(beside: Beside, token: str | None = "pager-token-123") -> Any:
     beside("pager", {"pager_channel": CHANNEL}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
     http = PooledHttpClient()
-    secrets = {"token": Secret(token)} if token else {}
     try:
-        return notifiers.build(ChannelSettings(name="pager", options={"volume": 3.0}, secrets=secrets), http)
+        return notifiers.build(ChannelSettings(name="pager", options={"token": token, "volume": 3.0}), http)
     finally:
         http.close()
 

@@ -47,14 +47,13 @@ def _plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def options(loaded: Loader, toml: str, **env: str) -> dict[str, Any]:
-    """The options, and the secret ones with their texts."""
-    acme = loaded(toml, env=env).providers["acme"]
-    return dict(acme.options) | {name: secret.reveal() for name, secret in acme.secrets.items()}
+    """The options that the adapter receives."""
+    return dict(loaded(toml, env=env).providers["acme"].revealed().options)
 
 
 def test_options_come_complete_with_their_defaults(loaded: Loader) -> None:
     assert options(loaded, "[providers.acme]\n") == {
-        "zone": "north", "share": 0.5, "strict": False, "projects": None,
+        "zone": "north", "share": 0.5, "strict": False, "projects": None, "second_key": None,
     }  # fmt: skip
 
 
@@ -189,11 +188,10 @@ def test_declared_secrets_are_blanked_out_of_every_text(loaded: Loader) -> None:
 
 def test_the_kept_copy_holds_no_declared_secret(loaded: Loader, tmp_path: Path) -> None:
     settings = loaded(f'{ACME}second_key = "{SECRET}"\nprojects = ["a"]\nshare = 3\n{PAGER}')
-    assert settings.providers["acme"].options == {
-        "zone": "north", "share": 3.0, "strict": False, "projects": ("a",),
+    assert settings.providers["acme"].revealed().options == {
+        "zone": "north", "share": 3.0, "strict": False, "projects": ("a",), "second_key": SECRET,
     }  # fmt: skip
-    assert settings.providers["acme"].secrets["second_key"].reveal() == SECRET
-    assert settings.channels["pager"].secrets["token"].reveal() == TOKEN
+    assert settings.channels["pager"].revealed().options["token"] == TOKEN
     store_last_good(settings, {"STATE_DIRECTORY": str(tmp_path / "state")})
     [kept] = (tmp_path / "state").iterdir()
     assert SECRET.encode() not in kept.read_bytes()

@@ -18,7 +18,7 @@ from gpuwatch.settings import Settings, load, store_last_good
 from gpuwatch.settings.last_good import FILE, load_last_good
 from gpuwatch.settings.own_file import read_private_file, write_private_file
 from gpuwatch.settings.rescue import load_for_rescue
-from gpuwatch.settings.secrets import account_secrets, secret_values
+from gpuwatch.settings.secrets import account_secrets, secret_values, texts_of
 from gpuwatch.settings.show import origins
 
 OWN, THEIRS = "GPUWATCH_PROVIDERS__VASTAI__API_KEY", "VAST_API_KEY"
@@ -79,8 +79,8 @@ class Place:
     def rescued(self) -> ProviderSettings:
         found = load_for_rescue(str(self.folder / "gpuwatch.toml"), env=self.env, cwd=self.folder).settings
         for secret in account_secrets(found):
-            assert all(secret.reveal_all())
-            assert set(secret.reveal_all()) <= set(secret_values(found))
+            assert all(texts_of(secret.reveal_option()))
+            assert set(texts_of(secret.reveal_option())) <= set(secret_values(found))
         return found.providers["vastai"]
 
 
@@ -251,7 +251,7 @@ SECRETS = {
 
 def texts(settings: Settings) -> dict[str, tuple[str, ...]]:
     """Origin → texts, of everything that came from the environment."""
-    return {one.origin: one.reveal_all() for one in account_secrets(settings) if one.origin != "file"}
+    return {one.origin: texts_of(one.reveal_option()) for one in account_secrets(settings) if one.origin != "file"}
 
 
 EXPECTED = {
@@ -308,7 +308,7 @@ def test_a_secret_of_another_type_does_not_end_rescue_mode(tmp_path: Path, table
     file.write_text(f"[{table} = {value}\n[budget]\nmax_usd_hour = = 1\n")
     del env["GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN"]
     found = load_for_rescue(str(file), env=env, cwd=tmp_path)
-    assert all(secret.reveal_all() for secret in account_secrets(found.settings))
+    assert all(secret.reveal_option() for secret in account_secrets(found.settings))
 
 
 LAUNCH = """[[watch]]

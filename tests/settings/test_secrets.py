@@ -114,7 +114,7 @@ def test_every_secret_can_come_from_a_credential(loaded: Any, tmp_path: Path) ->
     settings = loaded(TELEGRAM + mail, env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
     assert settings.channels["telegram"].secrets["bot_token"].reveal() == "1:token"
     assert settings.channels["email"].secrets["password"].reveal() == "pass word "
-    assert settings.channels["apprise"].secrets["urls"].reveal_all() == ("ntfy://a", "ntfy://b")
+    assert settings.channels["apprise"].secrets["urls"].reveal_option() == ("ntfy://a", "ntfy://b")
     assert settings.database_url == "postgresql+psycopg://u:pw@h/db"
 
 

@@ -106,8 +106,7 @@ def build(settings: ChannelSettings, http: HttpClient) -> EmailChannel:
     """Build the channel of `[notify.email]`. Mail needs no HTTP."""
     options: dict[str, Any] = dict(settings.options)
     options["port"] = options["port"] or _PORTS[options["security"]]
-    password = settings.secrets.get("password")
-    return EmailChannel(EmailSettings(password=password.reveal() if password else None, **options))
+    return EmailChannel(EmailSettings(**options))
 
 
 class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):

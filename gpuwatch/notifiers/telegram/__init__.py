@@ -115,7 +115,7 @@ _DEADLINE_S = 10.0  # at most three requests (plain text, a moved chat) fit into
 def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
     """Build the channel of `[notify.telegram]`."""
     options: dict[str, Any] = dict(settings.options)
-    return TelegramChannel(TelegramSettings(bot_token=settings.secrets["bot_token"].reveal(), **options), http)
+    return TelegramChannel(TelegramSettings(**options), http)
 
 
 def _findings(channel: TelegramChannel) -> Iterator[Finding]:

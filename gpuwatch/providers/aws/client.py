@@ -164,7 +164,7 @@ class AwsClient(PacedClient):
             return self._session
         for name in _NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        access_key, _, secret = (self._key.reveal() if self._key else "").partition(":")
+        access_key, _, secret = (self._key or "").partition(":")
         if self._key and not secret:
             raise KeyRejected("aws: api_key must have the form ACCESS_KEY_ID:SECRET_ACCESS_KEY")
         session = _new_session(

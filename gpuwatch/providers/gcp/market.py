@@ -54,7 +54,7 @@ class GoogleMarket:
         self._tools = tools
         key = settings.api_key
         self._client = ApiClient(
-            settings, tools, headers={"X-Goog-Api-Key": key.reveal()} if key else {}, reading=_map_read_error
+            settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_map_read_error
         )
         self._weekly_url = _weekly_url(settings, info)
         self._cache: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)

@@ -24,7 +24,7 @@ class HyperstackClient(ApiClient):
     """The HTTP client of one account."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        headers = {"api_key": settings.api_key.reveal()} if settings.api_key else {}
+        headers = {"api_key": settings.api_key} if settings.api_key else {}
         super().__init__(settings, tools, headers=headers, reading=list_error, ordering=order_error)
 
 

@@ -186,8 +186,8 @@ class NebiusClient(PacedClient):
         values: dict[str, Any] = {"user_agent_prefix": "gpuwatch"}
         if self._file:
             values["credentials_file_name"] = str(self._file)
-        elif self._token:
-            values["credentials"] = self._token.reveal()
+        else:
+            values["credentials"] = self._token
         if self._address is not None:
             port = self._address.port or (80 if self._address.scheme == "http" else 443)
             values["resolver"] = Constant(f"{self._address.hostname}:{port}")

@@ -70,7 +70,7 @@ class ShadeformClient(ApiClient):
     """The HTTP client of the account; without a key it sends none."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        headers = {"X-API-KEY": settings.api_key.reveal()} if settings.api_key else {}
+        headers = {"X-API-KEY": settings.api_key} if settings.api_key else {}
         super().__init__(settings, tools, headers=headers, ordering=create_error)
 
 

@@ -132,9 +132,9 @@ class ApiClient(PacedClient):
         ordering: OrderErrorMapper = ordering_error,
     ) -> None:
         super().__init__(settings, tools, intervals_s or {})
-        self.has_key = settings.api_key is not None
+        self.has_key = bool(settings.api_key)
         if headers is None:
-            headers = {"Authorization": f"Bearer {settings.api_key.reveal()}"} if settings.api_key else {}
+            headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._headers = dict(headers)
         self._base_url = settings.base_url.rstrip("/")
         self._map_read_error = reading

@@ -33,7 +33,7 @@ class VerdaClient(ApiClient):
         self._credentials = {
             "grant_type": "client_credentials",
             "client_id": str(settings.options.get("client_id") or ""),
-            "client_secret": settings.api_key.reveal() if settings.api_key else "",
+            "client_secret": settings.api_key or "",
         }
         self._token, self._valid_until_s = "", 0.0
         self._sign_in_lock = threading.Lock()  # searching and renting are two threads

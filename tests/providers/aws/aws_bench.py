@@ -11,7 +11,6 @@ from typing import Any
 from gpuwatch import providers
 from gpuwatch.ports import Instance, Launcher, Order, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 
@@ -38,12 +37,7 @@ def asking(
     clock = clock or Clock()
     given = {spec.name: spec.default for spec in providers.info("aws").options} | {"regions": BOTH} | options
     settings = ProviderSettings(
-        name="aws",
-        base_url=url,
-        api_key=Secret(key) if key else None,
-        search_interval_s=0.0,
-        timeout_s=timeout_s,
-        options=given,
+        name="aws", base_url=url, api_key=key, search_interval_s=0.0, timeout_s=timeout_s, options=given
     )
     http = PooledHttpClient(secrets=[])
     try:

@@ -18,7 +18,6 @@ from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
@@ -170,7 +169,7 @@ def test_all_watches_share_one_answer_for_five_seconds(respx_mock: respx.MockRou
     }
     route, clock = respx_mock.get("https://cloud.lambda.ai/api/v1/instance-types").respond(json=types), Clock()
     settings = ProviderSettings(
-        name="lambda", base_url="https://cloud.lambda.ai/api/v1", api_key=Secret("k"), search_interval_s=0.0
+        name="lambda", base_url="https://cloud.lambda.ai/api/v1", api_key="k", search_interval_s=0.0
     )
     market = providers.build(settings, http, lambda: NOW, clock, clock.sleep).market
     assert len(market.search(Query(gpus=("H100 SXM",))).offers) == 1

@@ -16,7 +16,6 @@ from gpuwatch import providers
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 
@@ -30,7 +29,7 @@ def at(place: LambdaCloud, clock: Clock, **options: Any) -> Iterator[providers.A
     settings = ProviderSettings(
         name="lambda",
         base_url=place.url,
-        api_key=Secret(place.key),
+        api_key=place.key,
         search_interval_s=0.0,
         options={"ssh_key": "my-key"} | options,
     )

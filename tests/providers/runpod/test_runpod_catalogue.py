@@ -24,7 +24,6 @@ from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, parse_offer_id
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.secret import Secret
 from tests.providers.runpod.bench import BENCH
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
@@ -280,7 +279,7 @@ def test_a_place_without_the_type_is_no_place_of_it() -> None:
 def test_an_answer_of_several_requests_is_as_old_as_the_first(catalogue: respx.Route, http: PooledHttpClient) -> None:
     moments = (NOW + timedelta(seconds=n) for n in range(1, 100))
     settings = ProviderSettings(
-        name="runpod", base_url=URL, api_key=Secret("demo-key"), search_interval_s=0.0,
+        name="runpod", base_url=URL, api_key="demo-key", search_interval_s=0.0,
         options={"clouds": ("SECURE", "COMMUNITY"), "registry_id": None},
     )  # fmt: skip
     adapter = providers.build(settings, http, lambda: next(moments), lambda: 0.0)

@@ -16,7 +16,6 @@ from gpuwatch.domain.market.resold import fold_resold
 from gpuwatch.engine.instance_addresses import ContractEnds
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 from tests.clouds.shadeform import Shadeform
@@ -42,7 +41,7 @@ def place(clock: Clock) -> Iterator[Shadeform]:
 @pytest.fixture
 def launcher(place: Shadeform, clock: Clock, http: PooledHttpClient) -> Launcher:
     settings = ProviderSettings(
-        name="shadeform", base_url=place.url, api_key=Secret("demo-key"), search_interval_s=0.0, options=DEFAULTS
+        name="shadeform", base_url=place.url, api_key="demo-key", search_interval_s=0.0, options=DEFAULTS
     )
     adapter = providers.build(settings, http, lambda: datetime.fromtimestamp(clock(), UTC), clock, clock.sleep)
     assert adapter.launcher is not None

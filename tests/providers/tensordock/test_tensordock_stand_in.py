@@ -12,7 +12,6 @@ import pytest
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Query
 from gpuwatch.ports.declarations import Adapter
-from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from gpuwatch.testing.market import MarketSuite
 from tests.clouds.tensordock import TensorDock
@@ -93,4 +92,4 @@ def test_a_token_switches_it_on_as_everywhere(tmp_path: Path, text: str, is_on: 
     (tmp_path / "gpuwatch.toml").write_text(text)
     settings = load(env={"TENSORDOCK_API_TOKEN": "abc"}, cwd=tmp_path)
     assert ("tensordock" in settings.providers) is is_on
-    assert not is_on or settings.providers["tensordock"].api_key == Secret("abc")
+    assert not is_on or settings.providers["tensordock"].api_key == "abc"

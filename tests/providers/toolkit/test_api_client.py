@@ -28,7 +28,6 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.redaction import register_secret
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 from tests.providers.faults import Fault, assert_fails, end_faults, read_faults
 from tests.sent_requests import sent
@@ -59,7 +58,7 @@ def client(http: PooledHttpClient, clock: Clock) -> MakeClient:
         settings = ProviderSettings(
             name="acme",
             base_url=f"{URL}/",
-            api_key=Secret(key) if key else None,
+            api_key=key,
             search_interval_s=interval_s,
             timeout_s=30.0,
         )

@@ -18,7 +18,6 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
-from gpuwatch.secret import Secret
 from tests.builders import a_watch, an_offer
 from tests.engine.test_evaluator import Bench
 
@@ -36,9 +35,7 @@ class Shop:
             http=http, now=lambda: NOW, monotonic=lambda: self.now_s, sleep=lambda _: None, stop=threading.Event()
         )
         info = ProviderInfo(name="acme", title="Acme", base_url="http://127.0.0.1:9", **declared)  # type: ignore[arg-type]
-        client = ApiClient(
-            ProviderSettings(name="acme", base_url=info.base_url, api_key=Secret(key) if key else None), tools
-        )
+        client = ApiClient(ProviderSettings(name="acme", base_url=info.base_url, api_key=key), tools)
         self.market = CatalogueMarket(info, client, self._fetch, ttl_s=5.0)
         http.close()
 

@@ -20,7 +20,6 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Launcher, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 
 DAY = date(2026, 11, 20)
@@ -204,9 +203,7 @@ def test_the_marketplaces_own_books_are_read_back() -> None:
         closing(PooledHttpClient()) as http,
     ):
         offer = market.publish(usd_hour=2.0, storage_cost=7.2, inet_down_cost=0.01, disk_space=100.0)
-        settings = ProviderSettings(
-            name="vastai", base_url=market.url, api_key=Secret("demo-key"), search_interval_s=0.0
-        )
+        settings = ProviderSettings(name="vastai", base_url=market.url, api_key="demo-key", search_interval_s=0.0)
         adapter = providers.build(settings, http, lambda: datetime.fromtimestamp(clock(), UTC), waits, waits.sleep)
         assert adapter.launcher is not None
         made = adapter.launcher.create(Order(offer_id=str(offer), label="l", image="i", disk_gb=10.0))

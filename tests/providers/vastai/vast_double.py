@@ -13,7 +13,6 @@ import httpx
 from gpuwatch import providers
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.secret import Secret
 from tests.clocks import Clock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -58,7 +57,7 @@ def an_adapter(
     **settings: Any,
 ) -> providers.Adapter:
     """Return the adapter; its clock advances only while it waits."""
-    defaults: dict[str, Any] = {"base_url": URL, "api_key": Secret(KEY), "search_interval_s": 0.0}
+    defaults: dict[str, Any] = {"base_url": URL, "api_key": KEY, "search_interval_s": 0.0}
     return providers.build(
         ProviderSettings(name="vastai", **(defaults | settings)), http, now, clock, clock.sleep, stop
     )
