@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from gpuwatch.domain.analysis.price_series import PeriodLength
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, read_price_periods
+from gpuwatch.storage.history_queries import (
+    first_poll_at,
+    kept_from,
+    known_gpu_names,
+    newest_prices,
+    read_price_periods,
+)
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.prune import prune
 from gpuwatch.storage.quantile_sketch import encode_sketch, merge_sketches, price_of_step, quantile, step_of
@@ -142,6 +148,20 @@ def test_a_track_may_begin_with_the_first_look(database: Database, history: SqlH
     assert (found.series.first_hour, found.series.known) == (NOON_HOUR, 2)
     nothing = read_price_periods(database, on_demand("A40"), span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
     assert nothing.points == []
+
+
+def test_when_each_price_was_last_seen(database: Database, history: SqlHistoryRecorder) -> None:
+    a40 = an_offer("a", 1.0, gpu="A40", gpu_family="A40")
+    history.record(an_answer(an_offer(), a40), lane="sweep")
+    history.record(an_answer(an_offer(), a40, after_s=in_hours(1)), lane="sweep")
+    history.record(an_answer(an_offer(), after_s=in_hours(2)), lane="sweep")  # the A40 is gone
+    l4 = an_offer("l", 0.5, provider="runpod", gpu="L4", gpu_family="L4")
+    history.record(an_answer(l4, after_s=in_hours(3), provider="runpod"), lane="hunt")  # covers nothing
+    assert set(newest_prices(database)) == {
+        ("vastai", "H100 SXM", NOON + timedelta(hours=2)),
+        ("vastai", "A40", NOON + timedelta(hours=1)),
+        ("runpod", "L4", NOON + timedelta(hours=3)),
+    }
 
 
 def test_since_when_anything_is_known(database: Database, history: SqlHistoryRecorder) -> None:
