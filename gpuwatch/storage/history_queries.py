@@ -164,7 +164,7 @@ def _stored_aggregates(
         hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
     )
     aggregates: AggregatesByHour = {}
-    for segment_id, hour, *figures in connection.execute(query).all():
+    for segment_id, hour, *figures in connection.execute(query):
         aggregates.setdefault(hour, []).append((segments[segment_id][0], HourlyAggregate(*figures)))
     return aggregates
 
