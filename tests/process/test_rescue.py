@@ -117,3 +117,27 @@ def test_with_wrong_settings_and_a_database_that_does_not_answer_it_is_started_a
     refused = home.run("run")
     assert refused.returncode == 1
     assert "is not a database" in refused.stderr
+
+
+def test_a_secret_file_ends_what_is_rented_although_only_the_kept_copy_names_it(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    """The settings file and the environment are lost; the channel, whose token was in the file, is left out."""
+    home = Home(tmp_path, market.url, extra=notify_by(double), max_runtime="6s")
+    (tmp_path / "key").write_text("demo-key\n")
+    home.env |= {"GPUWATCH_CONFIG": "gpuwatch.toml", "VAST_API_KEY_FILE": str(tmp_path / "key")}
+    crashed_while_renting(home, market)
+    assert home.run("db", "backup", "backup.db").returncode == 0
+    (tmp_path / "gpuwatch.toml").unlink()
+    del home.env["VAST_API_KEY_FILE"]
+    with home.daemon(GPUWATCH_TEST_PACE="4") as child:
+        wait_for(lambda: "rescue mode" in home.log())
+        wait_for(lambda: market.ledger.destroys)
+        assert terminate(child)[0] == 0
+    assert "[notify.telegram] is ignored" in home.log()
+    assert "Traceback" not in home.log()
+    (tmp_path / "key").unlink()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"backup.db", "gpuwatch.db", "last-settings.bin"} <= {path.name for path in files}
+    for secret in (b"demo-key", TOKEN.encode()):
+        assert not [path for path in files if secret in path.read_bytes()]
