@@ -106,7 +106,7 @@ class _CurrentSecrets:
 
     def __init__(self, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]) -> None:
         self._tree = tree
-        self._secret_at = secret_at(origins)
+        self._origins = origins
 
     def find(self, path: KeyPath, stored: Secret | None) -> Secret | None:
         """The secret of a key; if no source sets it, that of the secret file which held it before; None: none."""
@@ -115,7 +115,7 @@ class _CurrentSecrets:
             value = value.get(part) if isinstance(value, dict) else None
         try:
             if value is not None:
-                return self._secret_at(path, _parsed(path, value))
+                return secret_at(self._origins, path, _parsed(path, value))
             if stored is not None and stored.file:
                 value = _parsed(path, EnvText(secret_text(Path(stored.file))))
                 return Secret(option_text(value), origin=stored.origin, file=stored.file)

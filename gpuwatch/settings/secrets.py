@@ -15,24 +15,18 @@ from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
 
-SecretAt = Callable[[KeyPath, Option], Secret]  # the secret of a key with this value, which knows its place
+SecretAt = Callable[[KeyPath, Option], Secret]  # `secret_at` for given origins
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables without a secret-like name are words such as "offline"
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
-def secret_at(origins: Mapping[KeyPath, ExternalValue]) -> SecretAt:
-    """Makes the secret of a key. Without an origin, its key or a table above it is written in the settings file."""
-
-    def make(path: KeyPath, value: Option) -> Secret:
-        external = next(
-            (origins[path[:length]] for length in range(len(path), 0, -1) if path[:length] in origins), None
-        )
-        if external is None:
-            return Secret(option_text(value))
-        file = external.file if Path(external.file).name != ".env" else ""  # that one holds other variables as well
-        return Secret(option_text(value), origin=origin_text(external), file=file)
-
-    return make
+def secret_at(origins: Mapping[KeyPath, ExternalValue], path: KeyPath, value: Option) -> Secret:
+    """The secret of a key; without an origin for the key or a table above it, it is written in the settings file."""
+    external = next((origins[path[:length]] for length in range(len(path), 0, -1) if path[:length] in origins), None)
+    if external is None:
+        return Secret(option_text(value))
+    file = external.file if Path(external.file).name != ".env" else ""  # that one holds other variables as well
+    return Secret(option_text(value), origin=origin_text(external), file=file)
 
 
 def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:

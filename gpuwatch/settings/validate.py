@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -62,7 +63,7 @@ def validate(
         errors = list(_cross_checks(root))
         if errors:
             raise InvalidSettings(errors, sources, resolved.tree, origins)
-        return _settings(root, sources, secret_at(origins))
+        return _settings(root, sources, partial(secret_at, origins))
     finally:
         SEEN.reset(token)
         SEEN_PLACES.reset(places_token)
