@@ -41,6 +41,9 @@ class Secret:
     def __repr__(self) -> str:
         return f"Secret({self.origin!r})"
 
+    def __format__(self, format_spec: str) -> NoReturn:
+        raise TypeError("a secret is not text: reveal() gives it")  # or a request would be sent with its place as key
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and self._value == other._value
 

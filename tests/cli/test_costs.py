@@ -277,7 +277,7 @@ def billed_market(rows: Rows, factor: float, several: int = 4) -> Marketplace:
             offer_id = str(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour, storage_cost=0.5))
             since = datetime.fromtimestamp(clock(), UTC)
             with http_client(loaded) as http:
-                launcher = build(loaded.providers["vastai"], http, lambda: began, lambda: 0.0).launcher
+                launcher = build(loaded.providers["vastai"].revealed(), http, lambda: began, lambda: 0.0).launcher
                 assert launcher is not None
                 made = launcher.create(Order(offer_id=offer_id, label=f"x-{number}", image="x/y", disk_gb=72.0))
                 clock.advance(hours * 3600)

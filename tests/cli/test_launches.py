@@ -87,7 +87,7 @@ def rent(market: Marketplace, label: str) -> str:
     offer_id = str(market.publish(gpu="H100 SXM", count=1, usd_hour=2.0))
     loaded = load_settings(None)
     with http_client(loaded) as http:
-        adapter = build(loaded.providers["vastai"], http, lambda: BEGAN, lambda: 0.0)
+        adapter = build(loaded.providers["vastai"].revealed(), http, lambda: BEGAN, lambda: 0.0)
         assert adapter.launcher is not None
         return adapter.launcher.create(Order(offer_id=offer_id, label=label, image="x/y", disk_gb=8)).instance_id
 

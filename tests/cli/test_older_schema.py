@@ -88,7 +88,7 @@ def _rented(url: str, market: Marketplace) -> str:
     offer_id = str(market.publish(gpu="H100 SXM", count=1, usd_hour=2.0))
     loaded = load_settings(None)
     with http_client(loaded) as http:
-        launcher = build(loaded.providers["vastai"], http, real_now, lambda: 0.0).launcher
+        launcher = build(loaded.providers["vastai"].revealed(), http, real_now, lambda: 0.0).launcher
         assert launcher is not None
         made = launcher.create(Order(offer_id=offer_id, label=launch.label, image="x/y", disk_gb=8)).instance_id
     now = real_now()

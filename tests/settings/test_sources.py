@@ -166,7 +166,7 @@ def test_the_mail_port_follows_the_kind_of_security(loaded: Any, security: str, 
     toml = f'[notify.email]\nhost = "h"\nsecurity = "{security}"\nsender = "a@b"\nrecipients = ["c@d"]\n'
     channel = loaded(toml).channels["email"]
     with closing(PooledHttpClient()) as http:
-        assert notifiers.build(channel, http)._settings.port == port
+        assert notifiers.build(channel.revealed(), http)._settings.port == port
 
 
 def test_a_telegram_chat_may_be_a_number(loaded: Any) -> None:

@@ -28,7 +28,7 @@ _CLOUD: list[Cloud] = []  # the one of this process's world
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The launcher of the key's account: "ACCOUNT.NUMBER"."""
     (cloud,) = _CLOUD
-    account = (settings.api_key.reveal() if settings.api_key else "").partition(".")[0]
+    account = (settings.api_key or "").partition(".")[0]
     launcher = (AskableAccount if cloud.has_lookup else Account)(cloud, account)
     return Adapter(name=NAME, info=INFO, market=Shop(cloud, tools), launcher=launcher)
 

@@ -92,4 +92,4 @@ def test_a_token_switches_it_on_as_everywhere(tmp_path: Path, text: str, is_on: 
     (tmp_path / "gpuwatch.toml").write_text(text)
     settings = load(env={"TENSORDOCK_API_TOKEN": "abc"}, cwd=tmp_path)
     assert ("tensordock" in settings.providers) is is_on
-    assert not is_on or settings.providers["tensordock"].api_key == "abc"
+    assert not is_on or settings.providers["tensordock"].revealed().api_key == "abc"
