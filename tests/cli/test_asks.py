@@ -72,7 +72,7 @@ class House:
         executor = FakeExecutor()
         evaluator = Evaluator(SqlDecisionStore(self.store), rules, executor, LaunchSlots(), lambda: next(ids))
         with http_client(loaded) as http:
-            provider = loaded.providers["vastai"]
+            provider = loaded.providers["vastai"].revealed()
             adapter = build(provider, http, lambda: real_now() - ago, itertools.count().__next__)
             hunter = Hunter(adapter.market, loaded.watches, provider.commission, evaluator, lambda *_: None, _never())
             hunter.run_round(lambda: real_now() - ago, 0.0, 0.0)
