@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-GOAL_MB, GOAL_PERCENT = 70.0, 0.4
+GOAL_MB, GOAL_PERCENT = 90.0, 0.4
 _BEGINS_S = 20.0
 _WATCHES = [("RTX 4090", 0.1), ("RTX 3090", 0.05), ("H100 SXM", 0.5), ("A100 SXM 80GB", 0.2), ("L40S", 0.1)]
 
