@@ -47,7 +47,8 @@ def _name(text: str) -> str:
 
 
 def _lines(printed: Mapping[str, float]) -> bytes:
-    return "\n".join(f"{name} {at_s:.0f}" for name, at_s in list(printed.items())[-_MAX_TEXTS:]).encode()
+    """Whole seconds, rounded down: a time in the future would count as a clock that was set back."""
+    return "\n".join(f"{name} {int(at_s)}" for name, at_s in list(printed.items())[-_MAX_TEXTS:]).encode()
 
 
 def _read(file: Path) -> dict[str, float]:

@@ -31,6 +31,11 @@ def test_each_text_is_due_once_a_day(env: dict[str, str]) -> None:
     assert at(DAY_S + 2, "a", env=env) == []
 
 
+def test_a_command_right_after_another_prints_nothing_again(env: dict[str, str]) -> None:
+    assert at(0.6, "a", env=env) == ["a"]
+    assert at(0.7, "a", env=env) == []
+
+
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
 def test_a_step_of_the_clock_silences_nothing_for_longer_than_a_day(env: dict[str, str], step_s: float) -> None:
     at(0, "a", env=env)
