@@ -14,26 +14,18 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.job_queue import RUNNER_GRACE, JobQueue
-from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.job_repository import SqlJobRepository
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
+from tests.jobs.job_world import MemoryLaunches
 
 S, L = JobState, LaunchState
 LATER = NOON + timedelta(minutes=10)
 
 
-class Launches:
+class Launches(MemoryLaunches):
     """The launches as the queue sees them."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Launch] = {}
-        self.alerts: dict[str, str] = {}  # once-key → headline
-
-    def enqueue(self, outbox_alert: OutboxAlert) -> bool:
-        self.alerts[outbox_alert.once_key or ""] = outbox_alert.alert.headline
-        return True
 
     def put(self, state: LaunchState, launch_id: str = "a" * 12, **changes: Any) -> Launch:
         plain: dict[str, Any] = {
@@ -47,24 +39,6 @@ class Launches:
 
     def alive(self, provider: str | None = None) -> list[Launch]:
         return [row for row in self.rows.values() if not row.is_over]
-
-    def get(self, launch_id: str) -> Launch | None:
-        return self.rows.get(launch_id)
-
-    def transition(
-        self,
-        launch: Launch,
-        to_state: LaunchState,
-        cause: str,
-        now: datetime,
-        outbox_alert: OutboxAlert | None = None,
-        *,
-        message: str | None = None,
-        hook: str | None = None,
-        **changes: Any,
-    ) -> Launch:
-        self.rows[launch.launch_id] = msgspec.structs.replace(launch, state=to_state, **changes)
-        return self.rows[launch.launch_id]
 
 
 class World:
@@ -140,7 +114,7 @@ def test_a_lost_instance_is_tried_again_elsewhere_until_no_retry_is_left(world: 
     world.after(LATER + RUNNER_GRACE)
     job = world.after(LATER + RUNNER_GRACE)
     assert (job.state, job.reason, job.run_number) == (S.FAILED, "no retries left: outbid", 3)
-    assert list(world.launches.alerts.values()) == ["job train: failed"]
+    assert [one.alert.headline for one in world.launches.alerts.values()] == ["job train: failed"]
 
 
 def test_it_never_looks_for_a_second_instance_while_the_first_is_not_proven_gone(world: World) -> None:

@@ -96,6 +96,7 @@ class PooledHttpClient:
             yield StreamingReply(response.status_code, dict(response.headers.items()), chunks)
         finally:
             response.close()
+            exchange.is_over = True
 
     def close(self) -> None:
         """Close every connection; later requests are not sent."""
@@ -195,5 +196,22 @@ def _reason(error: Exception) -> str:
         return "no complete answer in time"
     if isinstance(error, httpx.LocalProtocolError):  # its own text shows the value, which may be a key
         return "a header or the address contains characters that HTTP forbids"
+    system_error = _system_error(error)
+    if isinstance(system_error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {system_error.verify_message}"
+    if isinstance(system_error, ssl.SSLError):
+        return f"TLS failed: {system_error.reason or system_error}"
+    if system_error is not None and system_error.strerror:
+        return system_error.strerror.lower()  # its text begins with a number
     text = str(error) or type(error).__name__
     return " ".join(text.split())[:200]
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """Return the operating system's error whose text `error` repeats. httpcore keeps some only as a context."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and str(inner) == str(error):
+            return inner
+        inner = inner.__cause__ or inner.__context__
+    return None

@@ -19,21 +19,25 @@ import httpx
 READ_BYTES = 512 * 1024  # per read; httpcore reads 64 KB at a time, which costs 50 ms instead of 15
 _WRITE_BYTES = 16 * 1024  # per write: a slow reader restarts httpcore's timeout with each part that it takes
 _FALLBACK_S = 3.0  # after this silence of an address (IPv6 without a route), try the next one
+# More than all threads of gpuwatch request at once: to make room, httpcore's pool may close a connection that another
+# thread has just been given. Its request would then be a `NoReply`.
+MAX_CONNECTIONS = 100
 _LIMITS = httpx.Limits(
-    max_connections=32,
-    max_keepalive_connections=32,
+    max_connections=MAX_CONNECTIONS,
+    max_keepalive_connections=MAX_CONNECTIONS,
     keepalive_expiry=120.0,  # longer than the poll interval, so that a hunt finds its connection open
 )
 Resolve = Callable[[str, int], list[str]]  # (host, port) → its addresses, in the order to try; raises OSError
 
 
 class Exchange:
-    """One request and its answer: its deadline, and whether its first byte was handed to the network."""
+    """One request and its answer: its deadline, whether its first byte went to the network, and whether it is over."""
 
     def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
         self._deadline_s = deadline_s
         self._monotonic = monotonic
         self.is_sent = False
+        self.is_over = False
 
     def remaining_s(self) -> float:
         """Return seconds until the deadline; 0 or less: it has passed."""
@@ -92,11 +96,13 @@ def _bounded_timeout(timeout: float | None, timeout_error: type[Exception]) -> f
 class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
+        self._exchange: Exchange | None = None  # the last one that wrote to it
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return self._inner.read(max(max_bytes, READ_BYTES), _bounded_timeout(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._exchange = _current.exchange
         for start in range(0, len(buffer), _WRITE_BYTES):
             timeout_s = _bounded_timeout(timeout, httpcore.WriteTimeout)
             if _current.exchange is not None and not buffer.startswith(b"CONNECT "):  # that asks a proxy for a tunnel
@@ -113,7 +119,13 @@ class _Stream(httpcore.NetworkStream):
         return _Stream(self._inner.start_tls(ssl_context, server_hostname, timeout_s))
 
     def get_extra_info(self, info: str) -> object:
-        return self._inner.get_extra_info(info)
+        last = self._exchange
+        value = self._inner.get_extra_info(info)
+        if info == "is_readable":
+            # A pool closes an idle connection that has become readable: its server has hung up. It asks without a lock,
+            # so another thread may have sent a request meanwhile, and what is readable is its answer.
+            return value and last is self._exchange and (last is None or last.is_over)
+        return value
 
 
 class _Backend(httpcore.NetworkBackend):

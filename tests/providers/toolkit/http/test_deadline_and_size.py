@@ -19,7 +19,7 @@ import pytest
 
 from gpuwatch.ports.http import NoReply, NotSent, UnusableReply
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.providers.toolkit.http.wire import open_transport
+from gpuwatch.providers.toolkit.http.wire import MAX_CONNECTIONS, open_transport
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.providers.toolkit.http.faulty_sockets import black_hole, listening
 
@@ -162,7 +162,7 @@ def test_a_request_that_is_read_too_slowly_ends_at_the_deadline(http: PooledHttp
 # --- many threads -----------------------------------------------------------------------------------------------------
 
 
-def test_a_hundred_threads_share_32_connections_and_get_their_own_answers(http: PooledHttpClient) -> None:
+def test_a_hundred_threads_get_their_own_answers_on_no_more_connections(http: PooledHttpClient) -> None:
     def echo(request: ReceivedRequest, wire: ReplyWriter) -> None:
         wire.answer(body=request.body)
 
@@ -172,7 +172,7 @@ def test_a_hundred_threads_share_32_connections_and_get_their_own_answers(http: 
 
     with serving(echo) as server, ThreadPoolExecutor(100) as threads:
         assert all(threads.map(ask, range(500)))
-        assert (len(server.requests), server.connections <= 32) == (500, True)
+        assert (len(server.requests), server.connections <= MAX_CONNECTIONS) == (500, True)
 
 
 def test_without_a_free_connection_nothing_is_sent(http: PooledHttpClient) -> None:
@@ -183,14 +183,14 @@ def test_without_a_free_connection_nothing_is_sent(http: PooledHttpClient) -> No
         given_up.wait(60)
         wire.answer()
 
-    with serving(wait) as server, ThreadPoolExecutor(32) as threads:
-        asked = [threads.submit(http.ask, "GET", server.url + "/", deadline_s=60) for _ in range(32)]
+    with serving(wait) as server, ThreadPoolExecutor(MAX_CONNECTIONS) as threads:
+        asked = [threads.submit(http.ask, "GET", server.url + "/", deadline_s=60) for _ in range(MAX_CONNECTIONS)]
         assert all(arrived.acquire(timeout=60) for _ in asked)
         with _within(20.0), pytest.raises(NotSent, match="no connection in time"):
             http.ask("PUT", server.url + "/", json={}, deadline_s=0.3)
         given_up.set()
-        assert [one.result(60).status for one in asked] == [200] * 32
-        assert len(server.requests) == 32
+        assert [one.result(60).status for one in asked] == [200] * MAX_CONNECTIONS
+        assert len(server.requests) == MAX_CONNECTIONS
 
 
 # --- size -------------------------------------------------------------------------------------------------------------

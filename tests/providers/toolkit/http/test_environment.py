@@ -110,7 +110,10 @@ def test_certificates_of_the_environment_are_trusted(
         )  # fmt: skip
         path = path.rename(tmp_path / f"{hashed.stdout.strip()}.0").parent
     with serving(lambda request, wire: wire.answer(), tls=_tls(ca, "127.0.0.1")) as server:
-        with closing(PooledHttpClient()) as http, pytest.raises(NotSent, match="unable to get local issuer"):
+        with (
+            closing(PooledHttpClient()) as http,
+            pytest.raises(NotSent, match="its certificate is not trusted: unable to get local issuer"),
+        ):
             _rent(http, server.url + "/")
         monkeypatch.setenv(variable, str(path))
         with closing(PooledHttpClient()) as http:
@@ -201,7 +204,7 @@ def test_a_proxy_that_is_reached_over_tls_must_prove_itself_too(monkeypatch: pyt
                     if expected:
                         assert _rent(http, PROXIED) == 200
                     else:
-                        with pytest.raises(NotSent, match="unable to get local issuer"):
+                        with pytest.raises(NotSent, match="its certificate is not trusted: unable to get local issuer"):
                             _rent(http, PROXIED)
                 assert [request.method for request in proxy.requests] == expected
         assert len(market.requests) == 1
@@ -214,7 +217,10 @@ def test_a_tunnel_to_somebody_else_gets_no_key(monkeypatch: pytest.MonkeyPatch) 
         serving(tunnel_to(thief.url)) as proxy,
     ):
         monkeypatch.setenv("https_proxy", proxy.url)
-        with closing(_client(ca)) as http, pytest.raises(NotSent, match="unable to get local issuer"):
+        with (
+            closing(_client(ca)) as http,
+            pytest.raises(NotSent, match="its certificate is not trusted: unable to get local issuer"),
+        ):
             _rent(http, PROXIED)
         assert thief.requests == []
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import select
 import ssl
 import sys
+import time
 from contextlib import closing
 
+import httpx
 import pytest
 
 from gpuwatch.ports.http import NotSent
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.providers.toolkit.http.wire import open_transport
+from gpuwatch.providers.toolkit.http.wire import Exchange, bind_deadline, open_transport
 from gpuwatch.testing.loopback import serving
 from tests.providers.toolkit.http.faulty_sockets import black_hole
 
@@ -52,3 +55,19 @@ def test_an_address_that_stays_silent_cannot_use_up_the_deadline() -> None:
 def test_the_error_of_the_last_address_is_reported() -> None:
     with closing(_client("127.0.0.2", "127.0.0.1")) as http, pytest.raises(NotSent, match="refused"):
         http.ask("PUT", "http://market.example:9/", json={})
+
+
+def test_an_answer_that_arrives_is_not_taken_for_the_end_of_an_idle_connection() -> None:
+    """httpcore's pool asks without a lock: it would close a connection on which another thread waits for its answer."""
+    exchange = Exchange(time.monotonic() + 60, time.monotonic)
+    with (
+        serving(lambda request, wire: (wire.answer(), wire.close())) as server,
+        closing(httpx.Client(transport=open_transport(NO_CERTIFICATES))) as client,
+        bind_deadline(exchange),
+        client.stream("GET", server.url + "/") as response,
+    ):
+        connection = response.extensions["network_stream"]
+        assert select.select([connection.get_extra_info("socket")], [], [], 60)[0]
+        assert not connection.get_extra_info("is_readable")
+        exchange.is_over = True
+        assert connection.get_extra_info("is_readable")
