@@ -202,7 +202,7 @@ def _reason(error: Exception) -> str:
     if isinstance(system_error, ssl.SSLError):
         return f"TLS failed: {system_error.reason or system_error}"
     if system_error is not None and system_error.strerror:
-        return system_error.strerror.lower()  # its text begins with a number
+        return system_error.strerror  # its text begins with a number
     text = str(error) or type(error).__name__
     return " ".join(text.split())[:200]
 

@@ -26,7 +26,7 @@ def http() -> Iterator[PooledHttpClient]:
 @pytest.mark.parametrize(
     ("url", "reported"),
     [
-        (f"http://127.0.0.1:{closed_port()}/", "/: connection refused$"),
+        (f"http://127.0.0.1:{closed_port()}/", "/: Connection refused$"),
         ("http://no-such-host.invalid/", "no such host"),
     ],
     ids=["closed port", "unknown host"],
