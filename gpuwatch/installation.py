@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 DISTRIBUTION = "gpuwatch-daemon"  # on PyPI, `gpuwatch` is another project
-_CHECKOUT = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
@@ -89,6 +90,11 @@ def installation(prefix: Path | None = None) -> Installation:
     elif (prefix / "uv-receipt.toml").is_file():
         installer = Installer.UV_TOOL
     return Installation(installer, source, prefix, _pip_install(), distribution)
+
+
+def packaged_path(name: str) -> Path | None:
+    """Where `migrations` or `docs/settings.md` lies: in an installed package, or at the top of the checkout."""
+    return next((path for path in (_PACKAGE / name, _CHECKOUT / name) if path.exists()), None)
 
 
 def _own_distribution() -> Distribution | None:

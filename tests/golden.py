@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import GpuwatchError
-
-TESTS = Path(__file__).parent
+from tests.checkout import TESTS
 
 
 def replayed_providers() -> list[str]:

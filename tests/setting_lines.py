@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 
 from gpuwatch import notifiers, providers
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
-
-ROOT = Path(__file__).parent.parent
+from tests.checkout import ROOT
 
 
 def general_rows() -> list[SettingRow]:

@@ -12,9 +12,9 @@ from gpuwatch.cli import COMMANDS
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
+from tests.checkout import ROOT
 from tests.setting_lines import docs_line, general_rows, with_missing_rows, with_missing_variables
 
-ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.installation import DISTRIBUTION, Installation, Installer, install_hint, installation, package_hint
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[1]
 REQUIRES = ["httpx>=0.28.1", "matplotlib>=3.10; extra == 'analysis'", 'pyarrow>=20 ; extra == "analysis"']
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.checkout import ROOT
 from tests.late import LateModule
 
-ROOT = Path(__file__).parents[1]
 LARGE = ("asyncssh", "boto3", "botocore", "moto", "onnx", "onnxruntime", "sklearn", "tokenizers")
 HOLDERS = (
     "tests.app.dataset.minilm_ranges", "tests.app.dataset.test_embedding", "tests.app.dataset.tiny_models",

@@ -18,7 +18,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
+from tests.checkout import ROOT
+
 PACKAGE = ROOT / "gpuwatch"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINES_MAX = 400

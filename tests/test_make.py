@@ -6,9 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.checkout import ROOT
 
 
 def _make(*words: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,11 +30,10 @@ from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import format_changes
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from tests.checkout import TESTS
 
 # every table, filled by the gpuwatch of schema 0004 through its own repositories
-OLDER: dict[str, list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parent / "recorded" / "store-0004.json").read_text()
-)
+OLDER: dict[str, list[dict[str, Any]]] = json.loads((TESTS / "recorded" / "store-0004.json").read_text())
 RENAMED_TABLES = {
     "ask": "approval",
     "charge": "invoice_line",

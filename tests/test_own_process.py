@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from tests.checkout import ROOT
 from tests.own_process import PLACES, plugin_for
 
 _CONFTEST = """
@@ -63,7 +64,7 @@ def _run(folder: Path, **files: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n1", "-p", "no:randomly", "--rootdir", folder, folder],
         capture_output=True, text=True, timeout=100, check=False, cwd=folder,
-        env={"PYTHONPATH": str(Path(__file__).parents[1])},
+        env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     return done.stdout + done.stderr
 
@@ -81,8 +82,7 @@ def test_what_its_tests_came_to_is_reported_from_one_other_process(tmp_path: Pat
 
 def test_every_place_exists_and_has_tests() -> None:
     """Otherwise one that was renamed would fill the workers again."""
-    root = Path(__file__).parents[1]
-    assert [place for row in PLACES for place in row if not _has_tests(root, *place.partition("::"))] == []
+    assert [place for row in PLACES for place in row if not _has_tests(ROOT, *place.partition("::"))] == []
 
 
 def _has_tests(root: Path, path: str, _: str, cls: str) -> bool:

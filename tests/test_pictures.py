@@ -6,12 +6,13 @@ import re
 import runpy
 from html import unescape
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+from tests.checkout import ROOT
+
+PICTURES = ROOT / "docs" / "pictures"
 MAKE = runpy.run_path(str(PICTURES / "make.py"))
 
 

@@ -15,8 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from gpuwatch import __version__
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[1]
 INSTALL_S = 300  # downloads of packages may be slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_S + 60)]

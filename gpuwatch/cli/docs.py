@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gpuwatch.cli.command import Command
+from gpuwatch.installation import packaged_path
 
 _WIDTH = 100  # longer lines are hard to read
 
@@ -35,9 +36,8 @@ def docs(topic: str | None) -> None:
 
 def pages() -> dict[str, Path]:
     """Topic → file: `settings`, `providers/runpod`. Wheels and checkouts both contain the pages."""
-    package = Path(__file__).resolve().parents[1]
-    folders = [folder for folder in (package / "docs", package.parent / "docs") if (folder / "settings.md").is_file()]
-    paths = [path for folder in folders[:1] for path in (*folder.glob("*.md"), *folder.glob("providers/*.md"))]
+    settings = packaged_path("docs/settings.md")
+    paths = [path for name in ("*.md", "providers/*.md") for path in settings.parent.glob(name)] if settings else []
     return dict(sorted((_topic(path), path) for path in paths))
 
 

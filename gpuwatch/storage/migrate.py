@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect
 
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
+from gpuwatch.installation import packaged_path
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, no_database, open_database, with_long_timeout
 
@@ -175,9 +176,7 @@ def _too_new_error(stored_revision: str, place: str) -> StoreTooNew:
 
 
 def _migrations_folder() -> Path:
-    """Return the folder of migrations: in the installed package, or at the top of the checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "migrations", package.parent / "migrations"):
-        if folder.is_dir():
-            return folder
-    raise StoreError("the migrations are missing from this installation; reinstall gpuwatch")
+    folder = packaged_path("migrations")
+    if folder is None:
+        raise StoreError("the migrations are missing from this installation; reinstall gpuwatch")
+    return folder

@@ -16,9 +16,10 @@ from gpuwatch.emulator import Marketplace
 from gpuwatch.settings import load
 from gpuwatch.storage.database import sqlite_path
 from gpuwatch.storage.migrate import config, newest_schema, revision
+from tests.checkout import TESTS
 from tests.upgraded_store import empty_file, open_upgraded
 
-SERIES = Path(__file__).parents[1] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
+SERIES = TESTS / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
 PACE = "20"  # three seconds between two requests are a seventh of one
 
 

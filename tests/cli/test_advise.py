@@ -20,10 +20,11 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from tests.builders import a_watch, an_offer
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 from tests.engine.uow_fakes import an_answer
 
-SERIES = Path(__file__).parents[1] / "recorded" / "price-history"
+SERIES = TESTS / "recorded" / "price-history"
 PRIME = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
 VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
 COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"

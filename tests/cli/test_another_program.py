@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from gpuwatch.emulator import Marketplace
+from tests.checkout import ROOT
 from tests.cli.conftest import Shell
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "architecture.md"
 
 
 def test_the_script_lists_offers_and_launches(shell: Shell, market: Marketplace) -> None:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,6 +22,7 @@ from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.providers import build
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
+from tests.checkout import ROOT
 from tests.cli.conftest import Ran, Shell
 from tests.engine.uow_fakes import FakeExecutor
 from tests.upgraded_store import open_upgraded
@@ -136,8 +136,7 @@ def test_an_answer_after_a_denial_changes_nothing(house: House) -> None:
 def test_approvals_of_several_processes_at_the_same_moment_rent_once(house: House) -> None:
     ask_id = house.fires()
     command = [sys.executable, "-m", "gpuwatch", "approve", ask_id]
-    root = str(Path(__file__).parents[2])
-    env = {**os.environ, "PYTHONPATH": root}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = [
         subprocess.Popen(command, cwd=house.shell.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(3)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.backtest.threshold_sweep import parse_sweep
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 
-SERIES = Path(__file__).parents[1] / "recorded" / "price-history"
+SERIES = TESTS / "recorded" / "price-history"
 PRIME = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
 VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
 HEADER = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour\n"

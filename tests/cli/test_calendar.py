@@ -14,8 +14,9 @@ from cli.conftest import Shell
 
 from gpuwatch.app.calendar import DAYS
 from gpuwatch.bootstrap import real_now
+from tests.checkout import TESTS
 
-PUBLIC = Path(__file__).parent.parent / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
+PUBLIC = TESTS / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
 COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
 
 

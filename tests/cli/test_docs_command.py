@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from gpuwatch.cli.docs import pages
+from tests.checkout import ROOT
 from tests.cli.conftest import Shell
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_without_a_topic_every_page_is_listed_with_its_title(shell: Shell) -> None:

@@ -14,11 +14,12 @@ import pytest
 import yaml
 
 from gpuwatch.cli import Exit
+from tests.checkout import ROOT, TESTS
 from tests.cli.conftest import Shell
 from tests.clouds.shadeform import Shadeform
 from tests.clouds.verda import CLIENT_ID, Verda
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "orchestrators"
+RECORDED = TESTS / "recorded" / "orchestrators"
 SKYPILOT: Any = json.loads((RECORDED / "skypilot-0.14.1.json").read_bytes())
 DSTACK: Any = json.loads((RECORDED / "dstack-task-0.22.5.json").read_bytes())
 SETTINGS = """
@@ -114,7 +115,7 @@ def test_an_offer_at_a_provider_that_the_tool_lacks_is_said(shell: Shell) -> Non
         check_skypilot(yaml.safe_load(shell("handover", "H100 night", "--to", "skypilot").out))
 
 
-DOC = (Path(__file__).parents[2] / "docs" / "orchestrators.md").read_text()
+DOC = (ROOT / "docs" / "orchestrators.md").read_text()
 READY = re.findall(r"^command = \[.*?\]\n(?:command_timeout.*\n)?handover = .*$", DOC, re.MULTILINE)
 
 

@@ -15,11 +15,12 @@ from gpuwatch.cli.options import PastOptions
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.prune import prune
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
 from tests.upgraded_store import open_upgraded
 
-SERIES = Path(__file__).parent.parent / "recorded" / "price-history"
+SERIES = TESTS / "recorded" / "price-history"
 AGGREGATOR = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
 VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
 WEEKLY = str(SERIES / "gcp-weekly-2022-02_2024-12.csv.gz")

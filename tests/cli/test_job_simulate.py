@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.cli import Exit
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 
-VAST = Path(__file__).parents[1] / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
+VAST = TESTS / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
 JOB = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_price = 5 }\nhours = 4\ndeadline = "2d"\n'
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,12 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.market import duration_text, heading
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
 from tests.upgraded_store import open_upgraded
 
-SERIES = Path(__file__).parent.parent / "recorded" / "price-history"
+SERIES = TESTS / "recorded" / "price-history"
 AGGREGATOR = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
 VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from cli.conftest import Shell
 
-PUBLIC = Path(__file__).parents[1] / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
+from tests.checkout import TESTS
+
+PUBLIC = TESTS / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
 HINT = "the newest price in the store is from 2026-03-03; try --until 2026-03-04 or --since all\n"
 
 

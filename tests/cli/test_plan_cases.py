@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 
-RECORDED = Path(__file__).parent.parent / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
+RECORDED = TESTS / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
 HYBRID = ("plan", "hybrid", "--size-of", "8B", "--tokens", "100M", "--infer-tokens", "1B")
 PILOT = ("plan", "pilot", "2x H100 @ 2.00", "--tokens", "100M")
 COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 from tests.cli.test_html_pages import written
 
-PRICES = str(Path(__file__).parents[1] / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz")
+PRICES = str(TESTS / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz")
 FIT = ("plan", "fit", "--size-of", "70B", "--method", "qlora")
 SIZE = ("plan", "size", "--model", "8B", "--method", "qlora", "--max-price", "0.5", "--gpu", "L40S", "--gpu", "4090")
 

@@ -10,11 +10,12 @@ import pytest
 
 from gpuwatch import bootstrap
 from gpuwatch.emulator import Marketplace
+from tests.checkout import TESTS
 from tests.cli.conftest import Ran, Shell
 
 JOB = ("plan", "job")
 A100, H100 = "4x A100 @ 1.20 for 72h", "4x H100 @ 3.50 for 24h"
-RECORDED = Path(__file__).parent.parent / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
+RECORDED = TESTS / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
 TUNE = ("--hours", "72", "--on", "4x A100", "--speedup", "4x H100=3")
 
 

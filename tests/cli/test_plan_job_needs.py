@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from tests.checkout import ROOT
 from tests.cli.conftest import Shell
 
 JOB = ("plan", "job")
@@ -182,7 +183,7 @@ def test_work_in_32_bits_takes_at_least_twice_as_long(shell: Shell, card: str, h
 
 def test_kept_activations_cost_what_the_page_states() -> None:
     """34 bytes per token, width and layer instead of 2, and one full layer."""
-    page = " ".join((Path(__file__).parents[2] / "docs" / "plan.md").read_text().split())
+    page = " ".join((ROOT / "docs" / "plan.md").read_text().split())
     assert "11 times as much for 32 layers and 14 times for 80" in page
     for layers, times in ((32, 11), (80, 14)):
         assert round(34 * layers / (2 * layers + 34)) == times

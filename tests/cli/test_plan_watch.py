@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 
-PRICES = Path(__file__).parents[1] / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
+PRICES = TESTS / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
 JOB = ("plan", "job", "--method", "qlora", "--tokens", "100M", "--max-cost", "100", "--within", "48h", "--poll")
 SETTINGS = 'database_url = "sqlite:///prices.db"\n\n# my key is in the environment\n[providers.vastai]\n'
 

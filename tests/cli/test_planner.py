@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,11 @@ from gpuwatch.storage.launch_rows import row_of
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import a_match, a_watch, changed
+from tests.checkout import ROOT
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
 from tests.upgraded_store import open_upgraded
 
-ROOT = Path(__file__).parents[2]
 VAST = ROOT / "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
 AWS = ROOT / "tests/recorded/price-history/aws-ondemand-us-east-1-2022-07_2024-12.csv.gz"
 

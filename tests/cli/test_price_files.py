@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,10 @@ import pytest
 from gpuwatch.domain.analysis.price_rows import COLUMNS
 from gpuwatch.emulator import Marketplace
 from gpuwatch.installation import install_hint
+from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 
-PUBLIC = Path(__file__).parents[1] / "recorded" / "price-history"
+PUBLIC = TESTS / "recorded" / "price-history"
 VASTAI = str(next(PUBLIC.glob("vastai-*")))
 HEAD = ",".join(COLUMNS)
 ROW = "2026-02-27T13:00:00Z,vastai,1/ondemand,US,RTX 4090,1,24,false,0.35"

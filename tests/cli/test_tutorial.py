@@ -7,15 +7,15 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gpuwatch.cli import Exit
 from gpuwatch.emulator import Marketplace
+from tests.checkout import ROOT
 from tests.cli.conftest import SERIES, Shell
 
-PAGE = Path(__file__).parents[2] / "docs/tutorial-qlora.md"
+PAGE = ROOT / "docs/tutorial-qlora.md"
 ELSEWHERE = {
     ("demo", "--jobs"): "tests/app/test_demo_jobs.py runs it",
     ("init",): "this test has settings, with the embedded marketplace in them",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import runpy
 import traceback
-from pathlib import Path
 
 from gpuwatch.testing import Bench
 from gpuwatch.testing.suite import Suite
+from tests.checkout import TESTS
 
-_PROVIDERS = Path(__file__).parents[1] / "providers"
+_PROVIDERS = TESTS / "providers"
 
 BROKEN: dict[str, str] = {}  # a bench that cannot be loaded must not hide the others
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.webhook import WebhookChannel, WebhookSettings
 from gpuwatch.ports import AlertKind, Channel, ChannelSettings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from tests.checkout import ROOT
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
@@ -128,7 +128,7 @@ def _webhook(stack: ExitStack) -> Case:
 def _documented(stack: ExitStack) -> Case:
     """The channel in docs/write-a-provider.md."""
     port, status, bodies = _posts(stack, "text")
-    page = (Path(__file__).parents[2] / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
     (source,) = (code for code in re.findall(r"(?ms)^```python\n(.*?)^```$", page) if "ChannelInfo(" in code)
     module: dict[str, Any] = {"__name__": "gpuwatch.notifiers.poster"}
     exec(compile(source, "write-a-provider.md", "exec"), module)

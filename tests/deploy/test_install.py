@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import __version__
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 INSTALL_S = 840  # 40 s of processor time and a hundred downloads; a busy machine may take ten times as long
 
 

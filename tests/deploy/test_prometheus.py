@@ -17,12 +17,13 @@ import pytest
 
 from gpuwatch.app.metric_specs import METRICS
 from gpuwatch.emulator import Delays, Marketplace
+from tests.checkout import ROOT
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
 from tests.stored_jobs import a_running_job
 from tests.telegram_double import telegram
 from tests.web.served import served
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
 BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 needs_prometheus = pytest.mark.skipif(

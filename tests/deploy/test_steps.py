@@ -12,8 +12,8 @@ import pytest
 from gpuwatch.cli import COMMANDS, main
 from gpuwatch.secret import Secret
 from gpuwatch.settings import load
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/deploy.md").read_text()
 SHELL = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL))
 USED = sorted({tuple(shlex.split(one)) for one in re.findall(r"gpuwatch-as-service ([a-z][^#`\n|&]*)", TEXT)})

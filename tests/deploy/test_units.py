@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+from tests.checkout import ROOT
+
+DEPLOY = ROOT / "deploy"
 SERVICES = sorted(DEPLOY.glob("*.service"))
 UNITS = sorted([*SERVICES, *DEPLOY.glob("*.timer")])
 THRESHOLD = 12  # in tenths: with free outbound network, 1.1 is the floor of systemd 252

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from http.client import HTTPConnection
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,11 +13,10 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.emulator.provider_server import ProviderServer
 from tests import clouds
+from tests.checkout import ROOT
 from tests.late import LateModule
 
 grpc = LateModule("grpc")
-
-ROOT = Path(__file__).parents[2]
 
 
 def status_of(url: str, path: str) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "vastai"
+from tests.checkout import TESTS
+
+RECORDED = TESTS / "recorded" / "vastai"
 DAY_S = 86_400
 NO_DISK = {"storage_cost": 0.0}
 EXACT = {"charge_decimals": 9}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "create_responses.json").read_text())
+from tests.checkout import TESTS
+
+RECORDED = json.loads((TESTS / "recorded" / "vastai" / "create_responses.json").read_text())
 
 
 def recorded(case: str) -> tuple[int, dict[str, Any]]:

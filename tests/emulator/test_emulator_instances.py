@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "vastai"
+from tests.checkout import TESTS
+
+RECORDED = TESTS / "recorded" / "vastai"
 STATES = ("actual_status", "intended_status", "cur_state", "next_state")
 
 

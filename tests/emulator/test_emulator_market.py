@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "vastai"
+from tests.checkout import TESTS
+
+RECORDED = TESTS / "recorded" / "vastai"
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,8 +10,9 @@ import pytest
 
 from gpuwatch.emulator.routes import ROUTES
 from tests import loopback_client
+from tests.checkout import TESTS
 
-RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "errors.json").read_text())
+RECORDED = json.loads((TESTS / "recorded" / "vastai" / "errors.json").read_text())
 
 
 def recorded(endpoint: str, status: int) -> dict[str, Any]:

@@ -20,8 +20,8 @@ import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.emulator.clock import ManualClock
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 CLIENT = os.environ.get("GPUWATCH_OFFICIAL_CLIENT") or shutil.which("vastai", path=ROOT / ".venv-official" / "bin")
 QUICK = Delays(created_s=0.05, ssh_s=0.1, loading_s=0.15, running_s=0.2, measured_s=0.0, reboot_s=0.1, start_s=0.1)
 COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -17,9 +17,9 @@ import pytest
 
 from gpuwatch.ports import Query
 from gpuwatch.testing.bench import Bench
+from tests.checkout import ROOT
 from tests.clouds.primeintellect import PrimeIntellectServer, market
 
-ROOT = Path(__file__).parents[2]
 CLIENT = os.environ.get("GPUWATCH_OFFICIAL_PRIME") or shutil.which("prime", path=ROOT / ".venv-official" / "bin")
 
 pytestmark = pytest.mark.skipif(

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.checkout import ROOT
 from tests.clouds.runpod import NO_CAPACITY, RunPod
 
-ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("GPUWATCH_OFFICIAL_PYTHON") or shutil.which("python", path=ROOT / ".venv-official" / "bin")
 CLIENT = None if PYTHON is None else shutil.which("runpod", path=str(Path(PYTHON).parent))
 

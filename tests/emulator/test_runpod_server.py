@@ -5,18 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
 
+from tests.checkout import TESTS
 from tests.clocks import Clock
 from tests.clouds.runpod import NO_CAPACITY, RunPod
 from tests.clouds.runpod_pods import Lags
 from tests.clouds.runpod_quota import Quotas
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "runpod"
+RECORDED = TESTS / "recorded" / "runpod"
 STOCK = "include=AVAILABILITY&product=POD"
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.trace import as_text, data_forms, hops_to_create, trace
-
-ROOT = Path(__file__).parents[2]
+from tests.checkout import ROOT
 
 
 @pytest.mark.slow

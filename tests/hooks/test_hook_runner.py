@@ -18,8 +18,9 @@ from gpuwatch.hooks.runner import HookRunner
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.secret import Secret
+from tests.checkout import ROOT
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "hooks.md"
+DOCUMENT = ROOT / "docs" / "hooks.md"
 BODY = '{"event":"on_ended","launch_id":"abcdefghijkl","watch":"h100","state":"ended","instance_id":null}'
 
 

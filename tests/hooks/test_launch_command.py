@@ -17,8 +17,9 @@ from gpuwatch.hooks.launch_command import LaunchCommandRunner
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.redaction import register_secret
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "orchestrators"
+RECORDED = TESTS / "recorded" / "orchestrators"
 MATCH = a_match(an_offer(provider="lambda", region="us-west-1", gpu="H100 SXM"))
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobState
 from gpuwatch.emulator.machine_sshd import has_sshd
+from tests.checkout import ROOT
 from tests.jobs.job_world import JobWorld
 
-EXAMPLE = Path(__file__).parents[2] / "examples/train-numpy"
+EXAMPLE = ROOT / "examples/train-numpy"
 STEPS, EVERY = 80, 2
 PREEMPTIONS = 3
 

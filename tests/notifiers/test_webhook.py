@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from email.utils import formatdate
 from http.server import HTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,12 +22,13 @@ from gpuwatch.notifiers.webhook import INFO, WebhookChannel, WebhookSettings
 from gpuwatch.ports.event_json import event_json
 from gpuwatch.ports.signing import signature
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from tests.checkout import ROOT
 from tests.notifiers.alerts import an_alert
 
 URL = "https://hooks.example.org/in?key=1"
 SECRET = "a long shared secret"
 NOW_S = 1_795_262_400.0
-ALERTS_MD = Path(__file__).parents[2] / "docs" / "alerts.md"
+ALERTS_MD = ROOT / "docs" / "alerts.md"
 NO_ANSWER = (httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.ConnectError, httpx.ConnectTimeout)
 
 

@@ -18,8 +18,9 @@ from gpuwatch.ports import Query
 from gpuwatch.providers.toolkit.post_processing import build_answer
 from gpuwatch.testing.bench import NOW
 from gpuwatch.testing.invariants import answer_problems
+from tests.checkout import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "write-a-provider.md"
+PAGE = ROOT / "docs" / "write-a-provider.md"
 LINES_MAX = 60
 
 

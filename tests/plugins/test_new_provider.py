@@ -15,6 +15,7 @@ import pytest
 from gpuwatch.app.new_provider import package_files, write_package
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import DISTRIBUTION
+from tests.checkout import ROOT
 
 
 def run(home: Path, *command: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -64,7 +65,7 @@ def test_the_files_are_python_and_fit_on_lines() -> None:
 
 def test_it_depends_on_gpuwatch_by_the_name_of_its_distribution() -> None:
     """On the public index, `gpuwatch` is another project."""
-    page = (Path(__file__).parents[2] / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
     for text in (package_files("mycloud")["pyproject.toml"], page):
         assert f'dependencies = ["{DISTRIBUTION}"]' in text
 

@@ -12,13 +12,14 @@ import jsonschema
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from tests.checkout import TESTS
 from tests.process.daemon_child import Home, wait_for
 from tests.process.dstack_double import DstackDouble
 from tests.process.fork_server import start_gpuwatch
 
 pytestmark = pytest.mark.slow
 
-SCHEMA: Any = json.loads((Path(__file__).parents[1] / "recorded/orchestrators/dstack-task-0.22.5.json").read_bytes())
+SCHEMA: Any = json.loads((TESTS / "recorded/orchestrators/dstack-task-0.22.5.json").read_bytes())
 JOB = """
 image = "x/y:1"
 command = "torchrun train.py"

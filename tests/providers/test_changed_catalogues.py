@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.verda.offers import parse_stock
 from gpuwatch.providers.verda.offers import parse_types as parse_verda
 from gpuwatch.providers.vultr.offers import parse_plans
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[1] / "recorded"
+RECORDED = TESTS / "recorded"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 

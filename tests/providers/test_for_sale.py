@@ -31,9 +31,10 @@ from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult, matching
 from gpuwatch.providers.verda.offers import parse_types as verda_types
 from tests.builders import an_offer
+from tests.checkout import TESTS
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
-RECORDED = Path(__file__).parents[1] / "recorded"
+RECORDED = TESTS / "recorded"
 REPORTED = Path(__file__).parent / "reported"
 DOLLAR = ExchangeRate(currency="USD", usd=1.0)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gpuwatch import providers
+from tests.checkout import ROOT
 
-INDEX = (Path(__file__).parents[2] / "docs" / "providers" / "README.md").read_text(encoding="utf-8")
+INDEX = (ROOT / "docs" / "providers" / "README.md").read_text(encoding="utf-8")
 ROWS = {
     cells[0].strip("[]`").partition("`")[0]: cells
     for line in INDEX.splitlines()

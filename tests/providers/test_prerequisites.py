@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.ports.prerequisites import OrderCheck, OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.testing import Bench
+from tests.checkout import ROOT
 from tests.contracts.benches import BENCHES
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 RENTING = [name for name in providers.names() if providers.info(name).launches]
 
 

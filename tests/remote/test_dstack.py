@@ -16,8 +16,9 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.errors import OutcomeUnknown, PayloadChanged, ProviderDown, ProviderUnreachable
 from gpuwatch.redaction import register_secret
 from gpuwatch.remote.dstack import Dstack
+from tests.checkout import TESTS
 
-RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "dstack" / "ps-0.22.5.json").read_bytes())
+RECORDED = json.loads((TESTS / "recorded" / "dstack" / "ps-0.22.5.json").read_bytes())
 NAME = "gpuwatch-aaaaaaaaaaaa-bbbbbbbb-cccccccc"
 NOBODY = {"project": "main", "runs": []}
 

@@ -15,6 +15,7 @@ from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.settings import load
 from gpuwatch.settings.last_good import load_last_good, store_last_good
 from gpuwatch.settings.secrets import database_url, state_folder
+from tests.checkout import ROOT
 
 ASKS = "this user has no home folder for the database: set HOME, XDG_STATE_HOME or database_url"
 # a real one needs another user: `os.path.expanduser` finds no passwd entry, as for `docker run --user 12345`
@@ -99,7 +100,7 @@ def test_folders_that_are_not_absolute_are_ignored_as_the_specification_says(nob
 def test_commands_of_such_a_user_end_with_one_line(
     tmp_path: Path, argv: list[str], env: dict[str, str], said: str
 ) -> None:
-    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
+    kept = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, *argv], cwd=tmp_path, env=kept | env, capture_output=True, text=True, check=False,
         timeout=100,

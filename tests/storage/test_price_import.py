@@ -26,10 +26,11 @@ from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_import import ImportReport, import_file, own_poll_span
 from gpuwatch.storage.prune import prune
 from gpuwatch.storage.stored_prices import read_market_history
+from tests.checkout import TESTS
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import emptied
 
-PUBLIC = Path(__file__).parents[1] / "recorded" / "price-history"
+PUBLIC = TESTS / "recorded" / "price-history"
 FILES = sorted(PUBLIC.glob("*.csv.gz"))
 each_file = pytest.mark.parametrize(
     "path",

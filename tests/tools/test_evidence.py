@@ -15,8 +15,9 @@ from benchmarks.evidence.speed import write_rows
 from benchmarks.evidence.waiting import statements
 from gpuwatch.domain.analysis.advice import BuyVerdict
 from gpuwatch.domain.analysis.price_series import PriceSeries
+from tests.checkout import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 NIGHTS = [2_000_000 if hour % 24 < 6 else 3_000_000 for hour in range(24 * 20)]
 
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from gpuwatch.app.dataset import onnx_models as models
 from gpuwatch.app.dataset.onnx_models import find_model
+from tests.checkout import TESTS
 from tests.late import LateModule
 
 onnx = LateModule("onnx")
@@ -24,7 +25,7 @@ helper, numpy_helper = LateModule("onnx.helper"), LateModule("onnx.numpy_helper"
 
 PACKAGED = Path(models.__file__).with_name("all-minilm-l6-v2.onnx")
 PACKAGED_INT8 = Path(models.__file__).with_name("all-minilm-l6-v2-int8.onnx")
-RANGES = Path(__file__).parents[2] / "recorded" / "minilm-ranges.json"  # tests.app.dataset.minilm_ranges writes it
+RANGES = TESTS / "recorded" / "minilm-ranges.json"  # tests.app.dataset.minilm_ranges writes it
 OPSET, IR = 20, 9  # 20: the first with Gelu
 FUSED = "com.microsoft"  # onnxruntime's own attention, in one node
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,11 @@ from safetensors.numpy import load_file
 
 from gpuwatch.app.dataset.onnx_models import find_model, read_tokenizer
 from tests.app.dataset.bert_graph import RANGES, Builder
+from tests.checkout import ROOT
 from tests.late import LateModule
 
 onnx, helper, onnxruntime = LateModule("onnx"), LateModule("onnx.helper"), LateModule("onnxruntime")
 
-_ROOT = Path(__file__).parents[3]
 _SHORTEST, _MOST_TOKENS = 200, 256
 
 
@@ -44,7 +43,7 @@ class _Watched(Builder):
 
 def paragraphs() -> list[str]:
     """Return longer paragraphs of the project's pages, in order."""
-    pages = sorted((_ROOT / "docs").glob("*.md"))
+    pages = sorted((ROOT / "docs").glob("*.md"))
     parts = (part.strip() for page in pages for part in page.read_text(encoding="utf-8").split("\n\n"))
     return [part for part in parts if len(part) >= _SHORTEST]
 

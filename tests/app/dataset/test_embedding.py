@@ -18,11 +18,12 @@ from gpuwatch.app.dataset.onnx_models import find_model, read_folder
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.tiny_models import HEADS, HIDDEN, LAYERS, PLACES, words
+from tests.checkout import TESTS
 from tests.late import LateModule
 
 onnx, helper = LateModule("onnx"), LateModule("onnx.helper")
 
-RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
+RECORDED = json.loads((TESTS / "recorded" / "minilm.json").read_text(encoding="utf-8"))
 TEXTS = [words(list(range(start, start + count))) for start, count in ((0, 1), (5, 7), (3, 14), (40, 3), (9, 90))]
 
 

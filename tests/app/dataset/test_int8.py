@@ -11,8 +11,9 @@ import pytest
 from gpuwatch.app.dataset.embedding import Embedder, Vectors, open_embedder
 from tests.app.dataset import tiny_models
 from tests.app.dataset.minilm_ranges import paragraphs
+from tests.checkout import TESTS
 
-RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
+RECORDED = json.loads((TESTS / "recorded" / "minilm.json").read_text(encoding="utf-8"))
 TEXTS = paragraphs()[1::2][:80]  # its ranges were computed from others
 
 

@@ -18,8 +18,9 @@ from gpuwatch.app.dataset.pipeline import PipelinePlan, compare_all, copy_share,
 from gpuwatch.app.dataset.row_text import FieldSelection, read_row
 from gpuwatch.app.dataset.rows import parse_line
 from tests.app.dataset.conftest import Auditor
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "datasets"
+RECORDED = TESTS / "recorded" / "datasets"
 ENGLISH = [
     "The museum opens at nine and closes when the last visitor has left.",
     "Whales breathe air, and their calves drink milk under water.",

@@ -12,8 +12,9 @@ from safetensors.numpy import load_file, save_file
 from gpuwatch.app.dataset.embedding import open_embedder
 from gpuwatch.app.dataset.onnx_models import find_model
 from gpuwatch.errors import UsageError
+from tests.checkout import TESTS
 
-RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
+RECORDED = json.loads((TESTS / "recorded" / "minilm.json").read_text(encoding="utf-8"))
 
 
 def test_minilms_weights_may_be_of_half_precision_and_have_a_prefix(tmp_path: Path) -> None:

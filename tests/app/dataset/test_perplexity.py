@@ -15,6 +15,7 @@ from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import VOCAB, words
+from tests.checkout import TESTS
 
 EVEN = np.zeros((VOCAB, VOCAB))  # every next word is as likely as any other
 SURE = np.full((VOCAB, VOCAB), -20.0)
@@ -36,7 +37,7 @@ def test_what_a_model_expects_is_1_and_what_it_does_not_is_high(tmp_path: Path) 
 
 
 def test_a_gpt_2_as_transformers_exports_it_gives_the_perplexities_of_transformers() -> None:
-    folder = Path(__file__).parents[2] / "recorded" / "tiny-gpt2"
+    folder = TESTS / "recorded" / "tiny-gpt2"
     recorded = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     found = CausalModel(folder, 1).perplexities(recorded["texts"])
     unread = recorded["texts"].index("w9 unknown words w1")  # two unknown tokens: its perplexity says nothing

@@ -21,8 +21,8 @@ from gpuwatch.app.dataset.work_folder import open_work_folder
 from gpuwatch.errors import GpuwatchError, UsageError
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[3]
 # dies of kill -9 at the n-th call of one of these, before or after it has done its work
 CHILD = """
 import os, signal, sys

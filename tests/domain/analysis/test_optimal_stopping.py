@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from gpuwatch.domain.analysis.history_from_rows import history_of_rows
 from gpuwatch.domain.analysis.price_rows import PriceRow, identity_of
 from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
 from gpuwatch.storage.price_files import read_rows
+from tests.checkout import TESTS
 from tests.domain.analysis.outcome_reference import Poll, outcome
 from tests.drawn import examples
 
@@ -264,7 +264,7 @@ def shown(advice: Advice) -> list[tuple[int, float | None]]:
 
 # --- the public series ------------------------------------------------------------------------------------------------
 
-PRIME = Path(__file__).parents[2] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
+PRIME = TESTS / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.gpu_names import MAX_NAME_LENGTH, CatalogGpu, GpuCatalog, GpuName, catalog, clean_name, fold
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "vastai" / "gpu_names.json"
+RECORDED = TESTS / "recorded" / "vastai" / "gpu_names.json"
 MARKET_NAMES: list[str] = json.loads(RECORDED.read_text(encoding="utf-8"))["names"]
 KNOWINGLY_UNKNOWN = frozenset({"RTX 4090 Ti", "RTX 5090 Ti"})  # on vast.ai's own list, though never sold; searchable
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ import pytest
 from gpuwatch.domain.planning.language_models import LanguageModel, model_from_config, model_of
 from gpuwatch.domain.planning.memory_need import MemoryPart, Precision, TrainingMethod, Workload, memory_need
 from gpuwatch.domain.planning.model_keys import model_types
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "models"
+RECORDED = TESTS / "recorded" / "models"
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
     "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False,

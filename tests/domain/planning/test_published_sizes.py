@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuwatch.domain.planning.language_models import model_from_config
+from tests.checkout import TESTS
 
-_RECORDED = Path(__file__).parents[2] / "recorded" / "models"
+_RECORDED = TESTS / "recorded" / "models"
 PUBLISHED: list[dict[str, Any]] = json.loads((_RECORDED / "published.json").read_bytes())
 _CITABLE = re.compile(r"https://|github\.com/\S+ at [0-9a-f]{7}: |[a-z-]+ \d+\.\d+\.\d+")  # a page, a file, a release
 COUNTED: dict[str, Any] = json.loads((_RECORDED / "transformers-counts.json").read_bytes())["types"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gpuwatch.providers.aws.client import AwsErrorAnswer
@@ -17,13 +16,14 @@ from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 from tests.golden import shown
 from tests.late import LateModule
 
 botocore_loaders, botocore_model = LateModule("botocore.loaders"), LateModule("botocore.model")
 botocore_parsers = LateModule("botocore.parsers")
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "aws"
+RECORDED = TESTS / "recorded" / "aws"
 HERE = RegionZones(
     "us-east-1", {"us-east-1a": "use1-az4", "us-east-1b": "use1-az6"}, datetime(2026, 11, 21, 12, tzinfo=UTC)
 )

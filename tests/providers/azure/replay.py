@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from gpuwatch.providers.azure.prices import parse_prices
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "azure"
+RECORDED = TESTS / "recorded" / "azure"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,13 +16,14 @@ from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.azure import INFO
 from gpuwatch.providers.azure.machine_types import filter_of
+from tests.checkout import TESTS
 from tests.clouds.azure import price_row
 from tests.providers.azure.bench import BENCH
 from tests.providers.faults import Fault, assert_fails, read_faults
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 PATH = "/api/retail/prices"
-RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "azure" / "h100_page_reconstructed.json").read_text())
+RECORDED = json.loads((TESTS / "recorded" / "azure" / "h100_page_reconstructed.json").read_text())
 NVL = Query(gpus=("H100 NVL",))
 ROW = price_row("Standard_NC40ads_H100_v5", "eastus", 6.98)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from gpuwatch.providers.gcp.market import parse_weekly
 from gpuwatch.providers.gcp.weekly import read_weekly
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 
-_RECORDED = Path(__file__).parents[2] / "recorded" / "gcp"
+_RECORDED = TESTS / "recorded" / "gcp"
 
 
 def replay() -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,12 +23,13 @@ from gpuwatch.providers.gcp.skus import PartPrices, PricedPart, machine_price, p
 from gpuwatch.providers.gcp.weekly import read_weekly
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
+from tests.checkout import TESTS
 from tests.clouds.gcp import GooglePrices, price_list, sku
 from tests.providers.faults import Fault, assert_fails, read_faults
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 SKUS = "/v1/services/6F81-5844-456A/skus"
-RECORDED = Path(__file__).parents[2] / "recorded" / "gcp" / "pricing-2025-03-06-excerpt.yml"
+RECORDED = TESTS / "recorded" / "gcp" / "pricing-2025-03-06-excerpt.yml"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 

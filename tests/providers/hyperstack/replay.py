@@ -12,9 +12,10 @@ from gpuwatch.providers.hyperstack.client import list_error, order_error
 from gpuwatch.providers.hyperstack.launcher import instances_of
 from gpuwatch.providers.hyperstack.offers import parse_flavors
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "hyperstack"
+RECORDED = TESTS / "recorded" / "hyperstack"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,12 +16,13 @@ from gpuwatch.ports import InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.hyperstack import INFO
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.hyperstack.bench import BENCH
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
-RECORDED = Path(__file__).parents[2] / "recorded" / "hyperstack"
+RECORDED = TESTS / "recorded" / "hyperstack"
 FLAVORS = json.loads((RECORDED / "flavors-quoted.json").read_text())
 [IN_STOCK, SOLD_OUT] = FLAVORS["data"][0]["flavors"]
 INSTANCES = json.loads((RECORDED / "instances-quoted.json").read_text())

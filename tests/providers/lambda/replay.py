@@ -10,9 +10,10 @@ from typing import Any
 
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body, reading_error
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
+RECORDED = TESTS / "recorded" / "lambda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 # Recorded for the emulator and for people; the adapter never requests it, or sends it itself.
 NOT_ASKED_FOR = frozenset({"regions-reconstructed.json", "launch-request-reconstructed.json"})

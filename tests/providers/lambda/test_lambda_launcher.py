@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,11 +23,12 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Created, InstanceState, Order, Query, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
+from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, create_faults, read_faults
 from tests.sent_requests import sent
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
-RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
+RECORDED = TESTS / "recorded" / "lambda"
 URL = "https://cloud.lambda.ai/api/v1"
 LAUNCH, TERMINATE = "/instance-operations/launch", "/instance-operations/terminate"
 ID = "0920582c7ff041399e34823a0be62549"  # of the recorded answers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +17,11 @@ from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 from tests.clocks import Clock
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
-RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
+RECORDED = TESTS / "recorded" / "lambda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 

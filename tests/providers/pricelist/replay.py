@@ -10,8 +10,9 @@ from typing import Any
 from gpuwatch.providers.pricelist.declaration import built_in_sources
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.toolkit.currency import ExchangeRate
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "pricelist"
+RECORDED = TESTS / "recorded" / "pricelist"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RATES = {"USD": ExchangeRate("USD", 1.0), "EUR": ExchangeRate("EUR", 1.15, date(2026, 11, 20))}
 

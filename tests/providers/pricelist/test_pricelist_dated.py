@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -26,6 +25,7 @@ from gpuwatch.providers.pricelist.dated_lists import (
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.invariants import offer_problems
+from tests.checkout import ROOT, TESTS
 from tests.clouds.pricelist import PriceListServer
 
 INFO = providers.info("pricelist")
@@ -49,7 +49,7 @@ def adapter_of(*names: str) -> AbstractContextManager[Adapter]:
 @pytest.fixture
 def ovh(respx_mock: respx.MockRouter) -> None:
     """OVHcloud's recorded list, and the bank's rates."""
-    recorded = (Path(__file__).parents[2] / "recorded" / "pricelist" / "ovh_reconstructed.json").read_bytes()
+    recorded = (TESTS / "recorded" / "pricelist" / "ovh_reconstructed.json").read_bytes()
     respx_mock.get("https://eu.api.ovh.com/v1/order/catalog/public/cloud").respond(content=recorded)
     rates = '<Cube time="2026-11-20"><Cube currency="USD" rate="1.1500"/></Cube>'
     respx_mock.get("https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml").respond(text=rates)
@@ -71,7 +71,7 @@ def test_every_list_has_a_source_a_past_day_and_sound_offers_of_known_gpus(name:
 
 
 def test_the_page_names_every_list_and_its_day() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "providers" / "pricelist.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "providers" / "pricelist.md").read_text(encoding="utf-8")
     for name in NAMES:
         assert f"| `{name}` | {load_dated_list(name).read_on} |" in page
 

@@ -18,10 +18,11 @@ from gpuwatch.providers.pricelist import INFO
 from gpuwatch.providers.pricelist.source_client import rebase_url
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
+from tests.checkout import TESTS
 from tests.clouds.pricelist import PriceListServer
 from tests.providers.faults import Fault, assert_fails, read_faults
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "pricelist"
+RECORDED = TESTS / "recorded" / "pricelist"
 ZONES = ("fr-par-1", "fr-par-2", "nl-ams-1", "pl-waw-2")
 SCALEWAY = "https://api.scaleway.com/instance/v1/zones/{}/products/servers?per_page=100&page=1"
 ADDRESSES: Mapping[str, tuple[str, ...]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,8 +16,9 @@ from gpuwatch.providers.pricelist.declaration import PriceSource, built_in_sourc
 from gpuwatch.providers.pricelist.source_reader import SourceReader
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "pricelist"
+RECORDED = TESTS / "recorded" / "pricelist"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RATES = {"USD": ExchangeRate("USD", 1.0), "EUR": ExchangeRate("EUR", 1.15, date(2026, 11, 20), "a rate of then")}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.providers.primeintellect.market import page_of, parse_rows
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
+RECORDED = TESTS / "recorded" / "primeintellect"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,12 +23,13 @@ from gpuwatch.ports import InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.primeintellect import INFO
 from gpuwatch.testing.bench import Bench
+from tests.checkout import TESTS
 from tests.clouds.primeintellect import PrimeIntellectServer
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=f"{INFO.base_url}/api/v1")
-RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
+RECORDED = TESTS / "recorded" / "primeintellect"
 BENCH = Bench(name="primeintellect", place=PrimeIntellectServer, gpu="H100 PCIe")
 LISTED = json.loads((RECORDED / "availability-gpus-reconstructed.json").read_text())["items"]
 POD = json.loads((RECORDED / "pods-create-response-docs.json").read_text()) | {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,13 +21,14 @@ from gpuwatch.providers.primeintellect.market import page_of, parse_rows
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
+from tests.checkout import TESTS
 from tests.clouds.primeintellect import PrimeIntellectServer, part, row
 from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 PATH = "/api/v1/availability/gpus"
-RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
+RECORDED = TESTS / "recorded" / "primeintellect"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DAY = date(2026, 11, 20)
 BENCH = Bench(name="primeintellect", place=PrimeIntellectServer, gpu="H100 PCIe")

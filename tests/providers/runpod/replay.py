@@ -20,9 +20,10 @@ from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 from gpuwatch.providers.runpod.quota import parse_windows
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+RECORDED = TESTS / "recorded" / "runpod"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 CLOUDS = ("SECURE", "COMMUNITY")
 # Recorded for the emulator: the adapter never requests these.

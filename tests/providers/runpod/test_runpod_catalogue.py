@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,9 +23,10 @@ from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, parse_offer_id
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 from tests.providers.runpod.bench import BENCH
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+RECORDED = TESTS / "recorded" / "runpod"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SECURE = CatalogueRequest("SECURE", 1, 0.0, NOW)
 COMMUNITY = CatalogueRequest("COMMUNITY", 1, 0.0, NOW)

@@ -14,12 +14,13 @@ from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Order, Registry, Volume
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.create import create_body, parse_created
+from tests.checkout import TESTS
 from tests.clouds.runpod_pods import faults_of
 
 OFFER = "NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 22, tzinfo=UTC)
-RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+RECORDED = TESTS / "recorded" / "runpod"
 LOGIN = Registry(server="ghcr.io", username="me", password="aVerySecretPassword")
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from gpuwatch.ports import Order, Volume
 from gpuwatch.providers.runpod.create import create_body
+from tests.checkout import ROOT
 from tests.clouds.runpod_pods import FIELDS, GPU_FIELDS, faults_of
 
 THEIRS: dict[str, Any] = json.loads(Path(__file__).with_name("create-fields-dstack.json").read_bytes())
 DOCUMENTED = {"startSsh", "startJupyter"}  # of the specification 2.0.0; dstack starts its own sshd
 DOCUMENTED_MOUNTS = {"persistent"}
-PAGE = Path(__file__).parents[3] / "docs" / "providers" / "runpod.md"
+PAGE = ROOT / "docs" / "providers" / "runpod.md"
 
 
 def largest() -> dict[str, Any]:

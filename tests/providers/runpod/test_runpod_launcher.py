@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,11 +25,12 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Created, InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
+from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.runpod.bench import BENCH
 from tests.sent_requests import sent
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+RECORDED = TESTS / "recorded" / "runpod"
 URL = "https://api.runpod.io"
 POD = "7h9k2m4n6p"  # of the recorded answers
 K = RefusalKind

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
+from tests.checkout import TESTS
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+RECORDED = TESTS / "recorded" / "runpod"
 S = InstanceState
 NOW = datetime(2026, 6, 2, 12, tzinfo=UTC)
 DAY = date(2026, 6, 1)

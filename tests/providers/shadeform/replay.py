@@ -11,9 +11,10 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.shadeform.launcher import create_error, parse_instances
 from gpuwatch.providers.shadeform.offers import parse_types
 from gpuwatch.providers.toolkit.error_mapping import read_error_body, reading_error
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
+RECORDED = TESTS / "recorded" / "shadeform"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NOT_ASKED_FOR = frozenset({"instances-create-request-guide.json"})  # sent by the adapter, not read by it
 

@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,13 +17,14 @@ from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, PayloadChan
 from gpuwatch.ports import InstanceState, Order, Registry, Volume
 from gpuwatch.providers.shadeform import INFO
 from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
+from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)  # also the bench's
-RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
+RECORDED = TESTS / "recorded" / "shadeform"
 OUT_OF_STOCK = json.loads((RECORDED / "error-409-out-of-stock-live-2026-08-18.json").read_text())
 OFFER = "hyperstack/H100/canada-1/240"
 ID = "d290f1ee-6c54-4b01-90e6-d701748f0851"

@@ -17,13 +17,14 @@ from gpuwatch.ports import Query
 from gpuwatch.providers.shadeform import INFO
 from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, read_faults
 from tests.providers.shadeform.bench import BENCH
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 LAMBDA = import_module("tests.providers.lambda.bench").BENCH
-RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
+RECORDED = TESTS / "recorded" / "shadeform"
 GUIDE = json.loads((RECORDED / "instance-types-guide.json").read_text())
 TYPES = "/instances/types"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -14,9 +14,10 @@ from gpuwatch.providers.tensordock.error_mapping import NAME, accepted_value, or
 from gpuwatch.providers.tensordock.machines import MachineRow, instance_of, machine_of, rows_of
 from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from tests.checkout import TESTS
 from tests.golden import shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
+RECORDED = TESTS / "recorded" / "tensordock"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 # Requests, and answers that the adapter never requests.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from gpuwatch.ports import Order
 from gpuwatch.testing.bench import Bench
+from tests.checkout import TESTS
 from tests.clouds.tensordock import TensorDock
 
 SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUXyTUuLlOwYJjQoQ0Zk0dSTy0o3FQvFnbLxrAhR9Yk o'me@desk"
@@ -19,7 +19,7 @@ HOSTS = Bench(
     options={"ssh_key": SSH_KEY, "source": "hostnodes"},
     leaves_out={"keyless": "hosts are shown with the key alone"},
 )
-RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
+RECORDED = TESTS / "recorded" / "tensordock"
 OFFER = "ujdlf8N_5SJybArOKNmtqsQ/geforcertx4090-pcie-24gb/2/16/64"
 
 

@@ -20,9 +20,10 @@ from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.launcher import parse_credit
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import RowReader
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
+RECORDED = TESTS / "recorded" / "vastai"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 CHARGED_DAYS = date(2024, 11, 1), date(2024, 11, 30)
 RENTED = Instance(

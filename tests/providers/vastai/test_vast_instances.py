@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +18,12 @@ from gpuwatch.ports import Instance, InstanceState, Launcher, Order, PriceIncrea
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.redaction import register_secret
+from tests.checkout import TESTS
 from tests.clocks import Clock
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=f"{URL}/api/v0")
-RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
+RECORDED = TESTS / "recorded" / "vastai"
 ROW: dict[str, Any] = {
     "id": 1, "actual_status": "running", "gpu_name": "H100 SXM", "num_gpus": 2, "gpu_ram": 81559, "disk_space": 100.0,
     "cuda_max_good": 12.8, "is_bid": True, "dph_base": 3.0, "dph_total": 3.1, "min_bid": 3.2, "storage_total_cost": 0.1,

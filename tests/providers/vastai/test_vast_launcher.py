@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,11 +24,12 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import AccountLookup, Created, InstanceLookup, InstanceState, Launcher, Order
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from tests.checkout import TESTS
 from tests.clocks import Clock
 from tests.sent_requests import sent
 
 pytestmark = pytest.mark.respx(base_url=f"{URL}/api/v0")
-RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
+RECORDED = TESTS / "recorded" / "vastai"
 ORDER = Order(offer_id="123", label="gpuwatch-abc", image="pytorch/pytorch", disk_gb=100.0)
 
 

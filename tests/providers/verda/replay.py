@@ -12,9 +12,10 @@ from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.verda.client import list_error, order_error
 from gpuwatch.providers.verda.launcher import instances_of
 from gpuwatch.providers.verda.offers import parse_types
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "verda"
+RECORDED = TESTS / "recorded" / "verda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 

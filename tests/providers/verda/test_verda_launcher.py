@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,12 +22,13 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Created, InstanceState, Order, Query
 from gpuwatch.ports.declarations import Adapter
+from tests.checkout import TESTS
 from tests.clouds.verda import CLIENT_ID, SSH_KEY
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.verda.bench import BENCH
 from tests.sent_requests import sent
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "verda"
+RECORDED = TESTS / "recorded" / "verda"
 URL = "https://api.verda.com/v1"
 LABEL = "gpuwatch-abcdefgh2345"
 ID, DISK = "deadc0de-a5d2-4972-ae4e-d429115d055b", "46fc0247-8f65-4d8a-ad73-852a8b3dc1d3"  # of the recorded list

@@ -12,9 +12,10 @@ from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.vultr.client import list_error, order_error
 from gpuwatch.providers.vultr.launcher import instances_of
 from gpuwatch.providers.vultr.offers import offers_of, parse_plans
+from tests.checkout import TESTS
 from tests.golden import reported, shown
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "vultr"
+RECORDED = TESTS / "recorded" / "vultr"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 

@@ -6,7 +6,6 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +19,7 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.vultr import INFO
 from gpuwatch.providers.vultr.offers import offers_of, parse_plans
+from tests.checkout import TESTS
 from tests.providers.faults import Fault, assert_fails, create_faults, end_faults, read_faults
 from tests.providers.vultr.bench import BENCH
 from tests.sent_requests import sent
@@ -27,7 +27,6 @@ from tests.sent_requests import sent
 pytestmark = pytest.mark.respx(base_url=INFO.base_url)
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 SSH_KEY = "cb676a46-66fd-4dfb-b839-443f2e6c0b60"
-TESTS = Path(__file__).parents[2]
 PLANS = json.loads((TESTS / "recorded/vultr/plans-quoted.json").read_text())  # whole, a quarter, dedicated, without GPU
 INSTANCES = json.loads((TESTS / "recorded/vultr/instances-client-tests.json").read_text())
 QUOTED = json.loads((TESTS / "recorded/vultr/errors-quoted.json").read_text())
