@@ -1,19 +1,22 @@
-"""The pages, one module and one template each. A module with `PAGE` here is a page; it is registered nowhere else."""
+"""The pages. A `Page` at the top of one of these modules is a page; it is registered nowhere else."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
+from gpuwatch import web
 from gpuwatch.web.page import Page
 
 
 @cache
 def pages() -> tuple[Page, ...]:
     """Return every page, in the order of the links."""
-    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
-    return tuple(sorted((module.PAGE for module in modules if hasattr(module, "PAGE")), key=lambda page: page.order))
+    names = [info.name for info in walk_packages(web.__path__, f"{web.__name__}.")]
+    modules = [import_module(name) for name in names if ".pages." in name or name.endswith(("_page", "_pages"))]
+    found = {value.path: value for module in modules for value in vars(module).values() if isinstance(value, Page)}
+    return tuple(sorted(found.values(), key=lambda page: page.order))
 
 
 @cache

@@ -11,17 +11,17 @@ from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.web.page import Page, View
 
 _SINCES = ("1d", "7d", "30d")
-_SHOWN = 300
+_ALERTS_SHOWN = 300
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_alerts(view: View) -> Mapping[str, Any]:
     since, kind = view.choice("since", _SINCES, "7d"), view.choice("kind", list(AlertKind), "")
     severity = view.choice("severity", list(Severity), Severity.INFO)
     filter_ = event_filter(parse_duration(since), [kind] if kind else (), severity)
     events = stored_events(view.settings, filter_)
     return {
         "asked": {"since": since, "kind": kind, "severity": severity},
-        "events": events[::-1][:_SHOWN],
+        "events": events[::-1][:_ALERTS_SHOWN],
         "count": len(events),
         "silences": silences(view.settings),
         "sinces": _SINCES,
@@ -30,4 +30,4 @@ def _show(view: View) -> Mapping[str, Any]:
     }
 
 
-PAGE = Page(name="Alerts", path="/alerts", template="alerts.html", show=_show, order=70)
+ALERTS_PAGE = Page(name="Alerts", path="/alerts", template="alerts.html", show=_show_alerts, order=70)

@@ -15,7 +15,7 @@ from gpuwatch.web.page import Confirm, FormAction, FormResult, Page, Redirect, V
 _SUCCESSES = (ApprovalOutcome.RENTED, ApprovalOutcome.WOULD_RENT, ApprovalOutcome.DENIED)
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_approval(view: View) -> Mapping[str, Any]:
     approval = owner_actions.approval_of(view.settings, view.path["id"])
     return {"one": approval, "state": approval.state_at(view.now)}
 
@@ -51,11 +51,11 @@ def _answer_approval(view: View, *, is_approved: bool) -> Redirect:
     return Redirect(text=answer.reply.text, to=page_path, is_error=not is_success)
 
 
-PAGE = Page(
+APPROVAL_PAGE = Page(
     name="Approval",
     path="/approvals/{id}",
     template="approval.html",
-    show=_show,
+    show=_show_approval,
     order=41,
     in_nav=False,
     actions=(

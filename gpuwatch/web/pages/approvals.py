@@ -10,7 +10,7 @@ from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.web.page import Page, View
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_approvals(view: View) -> Mapping[str, Any]:
     approvals = [(approval, approval.state_at(view.now)) for approval in recent_approvals(view.settings)]
     return {
         "waiting": [approval for approval, state in approvals if state is ApprovalState.OPEN],
@@ -18,4 +18,4 @@ def _show(view: View) -> Mapping[str, Any]:
     }
 
 
-PAGE = Page(name="Approvals", path="/approvals", template="approvals.html", show=_show, order=40)
+APPROVALS_PAGE = Page(name="Approvals", path="/approvals", template="approvals.html", show=_show_approvals, order=40)

@@ -9,7 +9,7 @@ from gpuwatch.app.costs import KEYS, cost_report, cost_report_json, month_start
 from gpuwatch.web.page import Page, View
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_costs(view: View) -> Mapping[str, Any]:
     by, text = view.choice("by", KEYS, "watch"), view.query.get("month", "")
     month = month_start(text) if text else None
     report = cost_report_json(cost_report(view.settings, by, month), by)
@@ -20,4 +20,4 @@ def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
     return {**line, "name": line["launch_id" if by == "launch" else by]}
 
 
-PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show, order=50)
+COSTS_PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show_costs, order=50)

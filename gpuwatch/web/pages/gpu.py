@@ -8,17 +8,17 @@ from typing import Any
 from gpuwatch.web.page import Page, View
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_gpu(view: View) -> Mapping[str, Any]:
     from gpuwatch.web.gpu_prices import gpu_prices  # noqa: PLC0415 it loads numpy
 
     return gpu_prices(view)
 
 
-PAGE = Page(
+GPU_PAGE = Page(
     name="GPU",
     path="/gpu/{name}",
     template="gpu.html",
-    show=_show,
+    show=_show_gpu,
     order=11,
     in_nav=False,
     scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js"),

@@ -29,7 +29,7 @@ _CHARTS: tuple[tuple[str, str, Callable[[RunSample], float | None]], ...] = (
 )
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_job(view: View) -> Mapping[str, Any]:
     details = job_details(view.settings, view.path["id"])
     log = log_part(view.settings, details.job.job_id)
     events = without_older_samples(details.events)
@@ -127,11 +127,11 @@ def _money(job: Job) -> tuple[tuple[str, str], ...]:
     return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", limit_text or "as in its resources")
 
 
-PAGE = Page(
+JOB_PAGE = Page(
     name="Job",
     path="/jobs/{id}",
     template="job.html",
-    show=_show,
+    show=_show_job,
     order=33,
     in_nav=False,
     actions=(

@@ -10,19 +10,19 @@ from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.queue import in_order
 from gpuwatch.web.page import Page, View
 
-_SHOWN = 200
+_JOBS_SHOWN = 200
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_jobs(view: View) -> Mapping[str, Any]:
     jobs = listed_jobs(view.settings)
     queued = in_order(jobs)
     return {
         "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
-        "queued": queued[:_SHOWN],
-        "over": [job for job in reversed(jobs) if job.is_over][:_SHOWN],
-        "left_out": max(0, len(queued) - _SHOWN),
+        "queued": queued[:_JOBS_SHOWN],
+        "over": [job for job in reversed(jobs) if job.is_over][:_JOBS_SHOWN],
+        "left_out": max(0, len(queued) - _JOBS_SHOWN),
     }
 
 
 # not in the navigation: the page of the launches links here
-PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show, order=32, in_nav=False)
+JOBS_PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show_jobs, order=32, in_nav=False)

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.web.page import PERCENT, Confirm, FormAction, FormResult, Page, Redirect, View, is_confirmed
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_launch(view: View) -> Mapping[str, Any]:
     details = launch_details(view.settings, view.path["id"])
     samples = list(details.utilisation)
     return {
@@ -53,11 +53,11 @@ def _stop(view: View) -> FormResult:
     return Redirect(text=text, to=page_path)
 
 
-PAGE = Page(
+LAUNCH_PAGE = Page(
     name="Launch",
     path="/launches/{id}",
     template="launch.html",
-    show=_show,
+    show=_show_launch,
     order=31,
     in_nav=False,
     actions=(FormAction(path="/launches/{id}/stop", scope="manage", run=_stop),),

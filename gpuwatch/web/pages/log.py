@@ -11,16 +11,16 @@ from gpuwatch.daemon.log_record import SafeRecord
 from gpuwatch.web.page import Page, View
 
 _LEVELS = {"all": logging.NOTSET, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_SHOWN = 200
+_LOG_SHOWN = 200
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_log(view: View) -> Mapping[str, Any]:
     level = view.choice("level", _LEVELS, "all")
     text, recent_log = view.query.get("q", "").strip(), view.owner.recent_log
     lines = [] if recent_log is None else recent_log.newest(_LEVELS[level], text)
     return {
         "is_daemon": recent_log is not None,
-        "rows": [_row(line) for line in lines[:_SHOWN]],
+        "rows": [_row(line) for line in lines[:_LOG_SHOWN]],
         "count": len(lines),
         "levels": list(_LEVELS),
         "asked": {"level": level, "q": text},
@@ -37,4 +37,4 @@ def _row(record: SafeRecord) -> dict[str, Any]:
     }
 
 
-PAGE = Page(name="Log", path="/log", template="log.html", show=_show, order=90)
+LOG_PAGE = Page(name="Log", path="/log", template="log.html", show=_show_log, order=90)

@@ -29,7 +29,7 @@ _GROUPS: Mapping[str, Callable[[Offer], str]] = {
 }
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_market(view: View) -> Mapping[str, Any]:
     query = {
         **{name: view.query.get(name, "").strip() for name in ("gpu", "count", "max_price")},
         "provider": view.choice("provider", providers.names(), ""),
@@ -110,4 +110,4 @@ def _group_rows(offers: Sequence[Priced], by: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: float(str(row["cheapest"])))
 
 
-PAGE = Page(name="Market", path="/market", template="market.html", show=_show, order=10)
+MARKET_PAGE = Page(name="Market", path="/market", template="market.html", show=_show_market, order=10)

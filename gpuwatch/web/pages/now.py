@@ -17,7 +17,7 @@ from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.web.page import FormAction, Page, Redirect, View
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_now(view: View) -> Mapping[str, Any]:
     settings, now = view.settings, view.now
     launches = [launch for launch in all_launches(settings) if not launch.is_over]
     report = cost_report(settings, "watch")
@@ -49,11 +49,11 @@ def _resume(view: View) -> Redirect:
     return Redirect(text=f"{subject} is resumed." if changed else f"{subject} was not paused.", to="/")
 
 
-PAGE = Page(
+NOW_PAGE = Page(
     name="Now",
     path="/",
     template="now.html",
-    show=_show,
+    show=_show_now,
     order=0,
     shared_s=0.5,
     actions=(

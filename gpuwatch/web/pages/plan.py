@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 _FIELDS = ("model", "method", "tokens", "within", "max_cost", "gpu", "count", "spot", "precision", "batch", "context")
 _METHODS = ("qlora", "lora", "full", "inference")
 _PRECISIONS = ("bf16", "fp16", "fp8", "int8", "int4")
-_SHOWN = 10
+_PLAN_SHOWN = 10
 _DEFAULTS = {"method": "qlora", "precision": "bf16", "batch": "1", "context": "4096", "spot": "no"}
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_plan(view: View) -> Mapping[str, Any]:
     query = _query_values(view)
     values: dict[str, Any] = {
         "asked": query, "methods": _METHODS, "precisions": _PRECISIONS, "plan": None, "verdict": None, "watch": None,
-        "problem": None, "name": view.form.get("name", "planned"), "shown": _SHOWN,
+        "problem": None, "name": view.form.get("name", "planned"), "shown": _PLAN_SHOWN,
     }  # fmt: skip
     if not query["model"] or not query["tokens"]:
         return values
@@ -128,7 +128,7 @@ def _make(view: View) -> FormResult:
     return Redirect(text=f"Added to {file}; it sends alerts. To let it rent, open it here.", to="/watches")
 
 
-PAGE = Page(
-    name="Plan", path="/plan", template="plan.html", show=_show, order=60,
+PLAN_PAGE = Page(
+    name="Plan", path="/plan", template="plan.html", show=_show_plan, order=60,
     actions=(FormAction(path="/plan/watch", scope="manage", run=_make),),
 )  # fmt: skip

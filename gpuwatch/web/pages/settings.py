@@ -9,7 +9,7 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.web.page import Page, View
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_settings(view: View) -> Mapping[str, Any]:
     from gpuwatch.app.config import settings_json  # noqa: PLC0415 pydantic, only when needed
     from gpuwatch.settings.show import origins  # noqa: PLC0415
 
@@ -29,4 +29,4 @@ def _show(view: View) -> Mapping[str, Any]:
     }
 
 
-PAGE = Page(name="Settings", path="/settings", template="settings.html", show=_show, order=80)
+SETTINGS_PAGE = Page(name="Settings", path="/settings", template="settings.html", show=_show_settings, order=80)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 # The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, only when the form is opened.
 _SET = "set."  # prefix of a field's key
-_SHOWN = 5
+_WATCH_SHOWN = 5
 _BACKTEST_DAYS = 14
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_watch(view: View) -> Mapping[str, Any]:
     from gpuwatch.app.edit_watch import watch_form  # noqa: PLC0415
 
     name = _name(view)
@@ -70,7 +70,9 @@ def _preview(view: View) -> FormResult:
     except GpuwatchError as error:
         return _faults(error)
     reports = [part.report for part in preview.providers]
-    return Rerender(values={"draft": draft, "diff": draft.diff, "matches": preview.matches[:_SHOWN], "polled": reports})
+    return Rerender(
+        values={"draft": draft, "diff": draft.diff, "matches": preview.matches[:_WATCH_SHOWN], "polled": reports}
+    )
 
 
 def _backtest(view: View) -> FormResult:
@@ -128,6 +130,12 @@ _ACTIONS = (
     FormAction(path="/watches/backtest", scope="manage", run=_backtest),
     FormAction(path="/watches/save", scope="manage", run=_save),
 )
-PAGE = Page(
-    name="Watch", path="/watches/edit", template="watch.html", show=_show, order=21, in_nav=False, actions=_ACTIONS
+WATCH_PAGE = Page(
+    name="Watch",
+    path="/watches/edit",
+    template="watch.html",
+    show=_show_watch,
+    order=21,
+    in_nav=False,
+    actions=_ACTIONS,
 )

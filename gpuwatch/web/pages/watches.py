@@ -9,8 +9,8 @@ from gpuwatch.app.watch_status import watch_statuses
 from gpuwatch.web.page import Page, View
 
 
-def _show(view: View) -> Mapping[str, Any]:
+def _show_watches(view: View) -> Mapping[str, Any]:
     return {"watches": watch_statuses(view.settings)}
 
 
-PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show, order=20)
+WATCHES_PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show_watches, order=20)
