@@ -17,7 +17,7 @@ from gpuwatch.domain.analysis.optimal_stopping import METHOD
 from gpuwatch.domain.analysis.price_forecasts import ForecastSource, PriceForecast
 from gpuwatch.domain.analysis.price_series import HOUR_S, POLL_LASTS_S, known_until, series_of
 from gpuwatch.domain.analysis.price_steps import on_own_step, step_name
-from gpuwatch.domain.analysis.snipe import METHOD_TEXT, offer_lifetimes, snipe_odds
+from gpuwatch.domain.analysis.snipe import SNIPE_METHOD_TEXT, offer_lifetimes, snipe_odds
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.errors import UsageError
@@ -254,5 +254,5 @@ def _snipe_json(answered: AdviceResult) -> dict[str, Any] | None:
             }
             for odds in snipe.odds
         ],
-        "method": METHOD_TEXT,
+        "method": SNIPE_METHOD_TEXT,
     }

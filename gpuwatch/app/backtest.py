@@ -27,11 +27,11 @@ from gpuwatch.domain.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.backtest.report import result_of
 from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds, with_threshold
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.domain.market.text import clean
 from gpuwatch.engine.auto_prices import AutoPrices
 from gpuwatch.engine.backtest_waits import BACKTEST_RECOMPUTE_EVERY, BacktestWaits
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 
 if TYPE_CHECKING:
     from gpuwatch.domain.backtest.candidates import BacktestCandidate

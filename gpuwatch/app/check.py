@@ -104,8 +104,8 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
     if not any(watch.compares_with_past for watch in limits.watches):
         return limits
     from gpuwatch.bootstrap.rules import all_commissions
+    from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
     from gpuwatch.engine.past_limits import NoPastPrices, PastLimits
-    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
     from gpuwatch.storage.auto_prices import SqlPastPrices
 
     now = real_now()

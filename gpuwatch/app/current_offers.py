@@ -15,8 +15,7 @@ from gpuwatch.app.price_age import FRESH, max_price_age
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.domain.market.pricing import MICRO, REFERENCE_DISK_GB, Commission, OfferPrice, price_of
 from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.market_metrics import Values
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_sample import RunSample, is_late, sample_of
 from gpuwatch.domain.market.pricing import MICRO
@@ -13,7 +14,6 @@ from gpuwatch.storage.job_repository import SqlJobRepository
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
-Values = dict[str, dict[tuple[str, ...], float]]
 _KINDS = ("changed", "checkpoint")
 
 

@@ -23,9 +23,9 @@ from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_unt
 from gpuwatch.domain.backtest.candidates import fitting_offers
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap
 from gpuwatch.domain.jobs.simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.job_repository import SqlJobRepository
 
 if TYPE_CHECKING:

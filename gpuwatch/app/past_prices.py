@@ -18,9 +18,9 @@ from gpuwatch.domain.analysis.history_from_rows import history_of_columns
 from gpuwatch.domain.analysis.price_series import HOUR_S, gpu_pricer, series_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import ResourceNotFound
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.price_files import read_columns
 from gpuwatch.storage.price_sources import matches_source
 

@@ -16,8 +16,8 @@ from gpuwatch.app.plan_use import RentedPeriod, own_rent
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.planning.buy import (
+    BUY_METHOD_TEXT,
     DAY_HOURS,
-    METHOD_TEXT,
     SOURCE_TARIFF,
     MachineUsage,
     OwnedMachine,
@@ -198,7 +198,7 @@ def plan_buy_json(plan: BuyPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan buy`."""
     own, log = plan.own, plan.log
     return {
-        "method": METHOD_TEXT,
+        "method": BUY_METHOD_TEXT,
         "samples": 0 if log is None else log.launches,
         "since": log and rfc3339(log.since),
         "until": log and rfc3339(log.until),

@@ -19,7 +19,7 @@ from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.planning.fit import (
-    METHOD_TEXT,
+    FIT_METHOD_TEXT,
     TOKEN_S,
     ClassChoice,
     CostMeasure,
@@ -238,7 +238,7 @@ def plan_fit_json(plan: FitPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan fit`: every class."""
     needs, ranked = plan.needs, plan.ranked
     return {
-        "method": METHOD_TEXT,
+        "method": FIT_METHOD_TEXT,
         "samples": len(plan.prices),
         "since": rfc3339(plan.as_of),
         "until": rfc3339(plan.as_of),

@@ -8,7 +8,7 @@ from gpuwatch.app.offers import offer_json
 from gpuwatch.app.plan_job import after_credit, load_range, verdict_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost
+from gpuwatch.domain.planning.job import JOB_COST_METHOD_TEXT, JobCost
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
@@ -19,7 +19,7 @@ def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any
     """JSON of `gpuwatch plan job` for named hardware."""
     return {
         # word-check: allow - a value of the JSON
-        "method": "price × hours, as the sources reckon" if request.seed else METHOD_TEXT,
+        "method": "price × hours, as the sources reckon" if request.seed else JOB_COST_METHOD_TEXT,
         "seed": request.seed,
         "feasible": verdict_of(request, plan.spec, [hardware.cost for hardware in plan.compared]),
         **_needs_json(plan.needs),
@@ -69,7 +69,7 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[st
     """JSON of `gpuwatch plan job` for offers, cheapest job first."""
     as_of = rfc3339(plan.market.as_of)
     return {
-        "method": METHOD_TEXT,
+        "method": JOB_COST_METHOD_TEXT,
         "samples": plan.ranking.seen,
         "since": as_of,
         "until": as_of,

@@ -14,7 +14,7 @@ import msgspec
 from gpuwatch.app.plan_fit import cheapest_stored
 from gpuwatch.domain.market.json_values import number
 from gpuwatch.domain.market.text import clean
-from gpuwatch.domain.planning.scenario import METHOD_TEXT, ScenarioCost, compare_scenarios, parse_scenarios
+from gpuwatch.domain.planning.scenario import SCENARIO_METHOD_TEXT, ScenarioCost, compare_scenarios, parse_scenarios
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def scenarios_json(plan: ScenarioPlan, scenarios: Sequence[ScenarioCost], file: 
     return {
         "title": plan.title or None,
         "file": None if file is None else str(file),
-        "method": METHOD_TEXT,
+        "method": SCENARIO_METHOD_TEXT,
         "samples": sum(len(scenario.costs) for scenario in scenarios),
         "since": None,
         "until": None,

@@ -14,7 +14,7 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.planning.figures import parse_figure
 from gpuwatch.domain.planning.language_models import LanguageModel, model_from_config, model_of
 from gpuwatch.domain.planning.memory_need import (
-    METHOD_TEXT,
+    MEMORY_METHOD_TEXT,
     OVERHEAD_GB,
     RESERVE,
     CardFit,
@@ -59,7 +59,7 @@ def plan_size_json(needed: MemoryNeed, card_fits: Sequence[CardFit]) -> dict[str
     """JSON of `gpuwatch plan size`."""
     work = needed.workload
     return {
-        "method": METHOD_TEXT,
+        "method": MEMORY_METHOD_TEXT,
         "model": work.model.name,
         "params": work.model.params,
         "shape_from": work.model.like or work.model.name,

@@ -14,7 +14,7 @@ from gpuwatch.domain.launches.costs import predicted_cost
 from gpuwatch.domain.launches.utilisation import wasted_microusd
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.planning.utilisation import METHOD_TEXT, UtilisedPrice, price_at_utilisation
+from gpuwatch.domain.planning.utilisation import UTILISATION_METHOD_TEXT, UtilisedPrice, price_at_utilisation
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 
@@ -118,13 +118,18 @@ def _hours(milliseconds: int) -> Decimal:
 def plan_use_json(price: Decimal, prices: Sequence[UtilisedPrice]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use`."""
     price_list = [_price_json(price) for price in prices]
-    return {"method": METHOD_TEXT, "samples": len(prices), "price_usd_gpu_hour": number(price), "uses": price_list}
+    return {
+        "method": UTILISATION_METHOD_TEXT,
+        "samples": len(prices),
+        "price_usd_gpu_hour": number(price),
+        "uses": price_list,
+    }
 
 
 def own_use_json(since: datetime, until: datetime, uses: Sequence[LaunchUtilisation]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use --launches`."""
     return {
-        "method": f"{METHOD_TEXT}, mean of the looks at each launch",
+        "method": f"{UTILISATION_METHOD_TEXT}, mean of the looks at each launch",
         "samples": sum(use.price is not None for use in uses),
         "since": rfc3339(since),
         "until": rfc3339(until),

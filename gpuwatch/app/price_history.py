@@ -18,8 +18,8 @@ from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
 from gpuwatch.domain.analysis.price_series import PeriodLength, hours_under, unobserved_gaps
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.domain.market.text import clean
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, read_price_periods
 
 if TYPE_CHECKING:

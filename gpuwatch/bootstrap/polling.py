@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.bootstrap import new_id, pace, real_monotonic
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
 from gpuwatch.engine.drift_detector import DriftDetector
@@ -28,7 +29,6 @@ from gpuwatch.engine.query_planner import QueryPlanner
 from gpuwatch.engine.quote_collector import QuoteCollector
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.engine.watch_limits import WatchLimits
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.hourly_lows import SqlHourlyLows

@@ -162,7 +162,7 @@ def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: flo
 
 
 def _odds_lines(answered: AdviceResult) -> Iterator[str]:
-    from gpuwatch.domain.analysis.snipe import METHOD_TEXT
+    from gpuwatch.domain.analysis.snipe import SNIPE_METHOD_TEXT
 
     if answered.under_usd is None:
         return
@@ -180,7 +180,7 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
         )
     spacing = _about(snipe.poll_spacing_s)
     yield f"  The history was polled every {spacing}: shorter-lived offers are not in it."
-    yield f"  Method: {METHOD_TEXT}."
+    yield f"  Method: {SNIPE_METHOD_TEXT}."
 
 
 def _life(snipe: SnipeOdds) -> str:

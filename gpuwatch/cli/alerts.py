@@ -59,12 +59,12 @@ def alerts(
             return
         if not events:
             note("no events in that time")
-        _print(events, settings.timezone)
+        _print_events(events, settings.timezone)
     elif as_json:
         for event in follow_events(settings, filter_):
             _write(msgspec.json.encode(event_with_delivery(event)).decode())
     else:
-        _print(follow_events(settings, filter_), settings.timezone)
+        _print_events(follow_events(settings, filter_), settings.timezone)
 
 
 @click.command(cls=Command, examples=("gpuwatch silence h100-night --for 6h", "gpuwatch silence --end h100-night"))
@@ -98,7 +98,7 @@ def silence(
         click.echo("no watch is silenced")
 
 
-def _print(events: Iterable[StoredEvent], timezone: str) -> None:
+def _print_events(events: Iterable[StoredEvent], timezone: str) -> None:
     for event in events:
         for line in _lines(event, timezone, terminal_width()):
             _write(line)

@@ -71,15 +71,15 @@ def page_of(title: str, verdict: Sequence[str], charts: Sequence[str], recording
         if not (isinstance(answer, str) and (answer in verdict or not answer.strip()))
     ]
     answers = "".join(
-        _table(answer) if isinstance(answer, RecordedTable) else f"<p>{_text(answer)}</p>" for answer in parts
+        _table(answer) if isinstance(answer, RecordedTable) else f"<p>{_escaped(answer)}</p>" for answer in parts
     )
-    notes = "".join(f"<li>{_text(note)}</li>" for note in recording.notes if note not in verdict)
-    first = "".join(f"<p>{_text(line)}</p>" for line in verdict)
+    notes = "".join(f"<li>{_escaped(note)}</li>" for note in recording.notes if note not in verdict)
+    first = "".join(f"<p>{_escaped(line)}</p>" for line in verdict)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body><main><h1>{_text(title)}</h1>"
+        f"<title>{_escaped(title)}</title><style>{_STYLE}</style></head><body><main><h1>{_escaped(title)}</h1>"
         f'<div class="verdict">{first}</div>{"".join(charts)}{answers}'
         f"{f'<h2>Notes</h2><ul class=notes>{notes}</ul>' if notes else ''}</main></body></html>\n"
     )
@@ -93,14 +93,14 @@ def _table(record_output: RecordedTable) -> str:
         f"<tr>{''.join(_cell('td', text, right) for text, right in zip(row, record_output.right, strict=True))}</tr>"
         for row in record_output.rows
     )
-    title = f"<h2>{_text(record_output.title)}</h2>" if record_output.title else ""
+    title = f"<h2>{_escaped(record_output.title)}</h2>" if record_output.title else ""
     return f'{title}<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
 
 
 def _cell(tag: str, text: str, right: bool) -> str:
-    return f"<{tag}{' class=n' if right else ''}>{_text(text)}</{tag}>"
+    return f"<{tag}{' class=n' if right else ''}>{_escaped(text)}</{tag}>"
 
 
-def _text(text: str) -> str:
+def _escaped(text: str) -> str:
     """Escape text: what a host wrote never becomes markup."""
     return escape(clean(text.strip(), _MAX_CHARACTERS))

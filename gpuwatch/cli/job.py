@@ -29,7 +29,7 @@ _STATES = (
     *("queued", "renting", "preparing", "running", "fetching", "done"),
     *("paused", "preempted", "failed", "cancelled"),
 )
-_COLUMNS = (
+_JOB_COLUMNS = (
     left("job"),
     left("name"),
     left("state"),
@@ -103,7 +103,7 @@ def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) 
     if as_json:
         json_out([job_json(job) for job in jobs])
     elif jobs:
-        table(_COLUMNS, [_row(job, settings.timezone) for job in jobs])
+        table(_JOB_COLUMNS, [_job_row(job, settings.timezone) for job in jobs])
     else:
         note("no jobs; queue one with: gpuwatch job submit FILE")
 
@@ -163,7 +163,7 @@ def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> No
         click.echo(f"job {queued.job_id} ({queued.name}) is queued")
 
 
-def _row(job: Job, timezone: str) -> tuple[str, ...]:
+def _job_row(job: Job, timezone: str) -> tuple[str, ...]:
     return (
         job.job_id,
         job.name,

@@ -15,7 +15,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
-_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
+_OUTPUT_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
 
 
 @click.command(cls=Command, examples=("gpuwatch job logs qlora-8b", "gpuwatch job logs -f qlora-8b"))
@@ -65,6 +65,6 @@ def results(name: str, as_json: bool, settings: Settings) -> None:
     elif files:
         rows = [(str(file.get("path", "–")), str(file.get("bytes", file.get("size", "–"))), str(file["run_number"]),
                  str(file.get("sha256", "–"))[:12]) for file in files]  # fmt: skip
-        table(_COLUMNS, rows)
+        table(_OUTPUT_COLUMNS, rows)
     else:
         note(f"job {job.name} is {job.state.value}: no results have been fetched")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.job_plan import PlannedStart
     from gpuwatch.settings import Settings
 
-_COLUMNS = (
+_START_COLUMNS = (
     left("job"),
     right("prio", drop=3),
     left("latest start", drop=2),
@@ -45,7 +45,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     if not job_plan.starts:
         note("no job is queued")
         return
-    table(_COLUMNS, [_row(start, settings.timezone) for start in job_plan.starts])
+    table(_START_COLUMNS, [_start_row(start, settings.timezone) for start in job_plan.starts])
     for merge in job_plan.merges:
         names = ", ".join(job.name for job in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.separate_usd)}"
@@ -54,7 +54,7 @@ def plan(as_json: bool, settings: Settings) -> None:
         note("dry_run = true: nothing is rented")
 
 
-def _row(start: PlannedStart, timezone: str) -> tuple[str, ...]:
+def _start_row(start: PlannedStart, timezone: str) -> tuple[str, ...]:
     from gpuwatch.domain.jobs.queue import latest_start
 
     job = start.queued.job

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.job_simulate import PolicyResult
     from gpuwatch.settings import Settings
 
-_COLUMNS = (
+_POLICY_COLUMNS = (
     left("policy"),
     right("cost $"),
     right("$/GPU-h", drop=1),
@@ -88,12 +88,12 @@ def simulate(
     click.echo(f"{count_text(simulation.jobs, 'job')}, {parallel}, {span} ({simulation.source})")
     excluded = f"excluded: {simulation.left_out:,} without known prices"
     click.echo(f"compared: {simulation.compared:,} that every policy ran; {excluded}")
-    table(_COLUMNS, [_row(policy) for policy in simulation.policies])
+    table(_POLICY_COLUMNS, [_policy_row(policy) for policy in simulation.policies])
     note("assumed: " + "; ".join(ASSUMED))
     return Exit.DONE if simulation.left_out < simulation.jobs else Exit.CANNOT_TELL
 
 
-def _row(result: PolicyResult) -> tuple[str, ...]:
+def _policy_row(result: PolicyResult) -> tuple[str, ...]:
     saved = "–" if result.saved is None else f"{100 * result.saved:.1f} %"
     between = "–"
     if result.saved_low is not None and result.saved_high is not None:

@@ -37,13 +37,13 @@ def notify(as_json: bool, settings: Settings) -> int:
     for result in test.results:
         results.append(result)
         if not as_json:
-            _print(result)
+            _print_test_result(result)
     if as_json:
         json_out(channel_test_json(test.alert_id, results))
     return Exit.DONE if all(result.arrived for result in results) else Exit.FAILED
 
 
-def _print(outcome: ChannelTestResult) -> None:
+def _print_test_result(outcome: ChannelTestResult) -> None:
     if outcome.arrived:
         click.echo(f"{outcome.channel}: arrived")
     else:

@@ -24,8 +24,8 @@ from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.planning.buy import (
+    BUY_METHOD_TEXT,
     DAY_HOURS,
-    METHOD_TEXT,
     SOURCE_SLOWER,
     PaybackVerdict,
     simple_payback,
@@ -142,7 +142,7 @@ def _print(plan: BuyPlan, timezone: str) -> None:
         note(_log_line(own, log, timezone))
     if not plan.comparisons:
         return
-    note(METHOD_TEXT)
+    note(BUY_METHOD_TEXT)
     if any(comparison.tariff.name.startswith("spot") for comparison in plan.comparisons):
         note("spot: the cost of interruptions is not included; gpuwatch plan job computes it")
     if log is None and best.day_usd:

@@ -33,7 +33,7 @@ from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import Column, left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.planning.fit import (
-    METHOD_TEXT,
+    FIT_METHOD_TEXT,
     SOURCE_CLASSES,
     CostMeasure,
     GpuTask,
@@ -312,7 +312,7 @@ def _print_source(plan: FitPlan, timezone: str) -> None:
         note(f"{count_text(len(plan.prices), 'price')} of {plan.source}{as_of}{old}, commission included")
     else:
         note(f"not enough data: {plan.source} has no price; use --poll for current prices, or --price for your own")
-    note(METHOD_TEXT)
+    note(FIT_METHOD_TEXT)
 
 
 def _print_sources(needs: TaskNeeds, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.figure_text import count_text, decimal_text
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.planning.job import METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
+from gpuwatch.domain.planning.job import JOB_COST_METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
@@ -264,7 +264,7 @@ def _print_offers(request: JobRequest, plan: OfferPlan, limit: int, timezone: st
     if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
         offer_text = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
         note(f"the lowest GPU price ({offer_text}) would cost {more / MICRO:,.2f} $ more for this job")
-    note(METHOD_TEXT)
+    note(JOB_COST_METHOD_TEXT)
 
 
 def _offer_cells(request: JobRequest, job_offer: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:

@@ -12,7 +12,7 @@ from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.domain.planning.model_index import ListedModel, model_index
 
-_COLUMNS = (
+_MODEL_COLUMNS = (
     left("model"),
     right("params"),
     right("active", drop=1),
@@ -36,15 +36,15 @@ def models(named: str | None, as_json: bool) -> int:
         return Exit.DONE
     index = model_index()
     table(
-        _COLUMNS,
-        [_cells(model) for model in models],
+        _MODEL_COLUMNS,
+        [_model_cells(model) for model in models],
         title=f"{len(models)} of {count_text(len(index.models), 'model')}, {index.date}",
     )
     note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
     return Exit.DONE
 
 
-def _cells(model: ListedModel) -> tuple[str, ...]:
+def _model_cells(model: ListedModel) -> tuple[str, ...]:
     shape = model.shape
     active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
     cache_kb = 2 * shape.cached_values / 1e3

@@ -14,10 +14,10 @@ from gpuwatch.cli.plan_options import Figure
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.planning.figures import FigureRange, parse_range
 from gpuwatch.domain.planning.job_comparison import Feasibility, parse_hardware
-from gpuwatch.domain.planning.pilot import METHOD_TEXT, PilotPlan, plan_pilot
+from gpuwatch.domain.planning.pilot import PILOT_METHOD_TEXT, PilotPlan, plan_pilot
 from gpuwatch.errors import UsageError
 
-_COLUMNS = (left(""), right("hours"), right("$"))
+_PILOT_COLUMNS = (left(""), right("hours"), right("$"))
 
 
 class Speed(click.ParamType[Any]):
@@ -89,7 +89,7 @@ def pilot(
     if as_json:
         json_out(_json(plan, usd_hour, verdict))
     else:
-        _print(plan, usd_hour, share)
+        _print_pilot(plan, usd_hour, share)
     _note(plan, verdict, max_usd, losses)
     return Exit.FAILED if plan.falls is False or verdict is Feasibility.NOT_FEASIBLE else Exit.DONE
 
@@ -102,14 +102,14 @@ def _verdict(plan: PilotPlan, usd_hour: float, max_usd: float | None) -> Feasibi
     return Feasibility.UNCERTAIN if plan.hours.low * usd_hour <= max_usd else Feasibility.NOT_FEASIBLE
 
 
-def _print(plan: PilotPlan, usd_hour: float, share: float) -> None:
+def _print_pilot(plan: PilotPlan, usd_hour: float, share: float) -> None:
     low, high = plan.hours
     rows = [
         (f"the pilot, {share:g} %", f"{plan.pilot_hours:,.2f}", f"{plan.pilot_hours * usd_hour:,.2f}"),
         ("the whole", f"{low:,.1f}–{high:,.1f}", f"{low * usd_hour:,.2f}–{high * usd_hour:,.2f}"),
     ]
-    table(_COLUMNS, rows)
-    note(METHOD_TEXT)
+    table(_PILOT_COLUMNS, rows)
+    note(PILOT_METHOD_TEXT)
 
 
 def _note(plan: PilotPlan, verdict: Feasibility | None, max_usd: float | None, losses: tuple[float, ...]) -> None:
@@ -123,7 +123,7 @@ def _note(plan: PilotPlan, verdict: Feasibility | None, max_usd: float | None, l
 
 def _json(plan: PilotPlan, usd_hour: float, verdict: Feasibility | None) -> dict[str, Any]:
     return {
-        "method": METHOD_TEXT,
+        "method": PILOT_METHOD_TEXT,
         "hours": plan.hours.high,
         "hours_low": plan.hours.low,
         "job_cost_usd": plan.hours.high * usd_hour,

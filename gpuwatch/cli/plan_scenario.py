@@ -14,7 +14,7 @@ from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
 from gpuwatch.domain.market.text import clean
-from gpuwatch.domain.planning.scenario import METHOD_TEXT
+from gpuwatch.domain.planning.scenario import SCENARIO_METHOD_TEXT
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.planning.scenario import ScenarioCost
 
 _SEED_WAYS = 2  # scenarios of the built-in file that come from the source
-_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
+_STEP_COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
 
 
 @click.command(
@@ -57,16 +57,16 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
     if as_json:
         json_out(scenarios_json(plan, scenarios, file))
     else:
-        _print(clean(plan.title, 200), scenarios)
+        _print_scenarios(clean(plan.title, 200), scenarios)
     return Exit.DONE
 
 
-def _print(title: str, scenarios: Sequence[ScenarioCost]) -> None:
+def _print_scenarios(title: str, scenarios: Sequence[ScenarioCost]) -> None:
     if title:
         click.echo(f"{title}\n")
     for scenario in scenarios:
         rows = [(clean(cost.name, 100), clean(cost.how, 200), amount_text(cost.usd)) for cost in scenario.costs]
-        table(_COLUMNS, [*rows, ("in all", "", amount_text(scenario.total_usd))], title=clean(scenario.name, 100))
+        table(_STEP_COLUMNS, [*rows, ("in all", "", amount_text(scenario.total_usd))], title=clean(scenario.name, 100))
         if scenario.note:
             click.echo(f"({clean(scenario.note, 300)})")
         click.echo()
@@ -75,4 +75,4 @@ def _print(title: str, scenarios: Sequence[ScenarioCost]) -> None:
         verb = "saves" if scenario.saving_usd >= 0 else "costs more by"
         amount = f"{dollars(abs(scenario.saving_usd))}{percent}"
         click.echo(f"{clean(scenario.name, 100)!r} {verb} {amount} against {clean(scenarios[0].name, 100)!r}")
-    note(METHOD_TEXT)
+    note(SCENARIO_METHOD_TEXT)

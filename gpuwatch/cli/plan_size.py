@@ -31,7 +31,7 @@ from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.planning.memory_need import (
     GB,
-    METHOD_TEXT,
+    MEMORY_METHOD_TEXT,
     Precision,
     TrainingMethod,
     WorkloadRequest,
@@ -251,7 +251,9 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_car
     echo("")
     if card_fits:
         table(
-            _CARDS, [_cells(fit) for fit in card_fits[:limit]], title="Cards that hold it, each filled to at most 90 %"
+            _CARDS,
+            [_card_cells(fit) for fit in card_fits[:limit]],
+            title="Cards that hold it, each filled to at most 90 %",
         )
     else:
         echo(f"{max_cards} or fewer cards of any model do not hold it.")
@@ -259,7 +261,7 @@ def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_car
         echo(f"… and {len(card_fits) - limit} more (--all)")
     if work.model.like:
         note(f"model shape taken from {work.model.like}; use --shape FILE for your model's config.json")
-    note(METHOD_TEXT)
+    note(MEMORY_METHOD_TEXT)
     held = Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
     published = published_weights(work)
     gb = source_gb(work.model.params, held) if published is None else needed.parts[0].gb
@@ -275,7 +277,7 @@ def _title(work: Workload) -> str:
     return f"{workload}{rest}, batch {work.batch} × {work.context:,} tokens"
 
 
-def _cells(fit: CardFit) -> tuple[str, ...]:
+def _card_cells(fit: CardFit) -> tuple[str, ...]:
     return (
         f"{fit.cards}× {fit.gpu.name}",
         f"{fit.gpu.memory_gib:g}",

@@ -12,7 +12,7 @@ from gpuwatch.cli.options import Between, Usd, config_option, json_option, momen
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
-from gpuwatch.domain.planning.utilisation import METHOD_TEXT, UtilisationVerdict, price_at_utilisation
+from gpuwatch.domain.planning.utilisation import UTILISATION_METHOD_TEXT, UtilisationVerdict, price_at_utilisation
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _print(price: Decimal, prices: Sequence[UtilisedPrice], low: float, good: fl
         for price in prices
     ]
     table(_COLUMNS, rows, title=f"${price} per GPU-hour")
-    note(METHOD_TEXT)
+    note(UTILISATION_METHOD_TEXT)
 
 
 def _print_own(utilisations: Sequence[LaunchUtilisation], low: float, good: float) -> None:
@@ -112,7 +112,7 @@ def _print_own(utilisations: Sequence[LaunchUtilisation], low: float, good: floa
         table(_OWN_COLUMNS, [_own_cells(utilisation, low, good) for utilisation in utilisations])
     if any(utilisation.price for utilisation in utilisations):
         wasted = sum(utilisation.wasted_usd for utilisation in utilisations if utilisation.price)
-        note(f"{METHOD_TEXT}, mean of each launch's samples; {dollars(wasted)} in total paid for idle time")
+        note(f"{UTILISATION_METHOD_TEXT}, mean of each launch's samples; {dollars(wasted)} in total paid for idle time")
     else:
         note(
             "not enough data: "

@@ -34,9 +34,9 @@ _OFF_COLUMNS = (
 
 
 def _names_by_kind() -> dict[str, tuple[str, ...]]:
-    from gpuwatch import providers
+    from gpuwatch.providers import names
 
-    return {"Providers": providers.names()}
+    return {"Providers": names()}
 
 
 @click.command(cls=Command, examples=("gpuwatch providers",), lists=_names_by_kind)

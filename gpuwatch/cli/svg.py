@@ -48,8 +48,8 @@ class _Plane:
             at = self.y(y)
             anchor = "start" if step == 0 else "end" if step == _TICKS - 1 else "middle"
             yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 12}" y1="{at:.1f}" y2="{at:.1f}"/>'
-            yield _text(_LEFT - 6, at + 4, y_text(y), "end")
-            yield _text(self.x(x), _HEIGHT - _BOTTOM + 18, x_text(x), anchor)
+            yield _label(_LEFT - 6, at + 4, y_text(y), "end")
+            yield _label(self.x(x), _HEIGHT - _BOTTOM + 18, x_text(x), anchor)
 
 
 def step_chart(
@@ -93,8 +93,11 @@ def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label:
     parts.append(f'<path class="s1 thin" d="M{path}"/>')
     for x, y, label in points:
         parts.append(_dot(plane, x, y))
-        parts.append(_text(plane.x(x) + 6, plane.y(y) - 6, label))
-    parts += [_text(_LEFT, _HEIGHT - 2, f"up: {y_label}"), _text(_WIDTH - 12, _HEIGHT - 2, f"across: {x_label}", "end")]
+        parts.append(_label(plane.x(x) + 6, plane.y(y) - 6, label))
+    parts += [
+        _label(_LEFT, _HEIGHT - 2, f"up: {y_label}"),
+        _label(_WIDTH - 12, _HEIGHT - 2, f"across: {x_label}", "end"),
+    ]
     return _svg(title, parts, _HEIGHT)
 
 
@@ -110,14 +113,14 @@ def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: flo
     parts = []
     for number, (label, low, high) in enumerate(rows):
         y, wide = 22 * number + 6, max(2.0, at(high) - at(low))
-        parts.append(_text(left - 8, y + 11, label, "end"))
+        parts.append(_label(left - 8, y + 11, label, "end"))
         parts.append(f'<rect class="bar" x="{at(low):.1f}" y="{y}" width="{wide:.1f}" height="14"/>')
         value_text = f"{high:,.2f}" if low == high else f"{low:,.2f}–{high:,.2f}"
-        parts.append(_text(at(high) + 6, y + 11, value_text))
+        parts.append(_label(at(high) + 6, y + 11, value_text))
     if limit is not None:
         x = at(limit)
         parts.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
-        parts.append(_text(x, height - 8, f"limit {limit:,.2f}", "middle"))
+        parts.append(_label(x, height - 8, f"limit {limit:,.2f}", "middle"))
     return _svg(title, parts, height)
 
 
@@ -135,9 +138,9 @@ def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], 
             f"<title>{escape(text)}</title></rect>"
         )
         if percent is not None:
-            parts.append(_text(x + 16.5, y + 19, decimal_text(percent, 0, "+"), "middle", "cell"))
-    parts += [_text(42, 25 + 30 * number, day, "end") for number, day in enumerate(days)]
-    parts += [_text(66.5 + 34 * hour, 232, str(hour), "middle") for hour in range(24)]
+            parts.append(_label(x + 16.5, y + 19, decimal_text(percent, 0, "+"), "middle", "cell"))
+    parts += [_label(42, 25 + 30 * number, day, "end") for number, day in enumerate(days)]
+    parts += [_label(66.5 + 34 * hour, 232, str(hour), "middle") for hour in range(24)]
     return _svg(title, parts, 240)
 
 
@@ -148,7 +151,7 @@ def _svg(title: str, parts: Iterable[str], height: int) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
+def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
@@ -159,7 +162,7 @@ def _dot(plane: _Plane, x: float, y: float) -> str:
 def _key(number: int, label: str) -> str:
     x = _LEFT + 10 + number * 220
     line = f'<line class="s{number}" x1="{x}" x2="{x + 22}" y1="{_HEIGHT - 6}" y2="{_HEIGHT - 6}"/>'
-    return line + _text(x + 28, _HEIGHT - 2, label)
+    return line + _label(x + 28, _HEIGHT - 2, label)
 
 
 def _steps(plane: _Plane, xs: Sequence[float], ys: Sequence[float | None]) -> str:

@@ -61,7 +61,7 @@ def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
         },
         trace=_trace(record, redact),
         details=tuple(
-            _line(_text(line), redact, MAX_VALUE_LENGTH) for line in list(getattr(record, _DETAILS, ()))[:MAX_ITEMS]
+            _line(_text_of(line), redact, MAX_VALUE_LENGTH) for line in list(getattr(record, _DETAILS, ()))[:MAX_ITEMS]
         ),
     )
 
@@ -87,7 +87,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # an error in a log call must not lose the line, or fail the task
-        return f"{_text(record.msg)} (arguments do not match)"
+        return f"{_text_of(record.msg)} (arguments do not match)"
 
 
 def _value(key: str, value: object, redact: Redact, depth: int) -> object:
@@ -102,10 +102,10 @@ def _value(key: str, value: object, redact: Redact, depth: int) -> object:
         }
     if depth and isinstance(value, (list, tuple, set, frozenset)):
         return [_value(key, item, redact, depth - 1) for item in list(value)[:MAX_ITEMS]]
-    return _line(_text(value), redact, MAX_VALUE_LENGTH)
+    return _line(_text_of(value), redact, MAX_VALUE_LENGTH)
 
 
-def _text(value: object) -> str:
+def _text_of(value: object) -> str:
     try:
         return str(value)
     except Exception:  # a value without a text form must not lose the line

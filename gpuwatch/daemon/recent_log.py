@@ -28,9 +28,9 @@ class RecentLog(logging.Handler):
         return [
             record
             for record in reversed(tuple(self._records))
-            if record.level >= level and search_text in _text(record).casefold()
+            if record.level >= level and search_text in _searched_text(record).casefold()
         ]
 
 
-def _text(record: SafeRecord) -> str:
+def _searched_text(record: SafeRecord) -> str:
     return f"{record.logger} {record.message} {record.extra} {record.details_text}"

@@ -12,7 +12,7 @@ from gpuwatch.engine.job_parts import JobParts
 
 OVER_LIMIT = "pilot: "  # prefix of the runner's reason if a forecast exceeds a limit
 UNFIT = "checklist: "
-_LINES = 200
+_PILOT_LINES = 200
 
 
 def untested_items(parts: JobParts, job: Job) -> list[str]:
@@ -29,7 +29,7 @@ def measured(
 ) -> list[PilotFinding]:
     """Return the current findings about them. Raises StoreError."""
     written = [one for one in samples_of(parts.jobs.events(job.job_id)) if one.run_number == run.run_number]
-    log = "\n".join(parts.files.log_tail(job.job_id, run.run_number, _LINES))
+    log = "\n".join(parts.files.log_tail(job.job_id, run.run_number, _PILOT_LINES))
     seen = PilotObservation(
         samples=[*(one for one in written if one.at < now.at), now],
         losses=losses(log, status.metrics),

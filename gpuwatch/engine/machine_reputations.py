@@ -16,7 +16,7 @@ from gpuwatch.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-READ_EVERY = timedelta(minutes=1)
+REPUTATIONS_READ_EVERY = timedelta(minutes=1)
 
 
 class MachineReputations:
@@ -37,7 +37,7 @@ class MachineReputations:
         if watch.min_reputation is None:
             return watch
         with self._lock:
-            if self._read_at is None or not is_recent(self._read_at, now, READ_EVERY):
+            if self._read_at is None or not is_recent(self._read_at, now, REPUTATIONS_READ_EVERY):
                 try:
                     self._records = self._read(now)
                 except StoreError as error:

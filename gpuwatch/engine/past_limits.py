@@ -23,7 +23,7 @@ from gpuwatch.ports.store import PastPriceReader
 
 log = logging.getLogger(__name__)
 
-READ_EVERY = timedelta(minutes=30)
+LIMITS_READ_EVERY = timedelta(minutes=30)
 _OVERLAP = timedelta(hours=4)  # a poll's prices apply for hours after it, and are stored slightly later
 _Part = tuple[str, str, str, bool]  # watch, clause, GPU, spot
 
@@ -115,7 +115,7 @@ class PastLimits:
     ) -> PriceSeries:
         """Return the series of the span up to `until`; for a median or percentile it may be half an hour old."""
         known = self._read.get(key)
-        is_recent = known is not None and timedelta(0) <= now - known.at < READ_EVERY  # no clock stepped back
+        is_recent = known is not None and timedelta(0) <= now - known.at < LIMITS_READ_EVERY  # no clock stepped back
         if known is None or not is_recent or until < known.until:
             known = _Read(self._prices.series(wanted, now - timedelta(seconds=span_s), until), now, until)
             self._read[key] = known

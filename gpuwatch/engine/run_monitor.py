@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 LOG_PART = 256 << 10
 _MAX_OUTPUT = LOG_PART + (64 << 10)
-_LINES = 200
+_MONITORED_LINES = 200
 
 
 class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,7 +266,7 @@ class RunMonitor:
     def _note(self, job: Job, run: JobRun, launch: Launch, status: RunnerStatus) -> tuple[Job, str | None, RunSample]:
         """Record new progress; also return why the pilot's forecast exceeds a limit, once known, and the sample."""
         now = self._parts.clock()
-        lines = self._parts.files.log_tail(job.job_id, run.run_number, _LINES)
+        lines = self._parts.files.log_tail(job.job_id, run.run_number, _MONITORED_LINES)
         progress = parse_progress("\n".join(lines), status.metrics)
         waits_for = self._bottleneck(run, status)
         had_forecast = self.forecasts.has_forecast(run)

@@ -10,11 +10,12 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Identity, Offer
 from gpuwatch.domain.market.pricing import Commission, least_price_microusd, listed_ceiling_usd, usd
+from gpuwatch.domain.market.query import Query
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.row_budget import HUNT_ROWS
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Answer, Completeness, Query
+from gpuwatch.ports import Answer, Completeness
 
 F = TypeVar("F")
 RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?

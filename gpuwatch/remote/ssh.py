@@ -29,7 +29,7 @@ _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  
 _KEY_CHANGED_MESSAGES = ("host key verification failed", "remote host identification has changed")
 _KEY_CHANGED = "its host key differs from the first contact: it may be another machine"
 _CONNECTION_LOST = 255  # the client's own code
-_OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+_KNOWN_HOST_OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 
 
 class OpenSshShells:
@@ -74,7 +74,7 @@ class OpenSshShells:
         line = f"{name} {host_key}\n"
         if not known_hosts.exists() or known_hosts.read_text(encoding="ascii") != line:
             known_hosts.write_text(line, encoding="ascii")
-        options = (*_OPTIONS, f"UserKnownHostsFile={known_hosts}", f"HostKeyAlias={name}")
+        options = (*_KNOWN_HOST_OPTIONS, f"UserKnownHostsFile={known_hosts}", f"HostKeyAlias={name}")
         key_file = str(self._launch_folder(launch_id) / "id_ed25519")
         return OpenSshShell(ssh_command(key_file, address.user, address.port, options), address.host)
 

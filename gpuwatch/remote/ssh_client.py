@@ -13,7 +13,7 @@ CONNECT_S = 10
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
 _REJECTION_MESSAGES = ("permission denied", "too many authentication failures", "load key", "no such identity")
-_OPTIONS = (
+_CLIENT_OPTIONS = (
     "BatchMode=yes",
     "GlobalKnownHostsFile=/dev/null",
     "UpdateHostKeys=no",
@@ -33,7 +33,7 @@ _OPTIONS = (
 
 def ssh_command(key_file: str, user: str, port: int, options: Sequence[str], client: str = "ssh") -> list[str]:
     """Return the client's arguments before `--`, host and command; `options` set how the host key is checked."""
-    option_args = [part for option in (*_OPTIONS, *options) for part in ("-o", option)]
+    option_args = [part for option in (*_CLIENT_OPTIONS, *options) for part in ("-o", option)]
     return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *option_args]
 
 

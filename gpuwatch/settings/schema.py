@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.launch_schema import BudgetTable
 from gpuwatch.domain.watches.schema import WatchTable, check_gpus
 from gpuwatch.ports.declarations import parse_token, parse_url
 from gpuwatch.settings.options import PREFIX
-from gpuwatch.settings.web_schema import WebTable
+from gpuwatch.settings.web_schema import HIDDEN, WebTable
 
 # Under PYDANTIC_SETTINGS_DEBUG the library would log what every source holds, secrets included.
 logging.getLogger("pydantic_settings").setLevel(logging.INFO)
@@ -69,10 +69,9 @@ def _heartbeat_url(value: Any) -> str | None:
 _ALWAYS_ON = " and ".join(name for name in providers.names() if providers.info(name).on_by_default)
 _URI = {"type": "string", "format": "uri"}
 _SWEEP = {"type": "string", "pattern": f"^auto$|{DURATION_PATTERN}", "examples": ["auto", "15m"]}
-_HIDDEN = {"type": "string", "writeOnly": True}
 BaseUrl = Annotated[str, BeforeValidator(parse_url), WithJsonSchema(_URI)]
 Channel = Annotated[Any | dict[str, Any], WithJsonSchema({})]  # validated by what the channel declares
-Key = Annotated[SecretStr, BeforeValidator(parse_token), WithJsonSchema(_HIDDEN)]
+Key = Annotated[SecretStr, BeforeValidator(parse_token), WithJsonSchema(HIDDEN)]
 
 
 Rate = Annotated[Decimal, BeforeValidator(_rate), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 10})]
@@ -147,7 +146,7 @@ class RecordTable(Table):
 class WatchdogTable(Table):
     """`[watchdog]`: external monitoring of gpuwatch."""
 
-    heartbeat_url: Annotated[SecretStr | None, BeforeValidator(_heartbeat_url), WithJsonSchema(_HIDDEN)] = Field(
+    heartbeat_url: Annotated[SecretStr | None, BeforeValidator(_heartbeat_url), WithJsonSchema(HIDDEN)] = Field(
         default=None,
         description="URL to GET every healthy minute; /start and /fail are appended, as healthchecks.io expects.",
     )

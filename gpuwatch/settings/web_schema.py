@@ -13,7 +13,7 @@ from gpuwatch.domain.watches.fields import Line, Switch, Table, Words
 from gpuwatch.secret import Secret
 from gpuwatch.settings.web import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
 
-_HIDDEN = {"type": "string", "writeOnly": True}
+HIDDEN = {"type": "string", "writeOnly": True}
 _HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
 _HOST = re.compile(r"\w([\w.-]*\w)?", re.ASCII)
 _MIN_TOKEN_LENGTH = 16  # characters: fewer can be guessed
@@ -70,7 +70,7 @@ class TokenTable(Table):
     """One of `tokens`."""
 
     name: Line = Field(description="Name in the log.")
-    token: Annotated[SecretStr, BeforeValidator(_token), WithJsonSchema(_HIDDEN)] | None = Field(
+    token: Annotated[SecretStr, BeforeValidator(_token), WithJsonSchema(HIDDEN)] | None = Field(
         default=None, description="Secret; prefer a file: token_file."
     )
     token_file: Line | None = Field(default=None, description="File with the token.")
@@ -93,7 +93,7 @@ class WebTable(Table):
         default=DEFAULT_LISTEN,
         description="Address and port. An address other than loopback requires password_hash or tokens.",
     )
-    password_hash: Annotated[SecretStr | None, BeforeValidator(_password_hash), WithJsonSchema(_HIDDEN)] = Field(
+    password_hash: Annotated[SecretStr | None, BeforeValidator(_password_hash), WithJsonSchema(HIDDEN)] = Field(
         default=None, description="Secret. Output of `gpuwatch web --hash-password`."
     )
     tokens: tuple[TokenTable, ...] = Field(

@@ -10,14 +10,14 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.domain.market.offer import Offer, Verification
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, price_of
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, REFERENCE_DISK_GB, Commission, price_of
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.open_prices import VERIFICATIONS, Key, OpenPrice, OpenPrices, ProviderPrices
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer
 
-REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 # The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
 # difference up to this counts as the same price.
 HUNT_TOLERANCE_MICROUSD = 2
@@ -133,7 +133,7 @@ class _PriceComparison:
         cheapest: dict[tuple[str, str, int, bool], PriceChange] = {}
         for offer in offers:
             machine_id = machine_of(offer)
-            gpu = clean(offer.gpu, 200)
+            gpu = storable_text(offer.gpu, 200)
             provider_prices = self._prices.prices_of(self._poll.provider, int(offer.spot))
             previous = provider_prices.models.get(gpu, {}).get((machine_id, offer.gpu_count))
             machine, disk = price_parts(offer)
@@ -211,15 +211,7 @@ def verification_from(code: int | None) -> Verification | None:
 
 def machine_of(offer: Offer) -> str:
     """Return the machine's name as stored."""
-    return clean(offer.identity.machine_id, 64)
-
-
-def clean(text: str, length: int) -> str:
-    """Return text that every database accepts; ordinary text is unchanged."""
-    text = text[:length]
-    if text.isascii() and "\0" not in text:
-        return text
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
+    return storable_text(offer.identity.machine_id, 64)
 
 
 def _reference_price(change: PriceChange) -> int:

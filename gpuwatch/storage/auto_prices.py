@@ -11,9 +11,8 @@ from sqlalchemy import Connection, and_, delete, func, select, update
 from gpuwatch.domain.analysis.price_forecasts import scope_of
 from gpuwatch.domain.analysis.price_series import PriceSeries, known_until
 from gpuwatch.domain.backtest.candidates import fitting_series
-from gpuwatch.domain.market.pricing import Commission, microusd
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission, microusd
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.stored_prices import read_market_history

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Column, String, Table, Text, text
 
 from gpuwatch.storage.metadata import metadata, partial_index
 
-_OPEN = text("score IS NULL")
+_FORECAST_IS_OPEN = text("score IS NULL")
 
 forecast = Table(
     "forecast",
@@ -18,6 +18,6 @@ forecast = Table(
     Column("due_at_ms", BigInteger, nullable=False),
     Column("statement", Text, nullable=False),
     Column("score", Text),
-    partial_index("ix_forecast_open", "due_at_ms", where=_OPEN),
+    partial_index("ix_forecast_open", "due_at_ms", where=_FORECAST_IS_OPEN),
     comment="what was stated of prices before a deadline, as JSON; score: what came true, NULL until that is known",
 )

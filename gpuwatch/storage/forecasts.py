@@ -11,9 +11,8 @@ from sqlalchemy import select, update
 from gpuwatch.domain.analysis.price_forecasts import ForecastScore, PriceForecast
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, PriceSeries, gpu_pricer, known_until, series_of
 from gpuwatch.domain.backtest.candidates import fitting_series
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.forecast_tables import forecast
 from gpuwatch.storage.rows import to_ms

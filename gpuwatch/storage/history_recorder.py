@@ -9,8 +9,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select, update
 
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.ports import Answer
-from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.clock_steps import clock_stepped_back, step_back
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_state import load_open_prices, lock_history
@@ -70,13 +70,13 @@ class SqlHistoryRecorder:
     ) -> None:
         """Record that a search failed: a gap, never "no offers". Raises StoreError."""
         row = {
-            "provider": clean(provider, 32),
+            "provider": storable_text(provider, 32),
             "lane": lane,
-            "gpu": clean(gpu, 200),
+            "gpu": storable_text(gpu, 200),
             "spot": int(spot),
             "at_s": seconds(at),
             "completeness": "failed",
-            "error": clean(" ".join(error.split()), 500),
+            "error": storable_text(" ".join(error.split()), 500),
         }
         with self._database.write() as connection:
             connection.execute(insert(poll), row | dict.fromkeys(("covers", "rows", "skipped", "elapsed_ms"), 0))

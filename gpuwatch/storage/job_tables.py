@@ -11,7 +11,7 @@ JOB_STATES = (
     *("paused", "preempted", "failed", "cancelled"),
 )
 JOBS_OVER = ("done", "failed", "cancelled")
-_OPEN = text("state NOT IN ('" + "', '".join(JOBS_OVER) + "')")
+_JOB_IS_OPEN = text("state NOT IN ('" + "', '".join(JOBS_OVER) + "')")
 
 job = Table(
     "job",
@@ -35,7 +35,7 @@ job = Table(
     Column("retries_left", Integer, nullable=False, server_default="0"),
     Column("version", Integer, nullable=False, server_default="0"),
     CheckConstraint("state IN ('" + "', '".join(JOB_STATES) + "')", name="state"),
-    partial_index("uq_job_name_open", "name", unique=True, where=_OPEN),
+    partial_index("uq_job_name_open", "name", unique=True, where=_JOB_IS_OPEN),
     Index(None, "submitted_at_ms"),
     comment="work to be done on a rented instance; version rises with every change, run_number with every run",
 )

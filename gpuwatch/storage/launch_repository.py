@@ -22,6 +22,7 @@ from gpuwatch.domain.launches.launch import (
     offer_fields,
 )
 from gpuwatch.domain.launches.unknown_instance import UnknownInstance
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Budget, Watch
@@ -29,7 +30,6 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
 from gpuwatch.storage import hook_runs, new_alerts
-from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import update_breaker
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.installation import ensure_installation
@@ -278,7 +278,7 @@ class SqlLaunchRepository:
                 insert_if_absent(connection, foreign_installation, {"install_id": install_id, "at_ms": to_ms(now)})
                 remove_installation(connection, install_id)
             remove_unknown(connection, provider, [instance_id])
-            row = {"provider": provider, "instance_id": clean(instance_id, 64), "at_ms": to_ms(now)}
+            row = {"provider": provider, "instance_id": storable_text(instance_id, 64), "at_ms": to_ms(now)}
             return insert_if_absent(connection, foreign_instance, row)
 
     def adopt(self, launch: Launch, now: datetime, outbox_alert: OutboxAlert) -> bool:

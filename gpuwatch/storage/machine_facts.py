@@ -26,7 +26,7 @@ class MachineFact(NamedTuple):
 
     column: str
     sql_type: type[TypeEngine[Any]]
-    of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `answer_changes.clean`
+    of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `storable_text`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
 

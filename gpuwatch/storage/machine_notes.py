@@ -16,8 +16,8 @@ from gpuwatch.domain.launches.machines import (
     find_avoided_machines,
     machine_records,
 )
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.domain.watches.reputation import MachineRecord, ProviderMachine
-from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_rows import launch_of
 from gpuwatch.storage.pauses import lock_reservations
@@ -29,7 +29,7 @@ _ALL_NOTES = select(machine_note).order_by(machine_note.c.provider, machine_note
 _RECENTLY_ENDED = select(launches).where(
     launches.c.state.in_(OVER_STATES), launches.c.ended_at_ms >= bindparam("since"), launches.c.dry_run.is_(False)
 )
-_MAX_ID_LENGTH, _MAX_REASON_LENGTH = 64, 200
+_MAX_ID_LENGTH, _MAX_NOTE_REASON_LENGTH = 64, 200
 
 
 def load_notes(connection: Connection) -> Sequence[MachineNote]:
@@ -50,12 +50,12 @@ def load_notes(connection: Connection) -> Sequence[MachineNote]:
 def save_note(connection: Connection, note: MachineNote) -> None:
     """Save it, in place of an earlier one about that machine."""
     row = {
-        "provider": clean(note.provider, 32),
-        "machine_id": clean(note.machine_id, _MAX_ID_LENGTH),
+        "provider": storable_text(note.provider, 32),
+        "machine_id": storable_text(note.machine_id, _MAX_ID_LENGTH),
         "verdict": note.verdict.value,
         "at_ms": to_ms(note.at),
         "until_ms": to_ms(note.until),
-        "why": clean(note.why, _MAX_REASON_LENGTH),
+        "why": storable_text(note.why, _MAX_NOTE_REASON_LENGTH),
     }
     upsert(connection, machine_note, row)
 

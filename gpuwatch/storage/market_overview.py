@@ -14,8 +14,7 @@ from gpuwatch.domain.analysis.gpu_status import NEVER, GpuHistory, Ints, OfferIn
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_periods import poll_windows
 from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_aggregates import matching_segments, unfinished_hours
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment

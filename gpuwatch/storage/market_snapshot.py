@@ -11,7 +11,8 @@ import msgspec
 from sqlalchemy import Connection, func, or_, select
 
 from gpuwatch.domain.market.offer import Identity, Verification
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB, disk_part_microusd, verification_from
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+from gpuwatch.storage.answer_changes import disk_part_microusd, verification_from
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.storage.recording import seconds

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, select, text
 
 from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, closed_breaker
 from gpuwatch.domain.launches.pause import Pause
-from gpuwatch.storage.answer_changes import clean
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.provider_tables import skipped_scope
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
@@ -23,7 +23,7 @@ from gpuwatch.storage.tables import pause as pause_rows
 
 _RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's advisory lock: "gpuw"
 WATCH_SCOPE, BREAKER_SCOPE = "watch:", "breaker:"
-_MAX_REASON_LENGTH = 200
+_MAX_PAUSE_REASON_LENGTH = 200
 _ALL_PAUSES = select(pause_rows).order_by(pause_rows.c.scope)
 
 
@@ -76,7 +76,12 @@ def save_pause(connection: Connection, pause: Pause) -> None:
 
 
 def _save(connection: Connection, scope: str, at: datetime, until: datetime | None, why: str) -> None:
-    row = {"scope": scope, "at_ms": to_ms(at), "until_ms": to_ms(until), "why": clean(why, _MAX_REASON_LENGTH)}
+    row = {
+        "scope": scope,
+        "at_ms": to_ms(at),
+        "until_ms": to_ms(until),
+        "why": storable_text(why, _MAX_PAUSE_REASON_LENGTH),
+    }
     upsert(connection, pause_rows, row)
 
 

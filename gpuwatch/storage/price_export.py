@@ -17,9 +17,9 @@ from gpuwatch.domain.analysis.history_to_rows import price_rows_of
 from gpuwatch.domain.analysis.market_history import CompletePoll, MarketFilter
 from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.domain.market.text import escape_formula
 from gpuwatch.errors import GpuwatchError, UsageError
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.recording import seconds

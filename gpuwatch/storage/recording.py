@@ -14,12 +14,12 @@ from sqlalchemy import Connection, bindparam, insert, select, tuple_, update
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import microusd
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import (
     AnswerChanges,
     PriceChange,
     RecordedPoll,
-    clean,
     covers,
     find_changes,
     save_quote,
@@ -89,7 +89,7 @@ def write_answer(
     connection: Connection, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool
 ) -> WrittenPoll:
     """Write an answer: the poll, the quota, and the changes. `prices` must match the database."""
-    recorded = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
+    recorded = _recorded_poll(prices, answer, lane, storable_text(gpu, 200), int(spot))
     changes = find_changes(answer, recorded, prices)
     connection.execute(insert(poll), _poll_row(recorded, answer))
     if answer.rows > 0:
@@ -177,7 +177,7 @@ def _reasons_text(skipped: Mapping[str, int]) -> str | None:
     if not skipped:
         return None
     most = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))[:_MAX_REASONS]
-    return json.dumps({clean(reason, _REASON_LENGTH): rows for reason, rows in most})
+    return json.dumps({storable_text(reason, _REASON_LENGTH): rows for reason, rows in most})
 
 
 class _ChangeWriter:
@@ -261,7 +261,7 @@ class _ChangeWriter:
         open_price = OpenPrice(
             series_id,
             segment_id,
-            clean(change.offer.gpu, 200),
+            storable_text(change.offer.gpu, 200),
             (change.machine_id, change.offer.gpu_count),
             self._poll.at_s if change.previous is None else max(self._poll.at_s, change.previous.seen_from_s),
             change.machine_microusd,
@@ -296,7 +296,7 @@ class _ChangeWriter:
             key = _segment_key(offer)
             if key not in ids:
                 ids[key] = 1 + max(ids.values(), default=0)
-                family = {"gpu_family": clean(offer.gpu_family, 200), "gpu_memory_gib": offer.gpu_memory_gib}
+                family = {"gpu_family": storable_text(offer.gpu_family, 200), "gpu_memory_gib": offer.gpu_memory_gib}
                 row = dict(zip(("provider", "gpu", "gpu_count", "spot"), key, strict=True))
                 new_rows.append({"id": ids[key], **row, **family})
         execute_many(self._connection, insert(segment), new_rows)
@@ -315,11 +315,11 @@ class _ChangeWriter:
 
 
 def _segment_key(offer: Offer) -> tuple[str, str, int, int]:
-    return clean(offer.provider, 32), clean(offer.gpu, 200), offer.gpu_count, int(offer.spot)
+    return storable_text(offer.provider, 32), storable_text(offer.gpu, 200), offer.gpu_count, int(offer.spot)
 
 
 def _place_key(offer: Offer) -> tuple[str, str]:
-    return clean(offer.region or "", 200), clean(offer.country or "", 2)
+    return storable_text(offer.region or "", 200), storable_text(offer.country or "", 2)
 
 
 def _key_of(open_price: OpenPrice) -> Values:
@@ -330,7 +330,7 @@ def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Values:
     """The machine's facts in `series`, written when one of them or a price changes."""
     return {
         "on_offer": 1,
-        "offer_id": clean(offer.offer_id, 64),
+        "offer_id": storable_text(offer.offer_id, 64),
         "place_id": places[_place_key(offer)],
         **fact_cells(offer),
     }

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, delete, select
 
 from gpuwatch.domain.launches.scopes import SkippedScope, scopes_in_force
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.errors import RefusalScope
-from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.pauses import lock_reservations
+from gpuwatch.storage.provider_tables import skipped_scope
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
-from gpuwatch.storage.tables import skipped_scope
 
 _RETENTION = timedelta(days=1)  # after the expiry
-_MAX_KEY_LENGTH, _MAX_REASON_LENGTH = 200, 300
-_ROWS = skipped_scope.c
-_ALL_SCOPES = select(skipped_scope).order_by(_ROWS.provider, _ROWS.scope, _ROWS.key, _ROWS.watch)
+_MAX_KEY_LENGTH, _MAX_SKIP_REASON_LENGTH = 200, 300
+_SKIPPED = skipped_scope.c
+_ALL_SCOPES = select(skipped_scope).order_by(_SKIPPED.provider, _SKIPPED.scope, _SKIPPED.key, _SKIPPED.watch)
 
 
 def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
@@ -54,16 +54,16 @@ class SqlSkippedScopes:
     def skip(self, scope: SkippedScope) -> None:
         """Skip a scope from now on; every later reservation obeys it. Raises StoreError."""
         row = {
-            "provider": clean(scope.provider, 32),
+            "provider": storable_text(scope.provider, 32),
             "scope": scope.scope.value,
-            "key": clean(scope.key, _MAX_KEY_LENGTH),
+            "key": storable_text(scope.key, _MAX_KEY_LENGTH),
             "watch": scope.watch or "",
-            "why": clean(scope.why, _MAX_REASON_LENGTH),
+            "why": storable_text(scope.why, _MAX_SKIP_REASON_LENGTH),
             "since_ms": to_ms(scope.since),
             "until_ms": to_ms(scope.until),
             "launch_id": scope.launch_id,
         }
         with self._database.write() as connection:
             lock_reservations(connection)
-            connection.execute(delete(skipped_scope).where(_ROWS.until_ms < to_ms(scope.since - _RETENTION)))
+            connection.execute(delete(skipped_scope).where(_SKIPPED.until_ms < to_ms(scope.since - _RETENTION)))
             upsert(connection, skipped_scope, row)

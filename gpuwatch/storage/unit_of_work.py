@@ -11,12 +11,12 @@ from sqlalchemy import Connection, select
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage import approvals, launch_admission, new_alerts
-from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.provider_holds import save_hold
@@ -112,7 +112,7 @@ class SqlUnitOfWork:
             "lane": lane,
             "complete_at_ms": to_ms(health.complete_at),
             "blind_since_ms": to_ms(health.blind_since),
-            "last_error": None if health.last_error is None else clean(health.last_error, 500),
+            "last_error": None if health.last_error is None else storable_text(health.last_error, 500),
             "not_understood": int(health.not_understood),
             "reported": int(health.reported),
         }
@@ -124,5 +124,5 @@ class SqlUnitOfWork:
 
     def record_new_value(self, provider: str, kind: str, new_value: str, now: datetime) -> bool:
         """Record a value; return whether it was never seen before."""
-        value = {"provider": provider, "kind": clean(kind, 16), "value": clean(new_value, 200)}
+        value = {"provider": provider, "kind": storable_text(kind, 16), "value": storable_text(new_value, 200)}
         return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})

@@ -9,12 +9,12 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, select
 from gpuwatch.domain.launches.labels import label_ids
 from gpuwatch.domain.launches.launch import LaunchRefusal
 from gpuwatch.domain.launches.unknown_instance import UnknownInstance, unknown_refusal
-from gpuwatch.storage.answer_changes import clean
+from gpuwatch.domain.market.text import storable_text
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import unknown_instance
 
-_ROWS = unknown_instance.c
-_OLDEST_FIRST = select(unknown_instance).order_by(_ROWS.first_listed_ms, _ROWS.instance_id)
+_UNKNOWN = unknown_instance.c
+_OLDEST_FIRST = select(unknown_instance).order_by(_UNKNOWN.first_listed_ms, _UNKNOWN.instance_id)
 
 
 def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]:
@@ -27,7 +27,7 @@ def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]
             label=row.label,
             first_listed_at=from_ms(row.first_listed_ms),
         )
-        for row in connection.execute(_OLDEST_FIRST.where(_ROWS.provider == provider))
+        for row in connection.execute(_OLDEST_FIRST.where(_UNKNOWN.provider == provider))
     ]
 
 
@@ -43,9 +43,9 @@ def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
     """Store one; an existing row stays unchanged."""
     row = {
         "provider": unknown.provider,
-        "instance_id": clean(unknown.instance_id, 64),
+        "instance_id": storable_text(unknown.instance_id, 64),
         "account_id": unknown.account_id,
-        "label": clean(unknown.label, 200),
+        "label": storable_text(unknown.label, 200),
         "first_listed_ms": to_ms(unknown.first_listed_at),
     }
     insert_if_absent(connection, unknown_instance, row)
@@ -66,4 +66,4 @@ def remove_installation(connection: Connection, install_id: str) -> None:
 
 
 def _is_among(provider: str, instance_ids: Collection[str]) -> ColumnElement[bool]:
-    return and_(_ROWS.provider == provider, _ROWS.instance_id.in_(list(instance_ids)))
+    return and_(_UNKNOWN.provider == provider, _UNKNOWN.instance_id.in_(list(instance_ids)))

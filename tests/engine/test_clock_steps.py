@@ -14,7 +14,7 @@ from gpuwatch.domain.launches.circuit_breaker import OPEN_FOR, CircuitBreaker, a
 from gpuwatch.domain.launches.scopes import scopes_in_force
 from gpuwatch.domain.watches.durations import is_recent
 from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.engine.machine_reputations import READ_EVERY, MachineReputations
+from gpuwatch.engine.machine_reputations import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.storage.database import Database
@@ -57,7 +57,7 @@ def test_reputations_are_read_again(step: timedelta) -> None:
     read: list[datetime] = []
     reputations = MachineReputations(lambda now: read.append(now) or {})  # type: ignore[func-returns-value]
     watch = changed(a_watch(), min_reputation=0.5)
-    for now in (NOON, NOON + READ_EVERY / 2, NOON + step):
+    for now in (NOON, NOON + REPUTATIONS_READ_EVERY / 2, NOON + step):
         reputations.with_records(watch, now)
     assert read == [NOON, NOON + step]
 

@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.reputation import MachineRecord, MachineRecords
 from gpuwatch.engine.hunt import CurrentLimit, Hunter
-from gpuwatch.engine.machine_reputations import READ_EVERY, MachineReputations
+from gpuwatch.engine.machine_reputations import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.errors import StoreError
 from tests.builders import a_watch, an_offer
 from tests.engine.test_evaluator import Bench
@@ -47,7 +47,7 @@ def test_launches_are_read_once_a_minute_for_all_watches_that_ask() -> None:
     assert known.with_records(a_watch(), NOON) == a_watch()
     assert (bad_of(known, NOON), bad_of(known, NOON), launches.reads) == (1, 1, 1)
     launches.bad = 2
-    assert (bad_of(known, NOON + READ_EVERY), launches.reads) == (2, 2)
+    assert (bad_of(known, NOON + REPUTATIONS_READ_EVERY), launches.reads) == (2, 2)
 
 
 @pytest.mark.parametrize("of_job", [False, True])
@@ -61,7 +61,7 @@ def test_a_hunt_refuses_a_machine_once_it_has_failed(of_job: bool) -> None:
     )  # fmt: skip
     fired = []
     for bad, usd in ((0, 2.0), (3, 1.0)):
-        launches.bad, now = bad, now + READ_EVERY
+        launches.bad, now = bad, now + REPUTATIONS_READ_EVERY
         market.script = [an_answer(an_offer(quoted_usd_hour=usd, reliability=0.99, observed_at=now), at=now)]
         hunter.run_round(lambda now=now: now, 30.0, 30.0)  # type: ignore[misc]
         fired.append(len(bench.uow_factory.alerts))
@@ -85,7 +85,7 @@ def test_a_queued_job_gets_the_limits_of_this_moment_like_any_watch() -> None:
         current_limit=_with_records(launches), job_watches=lambda: [job],
     )  # fmt: skip
     fired = []
-    for now in (NOON, NOON + READ_EVERY):
+    for now in (NOON, NOON + REPUTATIONS_READ_EVERY):
         market.script = [an_answer(an_offer(quoted_usd_hour=1.0, reliability=0.99, observed_at=now), at=now)]
         hunter.run_round(lambda now=now: now, 30.0, 30.0)  # type: ignore[misc]
         fired.append(len(bench.uow_factory.alerts))

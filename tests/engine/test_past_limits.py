@@ -12,13 +12,12 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.past_limits import PastLimits
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlPastPrices
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder

@@ -15,10 +15,10 @@ from gpuwatch.errors import UsageError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
-_BATCH = 32  # texts at a time, for sentence-transformers
+_TEXTS_PER_BATCH = 32  # texts at a time, for sentence-transformers
 _BATCH_TOKENS = 512  # per run, so that the working data stays in the processor's cache
 _HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens, so a long text need not be tokenized completely
-_EPSILON = 1e-12
+_LEAST_NORM = 1e-12
 _INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 _OUTPUTS = ("vectors", "sentence_embedding", "last_hidden_state", "token_embeddings")  # in order of preference
 
@@ -128,7 +128,7 @@ class SentenceTransformersEmbedder:
 
     def vectors(self, texts: Sequence[str]) -> Embedding:
         heads = [text[:_HEAD_CHARACTERS] for text in texts]
-        vectors = self._model.encode(heads, batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True)
+        vectors = self._model.encode(heads, batch_size=_TEXTS_PER_BATCH, show_progress_bar=False, convert_to_numpy=True)
         encoded = self._model.tokenizer(heads, verbose=False)["input_ids"]  # may be longer than the model reads
         cut = [len(ids) > self._model.max_seq_length for ids in encoded]
         unread = [self._known.is_unread(encoding) for encoding in self._tokenizer.encode_batch(heads)]
@@ -146,7 +146,7 @@ def _output_of(model: OnnxModel, folder: ModelFolder) -> str:
 
 
 def _of_length_one(vectors: Vectors) -> Vectors:
-    scaled: Vectors = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _EPSILON)).astype(
+    scaled: Vectors = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST_NORM)).astype(
         np.float32
     )
     return scaled

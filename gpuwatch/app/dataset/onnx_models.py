@@ -29,10 +29,10 @@ _MINILM_LAYERS = 6
 _MINILM_PRODUCTS = ("attention.self.qkv", "attention.output.dense", "intermediate.dense", "output.dense")
 _INT8_MAX = 63  # of 127: processors without VNNI add two products in 16 bits, which must not overflow
 _MINILM_PARTS = ("embeddings.", "encoder.")  # of the weights; its pooler is not used
-_EPSILON = 1e-12
+_LEAST_STEP = 1e-12
 _MAX_TOKENS = 256  # MiniLM's limit, if the folder does not state one
 _PIECE = 50_000  # characters tokenized at a time: the record of a token takes a hundred times its size
-_BATCH = 16  # pieces
+_PIECES_PER_BATCH = 16  # pieces
 _CHARACTERS_PER_TOKEN = 2  # of other scripts, emoji and codes; assumed
 
 Array = np.ndarray[Any, Any]
@@ -224,7 +224,7 @@ def int8_weights(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
     stem = name.removesuffix("qkv")
     parts = [name] if stem == name else [stem + part for part in ("query", "key", "value")]
     columns = np.concatenate([weights[f"{part}.weight"].astype(np.float32).T for part in parts], axis=1)
-    steps = (np.maximum(np.abs(columns).max(axis=0), _EPSILON) / _INT8_MAX).astype(np.float32)
+    steps = (np.maximum(np.abs(columns).max(axis=0), _LEAST_STEP) / _INT8_MAX).astype(np.float32)
     bias = np.concatenate([weights[f"{part}.bias"].astype(np.float32) for part in parts])
     return {"int8": np.ascontiguousarray(np.rint(columns / steps), np.int8), "steps": steps, "bias": bias}
 
@@ -260,8 +260,8 @@ class TokenCounter:
         """The number of tokens of each text, without special tokens at its start and end."""
         pieces = [(i, text[at : at + _PIECE]) for i, text in enumerate(texts) for at in range(0, len(text), _PIECE)]
         counts = [0] * len(texts)
-        for start in range(0, len(pieces), _BATCH):
-            batch = pieces[start : start + _BATCH]
+        for start in range(0, len(pieces), _PIECES_PER_BATCH):
+            batch = pieces[start : start + _PIECES_PER_BATCH]
             encoded = self._tokenizer.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (number, piece_text), tokens in zip(batch, encoded, strict=True):
                 counts[number] += len(tokens.ids) + self._hidden_tokens(piece_text, tokens.ids)

@@ -126,36 +126,36 @@ def page_of(report: Mapping[str, Any], lines: Sequence[str]) -> str:
     Args:
         lines: the lines that the command prints.
     """
-    name = _text(report["file"].rpartition("/")[2])
-    warn = f'<p class="warn">{_text(lines[0])}</p>' if report["clusters"]["verdict"] == "crowded" else ""
-    facts = "".join(f"<li>{_text(line)}</li>" for line in lines[1 if warn else 0 :])
+    name = _escaped(report["file"].rpartition("/")[2])
+    warn = f'<p class="warn">{_escaped(lines[0])}</p>' if report["clusters"]["verdict"] == "crowded" else ""
+    facts = "".join(f"<li>{_escaped(line)}</li>" for line in lines[1 if warn else 0 :])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{name}: audit</title><style>{_STYLE}</style></head><body><h1>{name}</h1>{warn}<ul>{facts}</ul>"
         f"<h2>Removable rows, and why</h2>{_removed_text(report)}"
-        f"<h2>Largest clusters</h2>{_clusters(report)}{_pairs(report)}{_skipped_text(report)}"
-        f"<p>{_text(report['method'])}; {report['samples']:,} rows.</p></body></html>\n"
+        f"<h2>Largest clusters</h2>{_clusters_table(report)}{_pairs(report)}{_skipped_text(report)}"
+        f"<p>{_escaped(report['method'])}; {report['samples']:,} rows.</p></body></html>\n"
     )
 
 
 def _removed_text(report: Mapping[str, Any]) -> str:
-    rows = [(reason, *_weight(weight)) for reason, weight in report["removed"]["reasons"].items()]
-    rows += [("goes", *_weight(report["removed"])), ("stays", *_weight(report["kept"]))]
+    rows = [(reason, *_weight_cells(weight)) for reason, weight in report["removed"]["reasons"].items()]
+    rows += [("goes", *_weight_cells(report["removed"])), ("stays", *_weight_cells(report["kept"]))]
     return _table(("", "rows", "bytes", "tokens"), rows)
 
 
-def _weight(weight: Mapping[str, int]) -> tuple[str, str, str]:
+def _weight_cells(weight: Mapping[str, int]) -> tuple[str, str, str]:
     return f"{weight['rows']:,}", f"{weight['bytes']:,}", f"{weight['tokens']:,}"
 
 
-def _clusters(report: Mapping[str, Any]) -> str:
+def _clusters_table(report: Mapping[str, Any]) -> str:
     samples = max(1, (report["sampled"] or {"rows": report["samples"]})["rows"])
     cells = "".join(
         f'<tr><td class="n">{cluster["rows"]:,}</td><td class="n">{cluster["rows"] / samples:.1%}</td>'
         f'<td style="width:8rem"><div class="bar" style="width:{100 * cluster["rows"] / samples:.1f}%"></div></td>'
-        f"<td>{_text(cluster['middle']['text'])}</td></tr>"
+        f"<td>{_escaped(cluster['middle']['text'])}</td></tr>"
         for cluster in report["clusters"]["largest"]
     )
     head = '<tr><th class="n">rows</th><th class="n">share</th><th></th><th>most typical row</th></tr>'
@@ -185,12 +185,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
     def line(cells: Sequence[str], tag: str) -> str:
         inner = "".join(
-            f"<{tag}{' class=n' if column in right else ''}>{_text(cell)}</{tag}>" for column, cell in enumerate(cells)
+            f"<{tag}{' class=n' if column in right else ''}>{_escaped(cell)}</{tag}>"
+            for column, cell in enumerate(cells)
         )
         return f"<tr>{inner}</tr>"
 
     return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
-def _text(text: str) -> str:
+def _escaped(text: str) -> str:
     return escape(clean(text, 1_000))

@@ -38,11 +38,11 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
         "fields_guessed": audit.reading.guessed,
         "fields_not_read": list(audit.reading.others),
         "skipped": dict(scanned.skipped),
-        "rows": _weight(audit, np.ones(len(removed), bool)),
+        "rows": _row_weight(audit, np.ones(len(removed), bool)),
         "tokens_estimated": audit.models.counter.estimate or audit.sample is not None,
         "unread_rows": int(audit.read.scanned.rows["unread"].sum()),
         "cut_rows": int(audit.read.scanned.rows["cut"].sum()),
-        "clusters": _clusters(audit.read) | {"largest": largest},
+        "clusters": _cluster_facts(audit.read) | {"largest": largest},
         "sampled": _sample_json(audit),
         "exact_duplicates": int((audit.reasons == RemovalReason.EXACT).sum()),
         "wording_duplicates": int((audit.reasons == RemovalReason.WORDING).sum()),
@@ -50,8 +50,8 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
         "near_threshold": audit.rules.near,
         "near_examples": pairs,
         "perplexity": _perplexity(audit),
-        "removed": {**_weight(audit, removed), "reasons": _by_reason(audit)},
-        "kept": _weight(audit, ~removed),
+        "removed": {**_row_weight(audit, removed), "reasons": _by_reason(audit)},
+        "kept": _row_weight(audit, ~removed),
         "saving": _saving(saving),
     }
 
@@ -74,7 +74,7 @@ def _method(audit: Audit) -> str:
     return f"{audit.models.embedder.name}; {audit.clusters.method}{near}{cut_text}"
 
 
-def _weight(audit: Audit, mask: Array) -> dict[str, int]:
+def _row_weight(audit: Audit, mask: Array) -> dict[str, int]:
     rows = audit.scanned.rows
     weighed = {key: int(rows[key][mask].sum(dtype=np.int64)) for key in ("bytes", "tokens")}
     return {"rows": int(mask.sum()), **weighed}
@@ -82,12 +82,14 @@ def _weight(audit: Audit, mask: Array) -> dict[str, int]:
 
 def _by_reason(audit: Audit) -> dict[str, dict[str, int]]:
     weights = {
-        reason: _weight(audit, audit.reasons == reason) for reason in RemovalReason if reason is not RemovalReason.KEPT
+        reason: _row_weight(audit, audit.reasons == reason)
+        for reason in RemovalReason
+        if reason is not RemovalReason.KEPT
     }
     return {reason.text: weight for reason, weight in weights.items() if weight["rows"]}
 
 
-def _clusters(audit: Audit) -> dict[str, Any]:
+def _cluster_facts(audit: Audit) -> dict[str, Any]:
     clusters = audit.clusters
     return {
         "method": clusters.method,
@@ -133,7 +135,7 @@ def _saving(saving: TrainingSaving) -> dict[str, Any]:
 def tokens_of(audit: Audit) -> tuple[int, int]:
     """Tokens of all rows, and of the removed ones."""
     removed = audit.reasons != RemovalReason.KEPT
-    return _weight(audit, np.ones(len(removed), bool))["tokens"], _weight(audit, removed)["tokens"]
+    return _row_weight(audit, np.ones(len(removed), bool))["tokens"], _row_weight(audit, removed)["tokens"]
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
@@ -180,14 +182,14 @@ def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, dict[str, Any]]:
     texts: dict[int, dict[str, Any]] = {}
     for line in read_lines(audit.path):
         if line.number in row_by_line:
-            text = _text(line.content, audit.reading)
+            text = _row_text(line.content, audit.reading)
             texts[row_by_line[line.number]] = {"line": line.number + 1, "text": text}
         if line.number >= last:
             break
     return texts
 
 
-def _text(content: bytes | None, reading: FieldSelection) -> str:
+def _row_text(content: bytes | None, reading: FieldSelection) -> str:
     try:
         return clean(
             " ".join(read_row(parse_line(content or b""), reading).text[: 4 * _CHARACTERS].split()), _CHARACTERS

@@ -19,7 +19,7 @@ from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.survival import SurvivalCurve, kaplan_meier
 
 MIN_LIFETIMES = 10
-METHOD_TEXT = "Kaplan and Meier (1958) on lives known between two looks"
+SNIPE_METHOD_TEXT = "Kaplan and Meier (1958) on lives known between two looks"
 _DAY_S = 86_400.0
 _PollTimes = dict[tuple[str, bool], dict[str, list[int]]]  # (provider, spot) → GPU ("": all) → times of complete polls
 

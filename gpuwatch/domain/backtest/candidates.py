@@ -22,7 +22,7 @@ QueryKey = tuple[str, str, bool]  # provider, GPU, spot: one query of a sweep
 BacktestProgress = Callable[[int, int], None]  # done, total
 _ANY_PRICE_USD = Decimal(1_000_000)
 _PROGRESS_EVERY = 4096
-_TOLERANCE = 1e-6  # more than floating-point error
+PRICE_TOLERANCE = 1e-6  # more than floating-point error
 _AT = datetime.fromtimestamp(0, UTC)  # no recorded clause depends on the time
 _ANY_INTERVAL = OfferInterval(0, 0, 0, None, 1, None)
 
@@ -80,7 +80,7 @@ class _CandidateFinder:
         self._commissions = commissions
         self._reference_gb = reference_disk_gb
         self._disk_gb = reference_disk_gb if watch.disk_gb is None else watch.disk_gb
-        self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + _TOLERANCE) + 1
+        self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + PRICE_TOLERANCE) + 1
         self._known: dict[int, _Fit | None] = {}
         self._factors: dict[str, float] = {}
         self._judged_facts: dict[tuple[Any, ...], bool] = {}

@@ -9,13 +9,12 @@ from heapq import heappop, heappush
 from typing import Any
 
 from gpuwatch.domain.analysis.market_history import MarketPoll
-from gpuwatch.domain.backtest.candidates import BacktestCandidate, QueryKey
+from gpuwatch.domain.backtest.candidates import PRICE_TOLERANCE, BacktestCandidate, QueryKey
 from gpuwatch.domain.market.pricing import MICRO, microusd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
 HUNT = "hunt"
-_TOLERANCE = 1e-6  # more than floating-point error
 _MAX_MISSED_POLLS = 3  # with more, the query's result is no longer known
 _RankedOffer = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
@@ -51,7 +50,7 @@ class KnownOffers:
         rearm = Decimal(repr(max(watch.rearm, 1.0)))
         most_job = None if watch.max_job_cost_usd is None else microusd(watch.max_job_cost_usd * rearm)
         self._is_under = bytearray(len(found))
-        far = float(limit * rearm) * MICRO * (1 + _TOLERANCE)
+        far = float(limit * rearm) * MICRO * (1 + PRICE_TOLERANCE)
         for number, candidate in enumerate(found):
             if candidate.delisted_s is not None and candidate.delisted_s <= candidate.from_s:
                 continue

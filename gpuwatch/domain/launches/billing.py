@@ -8,7 +8,7 @@ from typing import Final
 from gpuwatch.domain.launches.launch import LOST_STATES, Launch, LaunchState, Promise
 
 END_PROVEN_S: Final = 120.0  # from the request of its end until that is proven; until then it counts as billed
-_MS_AN_HOUR = 3_600_000
+MS_AN_HOUR = 3_600_000
 
 
 def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
@@ -21,7 +21,7 @@ def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, 
         listed: only the provider's share, without the commission.
     """
     spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
-    return round(spent / _MS_AN_HOUR)
+    return round(spent / MS_AN_HOUR)
 
 
 def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:

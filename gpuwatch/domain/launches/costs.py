@@ -13,12 +13,11 @@ from math import isfinite
 
 import msgspec
 
-from gpuwatch.domain.launches.billing import billed_spans
+from gpuwatch.domain.launches.billing import MS_AN_HOUR, billed_spans
 from gpuwatch.domain.launches.launch import FINAL_STATES, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 
 _MS = timedelta(milliseconds=1)
-_MS_AN_HOUR = 3_600_000
 _DAY = timedelta(days=1)
 
 
@@ -49,7 +48,7 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def billed_hours(self) -> float:
         """The billed time."""
-        return self.billed_ms / _MS_AN_HOUR
+        return self.billed_ms / MS_AN_HOUR
 
     def __add__(self, other: LaunchCost) -> LaunchCost:
         return LaunchCost(
@@ -186,7 +185,7 @@ def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: 
 
 def _whole_microusd(microusd_ms_an_hour: int) -> int:
     """Whole micro-dollars, rounded half-even, exactly."""
-    return round(Fraction(microusd_ms_an_hour, _MS_AN_HOUR))
+    return round(Fraction(microusd_ms_an_hour, MS_AN_HOUR))
 
 
 def _traffic(launch: Launch) -> int:

@@ -18,6 +18,7 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
 
 MICRO = 1_000_000
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
+REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 MAX_USD_HOUR = 10_000.0  # nothing on offer costs more; a larger number is an error
 _TIE_MARGIN = 1e-3  # micro-dollars around a tie within which exact fractions are used
 _FLOATS_TO = 1e11  # micro-dollars up to which a float is more precise than that margin

@@ -52,3 +52,11 @@ def escape_formula(cell: str) -> str:
 def unescape_formula(cell: str) -> str:
     """The cell as it was before `escape_formula`."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
+
+
+def storable_text(text: str, length: int) -> str:
+    """Return at most `length` characters that every database accepts; ordinary text is unchanged."""
+    text = text[:length]
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -16,7 +16,7 @@ GREEN_DAYS, RED_DAYS = 30, 90  # a pay-back time below the first means buy, abov
 YEAR_DAYS = Decimal(365)
 DAY_HOURS = Decimal(24)
 _W_A_KW = 1000
-METHOD_TEXT = (
+BUY_METHOD_TEXT = (
     "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
 )
 

@@ -23,7 +23,7 @@ from gpuwatch.domain.planning.job_speed import JobSpeed
 from gpuwatch.domain.planning.memory_need import GIB_GB, cards_for
 from gpuwatch.domain.planning.price_floors import MarketPrice, PriceFloors
 
-METHOD_TEXT: Final = (
+FIT_METHOD_TEXT: Final = (
     "per class the cheapest offer that holds the task with 10 % of each card left free; ms/token: by published "
     "measurements, as in plan job; for --vram by what is read at the bandwidth that they reach; TFLOPS: dense 16-bit"
 )

@@ -19,7 +19,9 @@ from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec, hours_on
 
 _MOST_HOURS = 87_600.0  # ten years: longer jobs never finish
 _STEEP = 50.0  # above this r × t a stretch never finishes
-METHOD_TEXT = "price × time + traffic; restarts by Daly (2006): Poisson interruptions, work since a checkpoint is lost"
+JOB_COST_METHOD_TEXT = (
+    "price × time + traffic; restarts by Daly (2006): Poisson interruptions, work since a checkpoint is lost"
+)
 
 
 class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):

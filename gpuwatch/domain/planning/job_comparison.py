@@ -101,7 +101,7 @@ def rank_offers(
         any_price: treat all prices as plausible.
     """
     placed, late, refused = [], [], Counter[str]()
-    floors = PriceFloors(()) if any_price else _floors(offers)
+    floors = PriceFloors(()) if any_price else _floors_of_market(offers)
     untimed = msgspec.structs.replace(job, within_s=None)
     for offer, price in offers:
         cost = _cost(untimed, offer, price, traffic, disk_gb)
@@ -139,7 +139,7 @@ def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
     return one.is_doubtful, one.cost.microusd, one.cost.low.microusd, one.offer.provider, one.offer.offer_id
 
 
-def _floors(offers: Iterable[tuple[Offer, OfferPrice]]) -> PriceFloors:
+def _floors_of_market(offers: Iterable[tuple[Offer, OfferPrice]]) -> PriceFloors:
     """The floors of the rentable offers, whether the job fits them or not. Price lists do not count."""
     return PriceFloors(
         _market_price(offer, price)

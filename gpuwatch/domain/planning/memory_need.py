@@ -28,7 +28,7 @@ RESERVE: Final = 0.10  # share of a card that stays free, as in vLLM by default
 OVERHEAD_GB: Final = 1.0  # per card: CUDA context, libraries, communication buffers
 _MACHINE: Final = 8  # cards per machine
 _PREFILL: Final = 8192  # tokens that an inference server prefills at once (vLLM's default)
-METHOD_TEXT: Final = (
+MEMORY_METHOD_TEXT: Final = (
     "parts: ZeRO (2020) for weights, gradients, optimizer; Korthikanti et al. (2022) for activations; "
     "QLoRA (2023) for 4 bits"
 )

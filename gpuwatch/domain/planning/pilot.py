@@ -10,7 +10,9 @@ import msgspec
 from gpuwatch.domain.planning.figures import FigureRange
 
 VARIATION = 1.1  # the mean speed of the whole job may differ from that of a pilot by this factor (assumed)
-METHOD_TEXT = "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
+PILOT_METHOD_TEXT = (
+    "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
+)
 
 
 class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):

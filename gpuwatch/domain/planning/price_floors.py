@@ -40,7 +40,7 @@ class PriceFloors:
 
     def __init__(self, market: Iterable[MarketPrice]) -> None:
         seen = list(market)
-        self._floors = [(key, _floors(seen, key)) for key in (_by_gpu, _by_family, _by_compute)]
+        self._floors = [(key, _group_floors(seen, key)) for key in (_by_gpu, _by_family, _by_compute)]
 
     def is_too_cheap(self, one: MarketPrice) -> bool:
         """Is it below the floor of the nearest group that has enough offers?"""
@@ -51,7 +51,7 @@ class PriceFloors:
         return False
 
 
-def _floors(seen: Iterable[MarketPrice], key: _Key) -> dict[tuple[str, bool], float]:
+def _group_floors(seen: Iterable[MarketPrice], key: _Key) -> dict[tuple[str, bool], float]:
     groups: dict[tuple[str, bool], list[float]] = {}
     for price in seen:
         group, value = key(price)

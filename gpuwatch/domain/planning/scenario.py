@@ -10,7 +10,7 @@ import msgspec
 
 _MOST = Decimal(10**9)  # a larger figure is a typo
 _WAYS = ("usd_gpu_hour", "usd_hour", "usd", "gpu", "percent")  # ways to state the cost of a step; exactly one
-METHOD_TEXT = "each step's hours × price, percentages of the steps they name; exact decimals"
+SCENARIO_METHOD_TEXT = "each step's hours × price, percentages of the steps they name; exact decimals"
 PriceOf = Callable[[str, int], Decimal]  # GPU, how many → USD per GPU-hour
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 LOW_UTILISATION_PERCENT = 70.0  # below it: find out what the GPU is waiting for
 GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
-METHOD_TEXT = "price ÷ use"
+UTILISATION_METHOD_TEXT = "price ÷ use"
 
 
 class UtilisationVerdict(StrEnum):

@@ -20,7 +20,7 @@ from gpuwatch.domain.backtest.candidates import find_candidates
 from gpuwatch.domain.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
@@ -28,7 +28,6 @@ from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.errors import ProviderDown, ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
