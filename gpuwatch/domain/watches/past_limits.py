@@ -6,8 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
+from gpuwatch.domain.market.offer import Offer
 
 NEW_LOW, DROP_BY, PERCENTILE = "new_low", "drop_by", "percentile"
 _TOLERANCE = 1e-6  # more than floating-point error, less than any price step
@@ -42,12 +41,6 @@ class PastLimit(msgspec.Struct, frozen=True, kw_only=True):
         return microusd_gpu_hour <= self.microusd_gpu_hour + (slack if or_equal else -slack)
 
 
-def comparable_microusd(offer: Offer, price: OfferPrice, disk_gb: float) -> float:
-    """The GPU price as stored in the history: with a disk of this size, and with the offer's commission."""
-    rate = Commission(repr(price.commission_rate))
-    return price_of(offer, disk_gb, rate).price_microusd_hour / offer.gpu_count
-
-
 class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The current limits from the history for the offers of one watch."""
 
@@ -65,8 +58,3 @@ class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
     def limits_of(self, offer: Offer) -> list[PastLimit]:
         """The limits for an offer's GPU and rental type."""
         return [limit for limit in self.limits if (limit.gpu, limit.spot) == (offer.gpu, offer.spot)]
-
-
-def is_compared(offer: Offer) -> bool:
-    """Whether the price can be compared: kinds of price are never mixed, and the limits are based on live prices."""
-    return offer.kind is OfferKind.LIVE

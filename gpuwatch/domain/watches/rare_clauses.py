@@ -6,11 +6,11 @@ from datetime import datetime
 from decimal import Decimal
 
 from gpuwatch.domain.market.money import price_text
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import MICRO, OfferPrice, usd
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of, usd
 from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.watches.clause import FAR, Clause, Failure
-from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, comparable_microusd, is_compared
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
 from gpuwatch.domain.watches.reputation import record_of, reputation
 from gpuwatch.domain.watches.watch import Watch
 
@@ -72,10 +72,12 @@ def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fail
     """`new_low`, `drop_by` and `percentile`, if the current limits are known."""
     if watch.past is None:
         return None
-    if not is_compared(offer):
+    if offer.kind is not OfferKind.LIVE:  # kinds of price are never mixed, and the limits are based on live prices
         clause = NEW_LOW if watch.new_low_s is not None else DROP_BY if watch.drop_by is not None else PERCENTILE
         return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
-    is_ = comparable_microusd(offer, price, watch.past.disk_gb)
+    # the GPU price as stored in the history: with a disk of that size, and with the offer's commission
+    as_stored = price_of(offer, watch.past.disk_gb, Commission(repr(price.commission_rate)))
+    is_ = as_stored.price_microusd_hour / offer.gpu_count
     limit = watch.past.unmet(offer, is_)
     if limit is None:
         return None
