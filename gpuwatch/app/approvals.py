@@ -23,8 +23,9 @@ from gpuwatch.bootstrap.jobs import job_shells
 from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, watch_of
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
 from gpuwatch.engine.approval_requests import ApprovalTerms
 from gpuwatch.engine.balance_cache import BalanceCache
@@ -128,7 +129,7 @@ def _executor(
     elsewhere = [launch for launch in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(launch)]
     if (reason := other_account_reason(elsewhere)) is not None:
         raise UsageError(f"nothing was rented: {reason}")
-    if lacks := why_held(SqlHolds(store), name, real_now(), is_job=watch.startswith(WATCH_PREFIX)):
+    if lacks := why_held(SqlHolds(store), name, real_now(), is_job=Purpose.of(watch).job is not None):
         raise UsageError(f"nothing was rented: {lacks}")
     if lost := _lost_launches(settings, store, name):
         raise UsageError(f"nothing was rented: {lost}")

@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.launch import Intent, RefusalReason
 from gpuwatch.domain.launches.pause import pause_refusal
 from gpuwatch.domain.launches.watch_block import BlockReason, WatchBlock, block_of_decision, refused
@@ -81,7 +80,7 @@ def _not_ready(store: Database | None, watch: Watch, found: Sequence[Match], now
     """Why nothing can be rented at a provider now, as far as a daemon has stored it. No approval depends on it."""
     if store is None or watch.action is Action.ASK:
         return lambda _provider, _price, _watch: None
-    holds, is_job = SqlHolds(store), watch.name.startswith(WATCH_PREFIX)
+    holds, is_job = SqlHolds(store), watch.purpose.job is not None
     noted = noted_reason(holds, watch.name, dict.fromkeys(match.offer.provider for match in found), now)
     if noted is not None or watch.action is Action.COMMAND:
         return lambda _provider, _price, _watch: noted

@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.app.jobs import known_job
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, pilot_items
+from gpuwatch.domain.jobs.job_watch import pilot_items
 from gpuwatch.domain.jobs.pilot_checks import pilot_ticks
 from gpuwatch.domain.launches.checklist import (
     KNOWN_ITEMS,
@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.checklist import (
     unticked,
 )
 from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
+from gpuwatch.domain.watches.watch import Action, ChecklistPolicy, Purpose
 from gpuwatch.errors import StoreMissing, UsageError
 from gpuwatch.storage.checklists import SqlChecklistRepository
 from gpuwatch.storage.job_repository import SqlJobRepository
@@ -67,8 +67,8 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistStatus]:
     """The checklist of one watch or job, or of all with required items. Raises UsageError, StoreError."""
-    if name is not None and not name.startswith(WATCH_PREFIX):
-        watch_named(settings, name)
+    if name is not None:
+        _check_watch(settings, name)
     watches = [watch.name for watch in settings.watches if watch.require] if name is None else [name]
     try:
         with open_store_read_only(settings) as store:
@@ -83,8 +83,8 @@ def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistSt
 
 def _status(settings: Settings, store: Database, name: str) -> ChecklistStatus:
     """The checklist of one name. Raises UsageError: no watch or job has this name."""
-    if name.startswith(WATCH_PREFIX):
-        return _job_status(store, known_job(SqlJobRepository(store), name.removeprefix(WATCH_PREFIX)))
+    if (job := Purpose.of(name).job) is not None:
+        return _job_status(store, known_job(SqlJobRepository(store), job))
     watch = watch_named(settings, name)
     return ChecklistStatus(watch=watch, ticks=tuple(SqlChecklistRepository(store).load(watch.name)))
 
@@ -95,7 +95,7 @@ def _job_statuses(store: Database) -> list[ChecklistStatus]:
 
 def _job_status(store: Database, job: Job) -> ChecklistStatus:
     """The items that the owner ticked by name, and the ones that the job's own pilots measured."""
-    watch = msgspec.structs.replace(job.definition.resources, name=WATCH_PREFIX + job.name)
+    watch = msgspec.structs.replace(job.definition.resources, name=job.watch_name)
     ticks = [*SqlChecklistRepository(store).load(watch.name), *pilot_ticks(SqlJobRepository(store).events(job.job_id))]
     ticks.sort(key=lambda tick: tick.at)
     return ChecklistStatus(watch=watch, ticks=tuple(ticks), pilot=pilot_items(job.definition))
@@ -119,7 +119,7 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
 
 def _check_watch(settings: Settings, name: str) -> None:
     """Check the items before the store is opened. Raises UsageError."""
-    if not name.startswith(WATCH_PREFIX):
+    if Purpose.of(name).job is None:
         watch_named(settings, name)
 
 
@@ -153,9 +153,7 @@ def unticked_watches(settings: Settings, store: Database | None) -> list[str]:
     """
     checklist_repository = None if store is None else SqlChecklistRepository(store)
     jobs = [] if store is None else [status for status in _job_statuses(store) if status.blocking]
-    names = [
-        (f"Job {status.watch.name.removeprefix(WATCH_PREFIX)!r}", status.watch, status.blocking) for status in jobs
-    ]
+    names = [(f"Job {status.watch.purpose.job!r}", status.watch, status.blocking) for status in jobs]
     return [
         f"Watch {watch.name!r} does not rent: {refused.text}"
         for watch in settings.watches

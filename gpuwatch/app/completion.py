@@ -14,10 +14,9 @@ def watches(config: str | None) -> list[str]:
 def checklists(config: str | None) -> list[str]:
     """Names with a checklist: the watches, and the jobs that are not over."""
     from gpuwatch.app.jobs import listed_jobs
-    from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 
     try:
-        queued = [WATCH_PREFIX + job.name for job in listed_jobs(load_settings(config))]
+        queued = [job.watch_name for job in listed_jobs(load_settings(config))]
     except GpuwatchError:  # no database yet
         queued = []
     return [*watches(config), *queued]

@@ -8,7 +8,6 @@ from gpuwatch.app.jobs import known_job, mark_cancelled, open_jobs_read_only, re
 from gpuwatch.app.owner_actions import record_audit, request_stop
 from gpuwatch.bootstrap import open_store
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.errors import JobConflict
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -39,7 +38,7 @@ def request_cancel(settings: Settings, name_or_id: str, *, actor: str) -> tuple[
     with open_store(settings) as store:
         job, changed, alive = mark_cancelled(SqlJobRepository(store), SqlLaunchRepository(store), name_or_id)
     if changed:
-        record_audit(settings, actor, f"job {job.name} cancelled", subject=job.job_id, watch=WATCH_PREFIX + job.name)
+        record_audit(settings, actor, f"job {job.name} cancelled", subject=job.job_id, watch=job.watch_name)
     for launch_id in alive:
         request_stop(settings, launch_id, actor=actor)
     return job, changed
@@ -67,5 +66,5 @@ def request_retry(settings: Settings, name_or_id: str, *, actor: str, as_of: int
         if as_of is not None and job.version != as_of:
             raise JobConflict(f"job {job.name!r} has changed in the meantime; reload it")
         after = requeue(repository, job)
-    record_audit(settings, actor, f"job {after.name} retried", subject=after.job_id, watch=WATCH_PREFIX + after.name)
+    record_audit(settings, actor, f"job {after.name} retried", subject=after.job_id, watch=after.watch_name)
     return after, True

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import new_id, pace
 from gpuwatch.domain.jobs.cluster import TOOL
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.engine.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
 from gpuwatch.engine.instance_addresses import ContractEnds, InstanceAddresses
 from gpuwatch.engine.job_parts import JobParts, RunBounds
@@ -66,7 +65,7 @@ def build_job_queue(base: Essentials) -> JobQueue:
     """The job queue of the daemon."""
 
     def price_of(job: Job) -> float | None:
-        return base.observations.best_usd_gpu_hour(WATCH_PREFIX + job.name, base.time_source.now())
+        return base.observations.best_usd_gpu_hour(job.watch_name, base.time_source.now())
 
     return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=min_billing_h(base.settings))
 
@@ -91,8 +90,8 @@ def build_job_runner(
         variables=job_variables,
         clock=time_source.now,
         bounds=RunBounds(),
-        seen=lambda job: base.observations.latest_matches(WATCH_PREFIX + job.name),
-        ticked=lambda job: checklists.items(WATCH_PREFIX + job.name),
+        seen=lambda job: base.observations.latest_matches(job.watch_name),
+        ticked=lambda job: checklists.items(job.watch_name),
         contract_end=ContractEnds(launchers),
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
         budget=settings.budget,

@@ -73,13 +73,7 @@ def is_polled_for(name: str, watch: Watch) -> bool:
     if watch.action is Action.ALERT and watch.listed:
         return True
     info = providers.info(name)
-    return OfferKind.LIVE in info.kinds and (info.runs_onstart or not _belongs_to_job(watch))
-
-
-def _belongs_to_job(watch: Watch) -> bool:
-    from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-
-    return watch.name.startswith(WATCH_PREFIX)
+    return OfferKind.LIVE in info.kinds and (info.runs_onstart or watch.purpose.job is None)
 
 
 def providers_polled_for(watch: Watch, names: Iterable[str]) -> list[str]:

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
 from gpuwatch.domain.launches.hook_time import longest_hook_s
 from gpuwatch.domain.launches.labels import LABEL_LENGTH
@@ -29,7 +28,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.scopes import SkippedScope, refused_order, skipped_by, whole_provider
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Purpose, Watch
 from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -96,15 +95,16 @@ class ProviderContext(msgspec.Struct, frozen=True):
 
     def job_key(self, launch: Launch) -> str | None:
         """Return the public key for a job's instance; None: the launch is not a job's. Raises GpuwatchError."""
-        is_job = launch.watch.startswith(WATCH_PREFIX) and self.public_key is not None
-        return self.public_key(launch.launch_id) if is_job and self.public_key else None
+        return None if launch.purpose.job is None or self.public_key is None else self.public_key(launch.launch_id)
 
     def not_ready(self, price_microusd_hour: int, watch: str) -> str | None:
         """Return why nothing can be rented here at this price for this watch now, or None. Raises StoreError.
 
         Earlier launches must be reconciled first, and the balance must cover one hour.
         """
-        lacks = self.renting_fault or (self.gate.why_not(is_job=watch.startswith(WATCH_PREFIX)) if self.gate else None)
+        lacks = self.renting_fault or (
+            self.gate.why_not(is_job=Purpose.of(watch).job is not None) if self.gate else None
+        )
         if lacks:
             return lacks
         unreconciled = self.reconciler.not_ready() if self.reconciler else None

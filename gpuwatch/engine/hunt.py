@@ -15,7 +15,6 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.choice import is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match, Observation
@@ -388,7 +387,7 @@ def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query
     loosest: dict[Query, tuple[Query, list[Watch]]] = {}
     for watch in watches:
         for query in queries_for(watch, commission):
-            if not watch.name.startswith(WATCH_PREFIX):
+            if watch.purpose.job is None:
                 found.setdefault(query, []).append(watch)
                 continue
             unlimited = msgspec.structs.replace(query, max_listed_usd_hour=None)

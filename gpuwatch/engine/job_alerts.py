@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
@@ -51,7 +51,7 @@ def job_alert(  # noqa: PLR0913 the parts of an alert
         severity=severity,
         created_at=now,
         headline=f"job {job.name}: {what}",
-        watch=f"{WATCH_PREFIX}{job.name}",
+        watch=job.watch_name,
         facts=(("Job", job.job_id), ("Run", str(job.run_number)), *launch, *said),
         why=why,
         did=did,
@@ -62,7 +62,7 @@ def job_alert(  # noqa: PLR0913 the parts of an alert
 
 def job_id_of(alert: Alert) -> str | None:
     """Return which job an alert is about; None: it is not about a job."""
-    is_job = (alert.watch or "").startswith(WATCH_PREFIX) and alert.subject == alert.watch
+    is_job = Purpose.of(alert.watch or "").job is not None and alert.subject == alert.watch
     return next((value for label, value in alert.facts if label == "Job"), None) if is_job else None
 
 

@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.domain.jobs.cluster import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, hours_left, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
 from gpuwatch.domain.jobs.merge import SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, searching_jobs
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
@@ -68,7 +68,7 @@ class JobQueue:
         jobs = self._store.open_jobs()
         self._spent_at = {job.job_id: at for job in jobs if (at := self._spent_at.get(job.job_id)) is not None}
         self._spent_due = self._longest_unspent(jobs, now)
-        self.open_watches = frozenset(WATCH_PREFIX + job.name for job in jobs)
+        self.open_watches = frozenset(job.watch_name for job in jobs)
         living = self._living()
         alive = launches_of(jobs, living)
         states = group_states([*self._awaited(jobs, now), *jobs])
@@ -92,7 +92,7 @@ class JobQueue:
 
     def _living(self) -> list[Launch]:
         """Return the active launches of jobs."""
-        return [one for one in self._launches.alive() if one.watch.startswith(WATCH_PREFIX) and not one.dry_run]
+        return [one for one in self._launches.alive() if one.purpose.job is not None and not one.dry_run]
 
     def _awaited(self, jobs: Sequence[Job], now: datetime) -> list[Job]:
         """Return ended jobs that others wait for. Each is read once: when it ends, or when it is first named."""

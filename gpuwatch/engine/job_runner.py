@@ -205,7 +205,7 @@ class JobRunner:
     def _handle_over_limit(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
         """Handle a forecast over a limit: move to a faster GPU if one fits, else pause the job for its owner."""
         if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
-            can_do = f"To run it anyway: gpuwatch checklist tick job:{job.name} ITEM; gpuwatch job retry {job.name}"
+            can_do = f"To run it anyway: gpuwatch checklist tick {job.watch_name} ITEM; gpuwatch job retry {job.name}"
             self._pause(job, run, launch, why, f"Its pilot did not meet its requirements; {why}.", can_do)
             return
         why = why.removeprefix(OVER_LIMIT)

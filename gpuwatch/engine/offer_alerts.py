@@ -11,7 +11,6 @@ from urllib.parse import quote
 import msgspec
 
 from gpuwatch.domain.analysis.price_rank import PriceRank
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text
@@ -84,8 +83,8 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
 
 def _check_command(watch: Watch) -> str:
     """Whether the alert is about a job: it looks for offers as a watch does, but `check` does not list it."""
-    if watch.name.startswith(WATCH_PREFIX):
-        return f"Follow the job: gpuwatch job show {shlex.quote(watch.name.removeprefix(WATCH_PREFIX))}"
+    if (job := watch.purpose.job) is not None:
+        return f"Follow the job: gpuwatch job show {shlex.quote(job)}"
     return f"Check again: gpuwatch check {shlex.quote(watch.name)}"
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.jobs.stores import EXPECTED, is_remote, is_store
 from gpuwatch.domain.market.gpu_names import catalog
@@ -31,7 +30,7 @@ from gpuwatch.domain.watches.job_schema import Figures
 from gpuwatch.domain.watches.launch_parts import EnvName, Reference, shell_command
 from gpuwatch.domain.watches.launch_text import check_value
 from gpuwatch.domain.watches.schema import HIGHEST_USD, Deadline, WatchTable, Windows
-from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import LaunchSpec, Purpose, Watch
 
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -316,7 +315,7 @@ class JobFileTable(Table):
         if "available_for" in resources:  # already parsed as a duration
             resources["available_for"] = f"{resources['available_for']}s"
         table = WatchTable(
-            name=WATCH_PREFIX + self.name,
+            name=Purpose.of_job(self.name).watch,
             max_price=HIGHEST_USD,
             action=self.action,
             active=self.active,

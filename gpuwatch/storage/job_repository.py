@@ -12,7 +12,6 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.pause import pause_refusal
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.database import Database
@@ -96,7 +95,7 @@ class SqlJobRepository:
             lock_reservations(connection)  # a reservation reads whether the job is queued
             if connection.execute(_ACTIVE_LAUNCH, {"of_job": job.job_id}).first() is not None:
                 raise JobConflict(f"job {job.name!r} rents its own instance")
-            paused = pause_refusal(load_pauses(connection).by_hand, WATCH_PREFIX + job.name, transition.at)
+            paused = pause_refusal(load_pauses(connection).by_hand, job.watch_name, transition.at)
             if paused is not None:
                 raise JobConflict(f"job {job.name!r}: {paused.text}")
             return _step(connection, job, transition, run, donor_run)
@@ -229,7 +228,7 @@ def _step(connection: Connection, job: Job, transition: JobTransition, *runs: Jo
 def _insert(connection: Connection, job: Job) -> None:
     connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
     # its launches have its id as the id of their watch
-    identity = {"watch_id": job.job_id, "name": WATCH_PREFIX + job.name, "created_at_ms": to_ms(job.submitted_at)}
+    identity = {"watch_id": job.job_id, "name": job.watch_name, "created_at_ms": to_ms(job.submitted_at)}
     connection.execute(insert(watch_identity), identity)
     event = JobEvent(job_id=job.job_id, run_number=0, at=job.submitted_at, kind="submitted")
     connection.execute(insert(job_event), _row_of_event(event))

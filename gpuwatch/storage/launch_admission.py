@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, 
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.admission import (
     AdmissionState,
     admit_launch,
@@ -176,7 +175,7 @@ def _rename_refusal(connection: Connection, watch: Watch, watch_id: str | None) 
 
 def _job_refusal(connection: Connection, watch: Watch, watch_id: str | None) -> LaunchRefusal | None:
     """Return why the job of a watch does not rent, or None."""
-    if watch_id is not None and watch.name.startswith(WATCH_PREFIX):
+    if watch_id is not None and watch.purpose.job is not None:
         state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
         if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created
             return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")

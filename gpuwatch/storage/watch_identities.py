@@ -8,10 +8,9 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
 
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.watches.identity import WatchChanges, watch_changes
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage import new_alerts
 from gpuwatch.storage.alert_tables import alert, silence
@@ -89,16 +88,16 @@ def renamed_candidate(connection: Connection, name: str) -> str | None:
         return None
     is_same_name = watch_identity.c.name == launches.c.watch
     is_retired = and_(exists().where(is_same_name, ~_IN_USE), ~exists().where(is_same_name, _IN_USE))
-    is_retired = and_(is_retired, ~launches.c.watch.startswith(WATCH_PREFIX))  # an ended job may have left its instance
+    is_retired = and_(is_retired, ~launches.c.watch.startswith(JOB_PREFIX))  # an ended job may have left its instance
     candidate: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, is_retired).limit(1)).scalar()
     return candidate
 
 
 def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
     rows = connection.execute(select(watch_identity)).all()
-    rows = [row for row in rows if not row.name.startswith(WATCH_PREFIX)]  # jobs come and go without settings
+    rows = [row for row in rows if Purpose.of(row.name).job is None]  # jobs come and go without settings
     alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
-    alive = [launch for launch in alive if not launch.watch.startswith(WATCH_PREFIX)]
+    alive = [launch for launch in alive if launch.purpose.job is None]
     in_use = {row.name for row in rows if row.retired_at_ms is None}
     if not rows:  # written by a gpuwatch that identified watches by name alone
         in_use = _names_in_store(connection)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch import Purpose, Watch
 
 
 class JobState(StrEnum):
@@ -132,6 +132,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_number: int = 0
     retries_left: int = 0
     version: int = 0
+
+    @property
+    def watch_name(self) -> str:
+        """The name of its watch, under which its launches and alerts are stored."""
+        return Purpose.of_job(self.name).watch
 
     @property
     def is_over(self) -> bool:

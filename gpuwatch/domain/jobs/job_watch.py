@@ -12,7 +12,6 @@ from gpuwatch.domain.launches.billing import END_PROVEN_S
 from gpuwatch.domain.launches.checklist import PILOT_ITEMS
 from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
 
-WATCH_PREFIX = "job:"
 ASSUMED_HOURS = 24.0  # hours of work if a job does not state them (assumed)
 _MARGIN = 1.5  # a run may take this many times its estimate before its instance is ended (assumed)
 _LEAST_RUNTIME_S = 600.0
@@ -92,7 +91,7 @@ def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
     budget = msgspec.structs.replace(resources.budget, max_usd_hour=job.definition.limit.max_usd_hour)
     return msgspec.structs.replace(
         resources,
-        name=WATCH_PREFIX + job.name,
+        name=job.watch_name,
         max_price_usd_gpu_hour=limit,
         auto=auto,
         require=tuple(item for item in resources.require if item not in later),

@@ -9,8 +9,8 @@ from itertools import product
 import msgspec
 
 from gpuwatch.domain.jobs.job import JobDefinition
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.jobs.stores import below
+from gpuwatch.domain.watches.watch import Purpose
 
 MOST_JOBS = 1000
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -69,5 +69,5 @@ def _one(definition: JobDefinition, number: int, values: Mapping[str, str]) -> J
         env={**definition.env, **values},
         checkpoint=checkpoint,
         results=results,
-        resources=msgspec.structs.replace(definition.resources, name=WATCH_PREFIX + name),
+        resources=msgspec.structs.replace(definition.resources, name=Purpose.of_job(name).watch),
     )

@@ -19,7 +19,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import most_bid_microusd
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Purpose, Watch
 from gpuwatch.errors import GpuwatchError
 
 COMMAND_PLACE = "command"  # the provider name of a launch that a command of the owner carries out
@@ -176,6 +176,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     watch_id: str | None = None  # its watch, independent of the watch's current name
     terms: str | None = None  # JSON: the watch's terms at admission, as far as they are needed later; no secrets
     version: int = 0
+
+    @property
+    def purpose(self) -> Purpose:
+        """What it was rented for."""
+        return Purpose.of(self.watch)
 
     @property
     def was_created(self) -> bool:
@@ -353,7 +358,21 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
         "disk_microusd_hour": disk_microusd_hour(match, watch.disk_gb),
         "most_microusd_hour": most_microusd_hour(match, watch),
         "bid_microusd_hour": microusd(repr(quoted_bid_usd_hour(match.offer))) if match.offer.spot else None,
-        "promised": promise_of(match, watch),
+        "promised": Promise(
+            gpu_memory_gib=match.offer.gpu_memory_gib,
+            disk_gb=match.offer.quoted_disk_gb if watch.disk_gb is None else watch.disk_gb,
+            cuda=match.offer.cuda_max,
+            download_mbps=match.offer.download_mbps,
+            download_usd_gb=match.offer.download_usd_gb,
+            upload_usd_gb=match.offer.upload_usd_gb,
+            download_gb=watch.download_gb,
+            upload_gb=watch.upload_gb,
+            commission_rate=match.price.commission_rate,
+            min_billing_s=match.price.min_billing_s,
+            billing_step_s=match.price.billing_step_s,
+            machines=match.offer.terms.machines,
+            is_stock=match.offer.terms.fungible,
+        ),
     }
 
 
@@ -376,23 +395,3 @@ def most_microusd_hour(match: Match, watch: Watch) -> int:
     if watch.action is Action.COMMAND:
         return threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
     return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
-
-
-def promise_of(match: Match, watch: Watch) -> Promise:
-    """Return the offer's statements about its hardware and its traffic prices."""
-    offer = match.offer
-    return Promise(
-        gpu_memory_gib=offer.gpu_memory_gib,
-        disk_gb=offer.quoted_disk_gb if watch.disk_gb is None else watch.disk_gb,
-        cuda=offer.cuda_max,
-        download_mbps=offer.download_mbps,
-        download_usd_gb=offer.download_usd_gb,
-        upload_usd_gb=offer.upload_usd_gb,
-        download_gb=watch.download_gb,
-        upload_gb=watch.upload_gb,
-        commission_rate=match.price.commission_rate,
-        min_billing_s=match.price.min_billing_s,
-        billing_step_s=match.price.billing_step_s,
-        machines=offer.terms.machines,
-        is_stock=offer.terms.fungible,
-    )

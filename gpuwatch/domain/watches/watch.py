@@ -14,6 +14,7 @@ from gpuwatch.domain.watches.reputation import MachineRecords
 from gpuwatch.secret import Secret
 
 MOST_GPUS = 1024  # in one offer; no machine has more
+JOB_PREFIX = "job:"  # of the name under which a job is stored
 
 
 class Action(StrEnum):
@@ -189,6 +190,23 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     on_reached: BudgetPolicy = BudgetPolicy.WARN
 
 
+class Purpose(msgspec.Struct, frozen=True):
+    """What the stored name `watch` stands for: a watch of the settings, or with `job` the queued job of that name."""
+
+    watch: str
+    job: str | None
+
+    @classmethod
+    def of(cls, watch: str) -> Purpose:
+        """Read a stored name."""
+        return cls(watch, watch.removeprefix(JOB_PREFIX) if watch.startswith(JOB_PREFIX) else None)
+
+    @classmethod
+    def of_job(cls, job: str) -> Purpose:
+        """The purpose of what is rented for the job of this name."""
+        return cls(JOB_PREFIX + job, job)
+
+
 class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One `[[watch]]`. None means that the clause is not set."""
 
@@ -260,6 +278,11 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
     launch: LaunchSpec | None = None
     budget: Budget = Budget()
+
+    @property
+    def purpose(self) -> Purpose:
+        """What it looks for offers for."""
+        return Purpose.of(self.name)
 
     @property
     def rents_alone(self) -> bool:

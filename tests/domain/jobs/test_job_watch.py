@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.domain.jobs.job import JobLimit
 from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
 from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.watches.watch import Action
+from gpuwatch.domain.watches.watch import Action, Purpose
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
 
@@ -21,6 +21,12 @@ def test_the_watch_has_the_name_the_limit_and_one_instance() -> None:
     assert watch.launch is not None
     assert (watch.launch.max_active, watch.launch.max_total) == (1, 0)
     assert watch.launch.max_runtime_s == 36 * 3600
+
+
+@pytest.mark.parametrize(("watch", "job"), [("cheap 4090", None), ("job:train", "train"), ("my job:train", None)])
+def test_a_stored_name_says_whether_it_is_a_job(watch: str, job: str | None) -> None:
+    assert Purpose.of(watch) == Purpose(watch, job) == a_watch(name=watch).purpose
+    assert job is None or Purpose.of_job(job) == Purpose.of(watch)
 
 
 def test_no_limit_of_the_queue_exceeds_that_of_the_job() -> None:
