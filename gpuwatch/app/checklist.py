@@ -118,7 +118,7 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
 
 
 def _check_watch(settings: Settings, name: str) -> None:
-    """Check the items before the store is opened. Raises UsageError."""
+    """Check that there is such a watch, before the store is opened; a job is in the store. Raises UsageError."""
     if Purpose.of(name).job is None:
         watch_named(settings, name)
 

@@ -298,7 +298,7 @@ def _tokens_s(rate: float) -> str:
 
 
 def _work_hours(spec: JobSpec, gpu: str, count: int, job_offers: Sequence[JobOffer]) -> Iterator[FigureRange]:
-    """Whether NVLink joins the GPUs: from the offers if known, else from the data sheet."""
+    """The hours of work on these GPUs: of the offers that have them, else as computed for the card."""
     costs = [
         job_offer.cost for job_offer in job_offers if (job_offer.offer.gpu, job_offer.offer.gpu_count) == (gpu, count)
     ]

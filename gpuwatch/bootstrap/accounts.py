@@ -54,7 +54,7 @@ def provider_account(
 
 
 def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:
-    """The same as an id; asks the provider if its key was never seen.
+    """The account that a launcher uses, with its id; asks the provider if its key was never seen.
 
     Raises:
         ProviderStateUnknown: it does not answer.

@@ -39,7 +39,7 @@ class Following:
 
     Args:
         may_destroy: called before a destroy; False: not yet.
-        rents: whether anything can be rented at this moment.
+        may_rent: whether anything can be rented at this moment.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Following:
         return any(account.owns(launch) for account in self._accounts_of.get(launch.provider, ()))
 
     def _build_launchers(self) -> dict[str, Launcher]:
-        """Whether gpuwatch can rent there: it has a launcher and credentials."""
+        """Of the providers where gpuwatch can rent: with a launcher and credentials; and of the cluster engine."""
         base = self._base
         launchers: dict[str, Launcher] = {
             name: adapter.launcher

@@ -115,7 +115,7 @@ def json_option(command: Function) -> Function:
 
 
 def _of_group_too(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-    """A group's --json applies to its subcommands."""
+    """Whether it is set here or for the group: a group's --json applies to its subcommands."""
     return value or (ctx.parent is not None and bool(ctx.parent.params.get("as_json")))
 
 

@@ -330,7 +330,7 @@ def running_service(
     progress: TaskProgress | None = None,
     notifier: Notifier | None = None,
 ) -> Iterator[Service]:
-    """Run the service with its tasks; at the end, stop it within STOP_WITHIN_S.
+    """Run the service with its tasks; at the end, stop it within STOP_TIMEOUT_S.
 
     Args:
         progress: counts the runs of tasks.

@@ -143,7 +143,7 @@ class _TaskLog:
             log.debug("task %s is still running; skipped this run", task)
 
     def _log_defect(self, task: str, error: BaseException) -> None:
-        """Return the cause, without the varying text: the type of the error and the place that raised it."""
+        """Log it, once per cause with the traceback; the text varies: a cause is the error's type and place."""
         cause = (task, f"{type(error).__name__} in {place_of(error)}")
         self._last_error[task] = cause[1]
         if cause in self._logged_traces:

@@ -36,7 +36,8 @@ class TaskSupervisor:
     Args:
         enqueue: puts an alert into the outbox; may raise StoreError.
         send_directly: sends an alert past the outbox, on every channel.
-        earlier: returns stored alerts about the daemon and recoveries since then, oldest first; may raise StoreError.
+        read_alerts: returns stored alerts about the daemon, and recoveries, since a time, oldest first; may raise
+            StoreError.
         now: the wall clock.
         monotonic: the same monotonic seconds that `progress` uses.
     """

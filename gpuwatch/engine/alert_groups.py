@@ -42,7 +42,7 @@ def with_unreported(alert: Alert, unreported: Sequence[str]) -> Alert:
     """Add a line about earlier alerts that this channel never accepted.
 
     Args:
-        missed: their headlines, oldest first; empty: the alert stays as it is.
+        unreported: their headlines, oldest first; empty: the alert stays as it is.
     """
     if not unreported:
         return alert

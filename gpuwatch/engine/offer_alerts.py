@@ -82,7 +82,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
 
 
 def _check_command(watch: Watch) -> str:
-    """Whether the alert is about a job: it looks for offers as a watch does, but `check` does not list it."""
+    """The command to follow it: a job looks for offers as a watch does, but `check` does not list it."""
     if (job := watch.purpose.job) is not None:
         return f"Follow the job: gpuwatch job show {shlex.quote(job)}"
     return f"Check again: gpuwatch check {shlex.quote(watch.name)}"

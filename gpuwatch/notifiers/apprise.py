@@ -70,7 +70,7 @@ class AppriseChannel:
     """Any number of services, each with its URL. Because URLs are secret, texts identify one by number and scheme.
 
     Args:
-        load: imports a module by name.
+        import_module: imports a module by name.
     """
 
     name = "apprise"

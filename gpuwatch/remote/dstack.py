@@ -86,7 +86,7 @@ class Dstack:
         program: its path, or a name on PATH.
         project: empty: the user's default project.
         env: contains its own settings and the variables of jobs.
-        alive: returns the states of active launches, by label; ended runs are listed only for those.
+        launch_states: returns the states of active launches, by label; ended runs are listed only for those.
     """
 
     name = TOOL

@@ -59,7 +59,7 @@ class SshProbe:
         self._measure_timeout_s = measure_timeout_s
 
     def banner(self, host: str, port: int) -> str:
-        """Return the banner of the SSH server, within five seconds. Raises NoAnswer."""
+        """Return the banner of the SSH server, within five seconds. Raises InstanceUnreachable."""
         _check(host, port)
         deadline_s = self._monotonic() + BANNER_TIMEOUT_S
         try:
@@ -71,7 +71,7 @@ class SshProbe:
     def measure(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
     ) -> MeasuredInstance:
-        """Log in and measure, within thirty seconds. Raises NoAnswer, LoginRefused."""
+        """Log in and measure, within thirty seconds. Raises InstanceUnreachable, LoginRefused."""
         user = user or "root"
         _check(host, port, user)
         command = f"{_GPU_QUERY}; {self._download_test}" if download else _GPU_QUERY

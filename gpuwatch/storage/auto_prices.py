@@ -27,7 +27,7 @@ class SqlAutoPriceWaits:
 
     Args:
         commissions: of the queried providers; the history of others does not count.
-        keep: False: nothing is written; a wait without a stored beginning begins now.
+        may_write: False: nothing is written; a wait without a stored beginning begins now.
     """
 
     def __init__(self, database: Database, commissions: Mapping[str, Commission], may_write: bool = True) -> None:

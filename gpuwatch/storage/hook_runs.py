@@ -50,7 +50,7 @@ def schedule_hook(
 
 
 class SqlHookQueue:
-    """Implements `ports.hooks.HookQueue` over the database."""
+    """Implements `ports.hooks.HookRunRepository` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

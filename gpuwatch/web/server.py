@@ -62,7 +62,7 @@ class WebServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close every connection; waits at most STOP_WITHIN_S."""
+        """Close every connection; waits at most STOP_TIMEOUT_S."""
         self._context.stopping.set()
         self._server.should_exit = True
         if self._loop.is_running():

@@ -270,7 +270,9 @@ def _with_remedy(reply: BotApiReply) -> str:
 
 
 def _authorised_users(settings: TelegramSettings) -> frozenset[str]:
-    """Whether the chat is private: it has the id of its user; groups have negative ids, channels have names."""
+    """The users who may press buttons and send commands; by default the user of a private chat: groups have negative
+    ids, channels have names.
+    """
     if settings.chat_id.startswith("@"):
         return frozenset()
     if settings.users:
