@@ -1,24 +1,38 @@
 """The conformance kit: the rules for every provider, built-in or a plugin's, as suites for pytest.
 
-    from gpuwatch.testing import Bench
-    from gpuwatch.testing.launcher import LauncherSuite
-    from gpuwatch.testing.market import MarketSuite
+    from gpuwatch.testing import Bench, LauncherSuite, MarketSuite, ProviderServer, RefusedRequest, reply
 
     class TestMyMarket(MarketSuite):
         bench = Bench(name="mycloud", place=..., gpu="H100 SXM")
 
-Only the modules of the suites import pytest.
+`ProviderServer` is the base of a stand-in for the provider on loopback; its handlers get an `EmulatorRequest` and
+return a value, or an `EmulatorReply` that `reply` makes, or raise `RefusedRequest`.
 """
 
 from __future__ import annotations
 
-import sys
+import pytest
 
+from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
+from gpuwatch.emulator.provider_server import ProviderServer
+from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.testing.bench import Bench, ProviderDouble
 
-__all__ = ["Bench", "ProviderDouble"]
+pytest.register_assert_rewrite(  # before the suites are imported, so that failed assertions show values
+    "gpuwatch.testing.launcher", "gpuwatch.testing.lookup", "gpuwatch.testing.market", "gpuwatch.testing.ordered"
+)
 
-if "pytest" in sys.modules:  # so that failed assertions of the suites show values, as in test files
-    sys.modules["pytest"].register_assert_rewrite(
-        "gpuwatch.testing.launcher", "gpuwatch.testing.lookup", "gpuwatch.testing.market", "gpuwatch.testing.ordered"
-    )
+from gpuwatch.testing.launcher import LauncherSuite  # noqa: E402
+from gpuwatch.testing.market import MarketSuite  # noqa: E402
+
+__all__ = [
+    "Bench",
+    "EmulatorReply",
+    "EmulatorRequest",
+    "LauncherSuite",
+    "MarketSuite",
+    "ProviderDouble",
+    "ProviderServer",
+    "RefusedRequest",
+    "reply",
+]

@@ -8,29 +8,40 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.emulator.answers import RefusedRequest, reply
-from gpuwatch.emulator.provider_server import ProviderServer
-from gpuwatch.emulator.request import EmulatorRequest
-from gpuwatch.errors import (
+from gpuwatch.plugin_api import (
+    UNREADABLE,
+    Adapter,
+    Answer,
+    ApiClient,
+    BasicLauncher,
+    Created,
+    ErrorBody,
+    HttpReply,
+    Instance,
+    InstanceState,
     KeyRejected,
+    Offer,
     OfferGone,
+    Order,
     OrderError,
     OrderRefused,
     OutcomeUnknown,
+    ParseResult,
     PayloadChanged,
+    ProviderInfo,
+    ProviderSettings,
+    Query,
     RefusalKind,
+    Tools,
+    at,
+    build_answer,
+    catalog,
+    ordering_error,
+    usd_hour,
+    whole,
+    word,
 )
-from gpuwatch.ports import Answer, Created, Instance, InstanceState, Order, ProviderSettings, Query
-from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
-from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import UNREADABLE, at, usd_hour, whole, word
-from gpuwatch.testing import Bench
+from gpuwatch.testing import Bench, EmulatorRequest, ProviderServer, RefusedRequest, reply
 
 INFO = ProviderInfo(
     name="acme",

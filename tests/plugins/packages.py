@@ -34,8 +34,7 @@ def provider_source(
 ) -> str:
     """A provider that answers with nothing, unless `body` is given."""
     return f'''
-from gpuwatch.providers.toolkit import Adapter, OptionSpec, ProviderInfo
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.plugin_api import Adapter, OptionSpec, ParseResult, ProviderInfo, build_answer
 
 NAME = "{name}"
 INFO = ProviderInfo(name=NAME, title="{name.title()}", base_url="https://{name}.example", options={options}, {extra})
@@ -53,8 +52,7 @@ def build(settings, tools):
 
 
 CHANNEL = """
-from gpuwatch.notifiers import ChannelInfo
-from gpuwatch.ports.declarations import OptionSpec
+from gpuwatch.plugin_api import ChannelInfo, OptionSpec
 
 INFO = ChannelInfo(
     name="pager",

@@ -59,7 +59,7 @@ def test_the_help_names_them(command: str, name: str, capsys: pytest.CaptureFixt
 
 
 OWN_CHECKS = """
-from gpuwatch.ports.findings import Finding
+from gpuwatch.plugin_api import Finding
 
 
 def doctor(settings, http):
