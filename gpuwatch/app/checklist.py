@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.jobs import known_job
-from gpuwatch.app.watch_selection import watch_named
+from gpuwatch.app.watch_selection import known_job, watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.job_watch import pilot_items
 from gpuwatch.domain.jobs.pilot_checks import pilot_ticks

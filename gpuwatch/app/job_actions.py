@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuwatch.app.jobs import known_job, mark_cancelled, open_jobs_read_only, requeue
+from gpuwatch.app.jobs import mark_cancelled, open_jobs_read_only, requeue
 from gpuwatch.app.owner_actions import record_audit, request_stop
+from gpuwatch.app.watch_selection import known_job
 from gpuwatch.bootstrap import open_store
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.errors import JobConflict

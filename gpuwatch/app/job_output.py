@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.jobs import job_details, known_job, open_jobs_read_only
+from gpuwatch.app.jobs import job_details, open_jobs_read_only
+from gpuwatch.app.watch_selection import known_job
 from gpuwatch.bootstrap import open_store_read_only, pace
 from gpuwatch.bootstrap.jobs import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState

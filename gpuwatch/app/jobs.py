@@ -12,13 +12,14 @@ import msgspec
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from gpuwatch.app.job_files import check_inputs
+from gpuwatch.app.watch_selection import known_job
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.cluster import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
-from gpuwatch.errors import JobConflict, ResourceNotFound, SettingsError, UsageError
+from gpuwatch.errors import JobConflict, SettingsError, UsageError
 from gpuwatch.providers import info
 from gpuwatch.storage.installation import new_identity
 from gpuwatch.storage.job_repository import SqlJobRepository
@@ -221,14 +222,6 @@ def job_details(settings: Settings, name_or_id: str) -> JobDetails:
         runs, events = repository.runs(job.job_id), repository.events(job.job_id)
         launch = SqlLaunchRepository(store).get(job.launch_id) if is_cluster(job) and job.launch_id else None
     return JobDetails(job=job, runs=tuple(runs), events=tuple(events), cluster=None if launch is None else launch.label)
-
-
-def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
-    """A job by its id or name. Raises UsageError: there is none."""
-    matching = repository.find_job(name_or_id)
-    if matching is None:
-        raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch job list")
-    return matching
 
 
 def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None]) -> tuple[Job, bool]:

@@ -1,4 +1,4 @@
-"""The watches of a command: named ones, all, or one rule from the command line."""
+"""The watches of a command: named ones, all, or one rule from the command line; and a job by its name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.errors import ResourceNotFound, UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.job_repository import SqlJobRepository
 
 GPU_AND_PRICE = "--gpu and --max-price require each other, for example --gpu H100 --max-price 3.50"
 
@@ -33,6 +35,14 @@ def no_such_watch(name: str, watch_names: Sequence[str]) -> ResourceNotFound:
     near = get_close_matches(name, watch_names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ResourceNotFound(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(watch_names) or 'none'}")
+
+
+def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
+    """A job by its id or name. Raises UsageError: there is none."""
+    matching = repository.find_job(name_or_id)
+    if matching is None:
+        raise ResourceNotFound(f"there is no job {name_or_id!r}; see: gpuwatch job list")
+    return matching
 
 
 def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:

@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, REFERENCE_DISK_GB, Commission, price_of
 from gpuwatch.domain.market.text import storable_text
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.open_prices import VERIFICATIONS, Key, OpenPrice, OpenPrices, ProviderPrices
+from gpuwatch.storage.open_prices import Key, OpenPrice, OpenPrices, ProviderPrices
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import ListedOffer
+    pass
 
 # The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
 # difference up to this counts as the same price.
 HUNT_TOLERANCE_MICROUSD = 2
 _MAX_MICROUSD = 10**15
-_STORED_VERIFICATIONS = {word: number for number, word in VERIFICATIONS.items()}
 _NO_COMMISSION = Commission()
 
 
@@ -197,16 +196,6 @@ def disk_part_microusd(disk_microusd_gb_month: int | None, disk_gb: float) -> in
 def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None) -> int:
     """Return the listed price with the reference disk."""
     return machine_microusd + disk_part_microusd(disk_microusd_gb_month, REFERENCE_DISK_GB)
-
-
-def verification_of(offer: Offer | ListedOffer) -> int | None:
-    """Return the verification as stored."""
-    return None if offer.verification is None else _STORED_VERIFICATIONS[offer.verification]
-
-
-def verification_from(code: int | None) -> Verification | None:
-    """Return the verification as the provider stated it."""
-    return None if code is None else VERIFICATIONS.get(code)
 
 
 def machine_of(offer: Offer) -> str:

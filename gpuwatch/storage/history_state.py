@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, func, select
 
-from gpuwatch.storage.answer_changes import verification_from
+from gpuwatch.storage.machine_facts import verification_from
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
 from gpuwatch.storage.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series
 

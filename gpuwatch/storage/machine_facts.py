@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Integer, SmallInteger
 from sqlalchemy.types import TypeEngine
 
-from gpuwatch.domain.market.offer import Offer
-from gpuwatch.storage.answer_changes import verification_from, verification_of
+from gpuwatch.domain.market.offer import Offer, Verification
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer
 
 Cell = int | str | None
+
+_VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # stored values
+_STORED_VERIFICATIONS = {word: number for number, word in _VERIFICATIONS.items()}
 
 
 class MachineFact(NamedTuple):
@@ -29,6 +31,16 @@ class MachineFact(NamedTuple):
     of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `storable_text`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
+
+
+def verification_of(offer: Offer | ListedOffer) -> int | None:
+    """Return the verification as stored."""
+    return None if offer.verification is None else _STORED_VERIFICATIONS[offer.verification]
+
+
+def verification_from(code: int | None) -> Verification | None:
+    """Return the verification as the provider stated it."""
+    return None if code is None else _VERIFICATIONS.get(code)
 
 
 def _ppm(offer: Offer | ListedOffer) -> int | None:

@@ -12,9 +12,10 @@ from sqlalchemy import Connection, func, or_, select
 
 from gpuwatch.domain.market.offer import Identity, Verification
 from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
-from gpuwatch.storage.answer_changes import disk_part_microusd, verification_from
+from gpuwatch.storage.answer_changes import disk_part_microusd
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
+from gpuwatch.storage.machine_facts import verification_from
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import AnyRow
 from gpuwatch.storage.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series

@@ -14,7 +14,6 @@ from gpuwatch.domain.market.offer import Verification
 
 Key = tuple[str | None, int]  # machine, GPUs
 NEVER = -1
-VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # stored values
 
 
 class OpenPrice(msgspec.Struct, gc=False):

@@ -17,6 +17,7 @@ import msgspec
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
 
 MICRO = 1_000_000
+REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
 REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 MAX_USD_HOUR = 10_000.0  # nothing on offer costs more; a larger number is an error
