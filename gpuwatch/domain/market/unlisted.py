@@ -26,7 +26,7 @@ _SERIES: Final = re.compile(r"[a-z]+")
 _JOINED: Final = re.compile(r"(?i)\b(RTX|GTX|RX|ARC)[ ]?(PRO|A(?=\d))?[ ]?(\d{3,4})(?:[ ]?([A-Z]{1,6}))?\b")
 _SPELLING: Final = re.compile(r"[A-Za-z0-9 ,._+/()-]+")  # other characters are of no name: "H100: a note"
 _CONFUSABLE: Final = str.maketrans("oil", "011")
-_SIZE: Final = "{:g}GB"
+_SIZE_TEXT: Final = "{:g}GB"
 _WORD_LENGTH: Final = 3  # shorter words are of a card: "D", "X", "Ti"
 
 
@@ -51,7 +51,7 @@ def plain_name(spelling: str, series: Collection[str], known: Collection[str]) -
     if reading.socket is not None and not family.upper().startswith(_PCIE_ONLY):
         words.append(_SOCKETS[reading.socket])
     if reading.size_gib is not None and fold(" ".join(words)) in known:
-        words.append(_SIZE.format(reading.size_gib))
+        words.append(_SIZE_TEXT.format(reading.size_gib))
     name = " ".join(words)
     return (cleaned, cleaned) if fold(name) in known else (name, family)
 
