@@ -14,12 +14,12 @@ from sqlalchemy import event, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config, newest_schema, require_head, revision, upgrade
+from gpuwatch.storage.migrate import alembic_config, newest_schema, require_head, revision, upgrade
 from gpuwatch.storage.tables import metadata
 
 
 def test_there_is_one_head_and_the_program_knows_it() -> None:
-    assert ScriptDirectory.from_config(config()).get_heads() == [newest_schema()]
+    assert ScriptDirectory.from_config(alembic_config()).get_heads() == [newest_schema()]
 
 
 def test_an_empty_database_upgraded_is_what_tables_says(empty_database_url: str) -> None:
@@ -85,7 +85,7 @@ def test_down_and_up_again(empty_database_url: str) -> None:
     database = open_database(empty_database_url)
     upgrade(database)
     with database.write() as connection:
-        command.downgrade(config(connection), "base")
+        command.downgrade(alembic_config(connection), "base")
     with database.read() as connection:
         assert set(inspect(connection).get_table_names()) == {"alembic_version"}
     assert upgrade(database)[-1] == newest_schema()

@@ -24,7 +24,7 @@ from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.migrate import config, newest_schema, upgrade
+from gpuwatch.storage.migrate import alembic_config, newest_schema, upgrade
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import format_changes
@@ -68,7 +68,7 @@ def older(empty_database_url: str) -> Iterator[Database]:
     """The database as that gpuwatch left it."""
     database = open_database(empty_database_url)
     with database.write() as connection:
-        command.upgrade(config(connection), "0004")
+        command.upgrade(alembic_config(connection), "0004")
         _fill(connection)
     yield database
     database.close()
@@ -136,7 +136,7 @@ def test_a_downgrade_brings_the_older_rows_back(older: Database) -> None:
     before = _rows(older)
     upgrade(older)
     with older.write() as connection:
-        command.downgrade(config(connection), "0004")
+        command.downgrade(alembic_config(connection), "0004")
     assert _rows(older) == before
 
 
@@ -215,6 +215,6 @@ def test_an_older_alert_is_read_by_its_new_kind(
     due = Outbox(older).lease(datetime(2026, 3, 2, 12, tzinfo=UTC), 5, 60.0, ["telegram"])[0]
     assert (due.alert.kind, due.alert.severity, due.alert.subject) == (now, severity, "h100")
     with older.write() as connection:
-        command.downgrade(config(connection), "0004")
+        command.downgrade(alembic_config(connection), "0004")
         stored = connection.exec_driver_sql("SELECT kind, body FROM alert WHERE alert_id = 'a0'").one()
     assert (stored[0], json.loads(stored[1])["kind"]) == (kind, kind)

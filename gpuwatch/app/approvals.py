@@ -23,7 +23,7 @@ from gpuwatch.bootstrap.jobs import job_shells
 from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_watch import price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.watch import Purpose
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
@@ -107,7 +107,7 @@ def _job_watches(store: Database) -> list[Watch]:
     """Watches of the queued jobs, at the highest price that their limits allow."""
     now = real_now()
     waiting = [job for job in SqlJobRepository(store).open_jobs() if job.state is JobState.QUEUED]
-    return [watch_of(job, price_cap(job), now) for job in waiting]
+    return [waiting_job_watch(job, price_cap(job), now) for job in waiting]
 
 
 def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:

@@ -215,7 +215,7 @@ def _watch_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
         "cost_usd": result.cost_usd,
         "budget_refusals": result.budget_refusals,
         "waiting": _waiting_json(result),
-        "events": [event_json(event) for event in result.events],
+        "events": [backtest_event_json(event) for event in result.events],
     }
 
 
@@ -254,7 +254,7 @@ def _outcomes_json(waiting: WaitStatistics) -> dict[str, Any]:
     }
 
 
-def event_json(event: BacktestEvent) -> dict[str, Any]:
+def backtest_event_json(event: BacktestEvent) -> dict[str, Any]:
     """JSON of one event."""
     offer, later = event.offer, event.cheaper_later
     return {

@@ -81,15 +81,15 @@ def effect_text(effect: CalendarEffect) -> str:
         )
     size, low, high = (each or 0.0 for each in (effect.cheaper_percent, effect.low_percent, effect.high_percent))
     if effect.verdict is EffectVerdict.CHEAPER:
-        interval = f"{percent_text(low)} to {percent_text(high)}"
-        return f"cheaper by {percent_text(size)} ({interval}){_claim_comparison(effect.name, low, high)}"
+        interval = f"{percent_phrase(low)} to {percent_phrase(high)}"
+        return f"cheaper by {percent_phrase(size)} ({interval}){_claim_comparison(effect.name, low, high)}"
     if effect.verdict is EffectVerdict.DEARER:
-        return f"more expensive by {percent_text(-size)} ({percent_text(-high)} to {percent_text(-low)})"
+        return f"more expensive by {percent_phrase(-size)} ({percent_phrase(-high)} to {percent_phrase(-low)})"
     detectable = (
-        f"; {percent_text(effect.detectable_percent)} would probably be detected" if effect.detectable_percent else ""
+        f"; {percent_phrase(effect.detectable_percent)} would probably be detected" if effect.detectable_percent else ""
     )
     claim = _claim_comparison(effect.name, low, high)
-    return f"no effect: {percent_text(low)} to {percent_text(high)} cheaper{claim}{detectable}"
+    return f"no effect: {percent_phrase(low)} to {percent_phrase(high)} cheaper{claim}{detectable}"
 
 
 def _claim_comparison(name: str, low: float, high: float) -> str:
@@ -106,7 +106,7 @@ def _claim_comparison(name: str, low: float, high: float) -> str:
     )
 
 
-def hours_text(calendar: Calendar) -> str:
+def daily_hours_text(calendar: Calendar) -> str:
     effect = calendar.any_hour
     if effect.verdict is not EffectVerdict.VARIES:
         return (
@@ -133,14 +133,14 @@ def _consecutive_hours(by_hour: Sequence[HourEffect]) -> list[list[HourEffect]]:
 def _hours_effect_text(hours: Sequence[HourEffect]) -> str:
     mean = sum(effect.cheaper_percent for effect in hours) / len(hours)
     span = f"{hours[0].hour:02}:00-{(hours[-1].hour + 1) % 24:02}:00"
-    return f"{span} {hours[0].verdict.value} by {percent_text(abs(mean))}"
+    return f"{span} {hours[0].verdict.value} by {percent_phrase(abs(mean))}"
 
 
-def percent_text(amount: float) -> str:
+def percent_phrase(amount: float) -> str:
     return f"{amount:.1f} %".replace("-0.0", "0.0").replace("-", "−")
 
 
-def percent_of(cell: HourOfWeekPrice, calendar: Calendar) -> float | None:
+def percent_above_median(cell: HourOfWeekPrice, calendar: Calendar) -> float | None:
     """The difference between an hour's median and the median of all hours."""
     if cell.median_microusd is None or not calendar.median_microusd:
         return None
@@ -170,7 +170,7 @@ def calendar_json(result: PriceCalendar, gpu: str) -> dict[str, Any]:
         "alpha": ALPHA,
         "claimed_percent": list(CLAIMED_PERCENT),
         "effects": [_effect_json(effect, effect_text(effect)) for effect in calendar.effects],
-        "any_hour": _effect_json(calendar.any_hour, hours_text(calendar)),
+        "any_hour": _effect_json(calendar.any_hour, daily_hours_text(calendar)),
         "by_hour": [
             {
                 "hour": effect.hour,
@@ -195,7 +195,7 @@ def cell_json(cell: HourOfWeekPrice, calendar: Calendar) -> dict[str, Any]:
         "median_price_usd_gpu_hour": _whole_usd(cell.median_microusd),
         "low_price_usd_gpu_hour": _whole_usd(cell.low_microusd),
         "high_price_usd_gpu_hour": _whole_usd(cell.high_microusd),
-        "against_median_percent": percent_of(cell, calendar),
+        "against_median_percent": percent_above_median(cell, calendar),
         "weeks": cell.weeks,
     }
 

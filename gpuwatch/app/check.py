@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.app.offers import emptied_reason, match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
-from gpuwatch.domain.watches.choice import in_order
+from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
@@ -296,7 +296,7 @@ def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
         return ()
     from gpuwatch.domain.watches.command_words import filled_words
 
-    return filled_words(watch, in_order(watch, matches)[0], "LAUNCH")
+    return filled_words(watch, best_first(watch, matches)[0], "LAUNCH")
 
 
 def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_stor
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.calibration import Calibration, calibrate
 from gpuwatch.domain.launches.costs import BurnRate, burn_rate, month_of
-from gpuwatch.domain.launches.forecast import LEAST_DAYS, BudgetUse, Forecast, budget_uses, forecast, past_uses
+from gpuwatch.domain.launches.forecast import LEAST_DAYS, BudgetUse, Forecast, budget_uses, forecast_costs, past_uses
 from gpuwatch.domain.launches.invoices import (
     CHARGE_KINDS,
     InvoiceLine,
@@ -86,7 +86,7 @@ def cost_report(settings: Settings, by: str, month: date | None = None) -> CostR
         lines=_sorted(summarize_by(summaries, KEYS[by]), by),
         total=summarize("total", summaries),
         burn=burn_rate(launches, now),
-        forecast=forecast(launches, now) if is_current else None,
+        forecast=forecast_costs(launches, now) if is_current else None,
         budgets=list(_budgets(settings, launches, None if is_current else begin, now)),
         launches={cell.launch.launch_id: cell.launch for cell in summaries},
     )

@@ -11,8 +11,8 @@ from gpuwatch.app.check import check_markets, current_limits
 from gpuwatch.app.offers import match_json
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.watches.choice import in_order
-from gpuwatch.domain.watches.orchestrator_task import names_at, task_of
+from gpuwatch.domain.watches.choice import best_first
+from gpuwatch.domain.watches.orchestrator_task import names_at, orchestrator_task_of
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def handover(settings: Settings, name: str, tool: str, command: str, provider_na
     checked = check_markets(settings, [limited], provider_names)
     return select_handover(
         tool,
-        in_order(limited, checked.matches[name]),
-        lambda match: task_of(tool, limited, match, command),
+        best_first(limited, checked.matches[name]),
+        lambda match: orchestrator_task_of(tool, limited, match, command),
         complete=checked.is_complete,
     )
 

@@ -18,9 +18,9 @@ from gpuwatch.app.check import check_markets
 from gpuwatch.app.handover import Handover, select_handover
 from gpuwatch.app.jobs import new_job
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
-from gpuwatch.domain.watches.choice import in_order
-from gpuwatch.domain.watches.orchestrator_task import task_of
+from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
+from gpuwatch.domain.watches.choice import best_first
+from gpuwatch.domain.watches.orchestrator_task import orchestrator_task_of
 from gpuwatch.settings.job_files import read_job_file
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequ
     """Poll once for a job, and convert its best offer to a task. Raises SettingsError: its file is invalid."""
     spec, now = _for_one_machine(read_job_file(file)), real_now()
     job = new_job(spec, "handover", now)
-    watch = msgspec.structs.replace(watch_of(job, price_cap(job), now), auto=None)
+    watch = msgspec.structs.replace(waiting_job_watch(job, price_cap(job), now), auto=None)
     checked = check_markets(settings, [watch], provider_names)
     runtime_s = int(max_runtime_s(job, price_cap(job), now))
     handover = select_handover(
         tool,
-        in_order(watch, checked.matches[watch.name]),
-        lambda match: _task(task_of(tool, watch, match, ""), tool, spec, runtime_s),
+        best_first(watch, checked.matches[watch.name]),
+        lambda match: _task(orchestrator_task_of(tool, watch, match, ""), tool, spec, runtime_s),
         complete=checked.is_complete,
     )
     usd_hour = None if handover.match is None else handover.match.price.price_microusd_hour * spec.nodes / 1_000_000
@@ -68,7 +68,7 @@ def job_handover(settings: Settings, file: Path, tool: str, provider_names: Sequ
         nodes=spec.nodes,
         usd_hour=usd_hour,
         usd_low=None if usd_hour is None or hours is None else usd_hour * hours.low,
-        usd_high=None if usd_hour is None or hours is None else usd_hour * hours_left(job),
+        usd_high=None if usd_hour is None or hours is None else usd_hour * work_hours_left(job),
         runtime_s=runtime_s,
         left_out=tuple(key for key in ("inputs", "results", "checkpoint", "pilot", "active") if getattr(spec, key)),
     )

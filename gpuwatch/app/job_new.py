@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.app.plan_job import JobRequest, OfferPlan, verdict_of
+from gpuwatch.app.plan_job import JobRequest, OfferPlan, job_verdict
 from gpuwatch.app.plan_watch import (
     LIMIT,
     are_under_one_limit,
@@ -74,7 +74,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_new_job(new_job: NewJob, request: JobRequest, plan: OfferPlan) -> PlannedJob:
     """The job file for a plan."""
-    verdict = verdict_of(request, plan.spec, plan.costs)
+    verdict = job_verdict(request, plan.spec, plan.costs)
     name = new_job.name or _name(request)
     job_offers = (
         () if verdict is Feasibility.NOT_FEASIBLE else _comparable_offers(chosen_offers(request, plan), new_job)
@@ -149,15 +149,15 @@ def _lines(
     assert hours is not None
     assert cost is not None
     yield f"#:schema ./{SCHEMA_FILE}"
-    yield f"# Estimated for {planned.samples:,} offers: {hours_text(hours)} hours,"
-    yield f"# {usd_text(cost)} in all ({clean(job_offers[0].cost.how)})."
+    yield f"# Estimated for {planned.samples:,} offers: {hours_range_text(hours)} hours,"
+    yield f"# {usd_range_text(cost)} in all ({clean(job_offers[0].cost.how)})."
     if not planned.job_offers:
         yield "# No offer is under the limit in the worst case: the job waits for a lower price."
     for job_offer in planned.job_offers[:4]:
         offer, job_hours = job_offer.offer, FigureRange(job_offer.cost.low.hours, job_offer.cost.high.hours)
         price = f"${price_text(usd(job_offer.price.price_microusd_hour))} an hour"
         yield f"#   {offer.gpu_count}× {clean(offer.gpu)} at {clean(offer.provider)} for {price}:"
-        yield f"#     {hours_text(job_hours)} hours, at most {dollars(usd(job_offer.cost.microusd))}"
+        yield f"#     {hours_range_text(job_hours)} hours, at most {dollars(usd(job_offer.cost.microusd))}"
     yield f"name = {toml_value(planned.name)}"
     if new_job.image:
         yield f"image = {toml_value(new_job.image)}"
@@ -204,13 +204,13 @@ def _limit(new_job: NewJob, job_offers: Sequence[JobOffer]) -> Mapping[str, Any]
     return {"max_price": ceil(dearest / MICRO * 100) / 100}
 
 
-def hours_text(hours: FigureRange) -> str:
+def hours_range_text(hours: FigureRange) -> str:
     """`2.8 to 50.5`; a single figure if both are equal."""
     low, high = f"{hours.low:.1f}", f"{hours.high:.1f}"
     return low if low == high else f"{low} to {high}"
 
 
-def usd_text(cost_usd: FigureRange) -> str:
+def usd_range_text(cost_usd: FigureRange) -> str:
     """`$1.36 to $16.35`; a single figure if both are equal."""
     low, high = dollars(cost_usd.low), dollars(cost_usd.high)
     return low if low == high else f"{low} to {high}"

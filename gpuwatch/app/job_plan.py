@@ -13,7 +13,7 @@ from gpuwatch.app.watch_status import WatchStatus, watch_statuses
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.jobs import min_billing_h
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.merge import START_H, Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
 from gpuwatch.domain.launches.watch_block import BlockReason
@@ -90,7 +90,7 @@ def plan_jobs(settings: Settings) -> JobPlan:
 
 def _statuses(settings: Settings, jobs: Sequence[Job], now: datetime) -> dict[str, WatchStatus]:
     """The offers in the store for each job's watch, by job id."""
-    statuses = watch_statuses(settings, [watch_of(job, price_cap(job), now) for job in jobs]) if jobs else []
+    statuses = watch_statuses(settings, [waiting_job_watch(job, price_cap(job), now) for job in jobs]) if jobs else []
     return {job.job_id: status for job, status in zip(jobs, statuses, strict=True)}
 
 
@@ -116,7 +116,8 @@ def planned_start(queued: QueuedJob, status: WatchStatus | None, now: datetime, 
         rents_now=rents_now,
         when=queued.waits or _wait_text(job, status, (limit, cap, cheapest), now, zone),
         saving_usd=saving_usd(job, cheapest),
-        predicted_usd=job.spent_microusd / MICRO + price * job.definition.resources.gpu_count_min * hours_left(job),
+        predicted_usd=job.spent_microusd / MICRO
+        + price * job.definition.resources.gpu_count_min * work_hours_left(job),
     )
 
 

@@ -16,12 +16,12 @@ from gpuwatch.app.jobs import new_job
 from gpuwatch.app.past_prices import load_prices
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.analysis.auto_limit import hours_left as whole_hours
 from gpuwatch.domain.analysis.auto_limit import limit_at, limit_schedule
+from gpuwatch.domain.analysis.auto_limit import whole_hours_left as whole_hours
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, moment_of
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_until, last_hour, series_of
 from gpuwatch.domain.backtest.candidates import fitting_offers
-from gpuwatch.domain.jobs.job_watch import hours_left, price_cap
+from gpuwatch.domain.jobs.job_watch import price_cap, work_hours_left
 from gpuwatch.domain.jobs.simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
@@ -191,16 +191,16 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
     simulated = []
     for name, watch, job in watches:
         market.add(name, watch)
-        has_h = 3 * hours_left(job)  # without a deadline: three times its work (assumed)
+        has_h = 3 * work_hours_left(job)  # without a deadline: three times its work (assumed)
         if job.deadline is not None:
-            has_h = max(hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
+            has_h = max(work_hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
         for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
             simulated.append(
                 SimulatedJob(
                     name=f"{name}@{at}",
                     market=name,
                     gpus=watch.gpu_count_min,
-                    hours=hours_left(job),
+                    hours=work_hours_left(job),
                     submitted_h=at,
                     deadline_h=at + int(has_h),
                     cap_usd_gpu_hour=float(price_cap(job)),

@@ -89,7 +89,7 @@ def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:
         return repository.events(known_launch(repository, launch_id).launch_id)
 
 
-def event_json(event: LaunchEvent) -> dict[str, Any]:
+def launch_event_json(event: LaunchEvent) -> dict[str, Any]:
     """JSON of one event of `gpuwatch launches show`."""
     return {
         "at": rfc3339(event.at),

@@ -21,7 +21,7 @@ from gpuwatch.engine.browse import offer_filter
 from gpuwatch.storage.hourly_rollup import COVERAGE_S
 from gpuwatch.storage.market_snapshot import newest_covers
 from gpuwatch.storage.price_sources import is_imported_source, provider_of_source, source_name
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 
 if TYPE_CHECKING:
     from gpuwatch.app.check import MarketCheck
@@ -81,7 +81,7 @@ def read_market(
     ages_s = {
         status.provider: max(COVERAGE_S, MAX_MISSED_POLLS * _sweep_every(status).total_seconds()) for status in statuses
     }
-    at_s = seconds(at)
+    at_s = seconds_since_1970(at)
     with store.read() as connection:
         covers = newest_covers(connection, at_s)
     read = {

@@ -17,7 +17,7 @@ from gpuwatch.app.job_metrics import job_values
 from gpuwatch.app.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
 from gpuwatch.app.provider_status import ProviderStatus, provider_statuses
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.analysis.price_forecasts import Scored, record_of
+from gpuwatch.domain.analysis.price_forecasts import Scored, forecast_record
 from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.costs import burn_rate
@@ -216,7 +216,7 @@ def _forecast_values(forecasts: Sequence[Scored]) -> Values:
     reached: dict[Labels, float] = {}
     saved: dict[Labels, float] = {}
     for source in {forecast.source for forecast, _ in forecasts}:
-        record = record_of(row for row in forecasts if row[0].source is source)
+        record = forecast_record(row for row in forecasts if row[0].source is source)
         for outcome in ("open", "bought", "missed", "unknown"):
             counted[source.value, outcome] = float(getattr(record, outcome))
         for bin_ in record.calibration:

@@ -25,7 +25,7 @@ from gpuwatch.domain.planning.buy import (
     RentTariff,
     SimplePayback,
     SourceCalculation,
-    cards_needed,
+    cards_holding,
     compare_with_rent,
     discounted,
     source_payback_corrected,
@@ -137,7 +137,7 @@ def _own_machine(request: BuyRequest) -> tuple[OwnedMachine, list[str]]:
         notes.append(f"{request.cards} cards of {memory_gb:f} GB do not hold {request.memory_gb:g} GB")
     own = OwnedMachine(
         card=request.card or EXAMPLE_CARD,
-        cards=request.cards or cards_needed(_decimal(request.memory_gb or _EXAMPLE_GB), memory_gb),
+        cards=request.cards or cards_holding(_decimal(request.memory_gb or _EXAMPLE_GB), memory_gb),
         card_usd=_EXAMPLE_CARD_USD if request.card_usd is None else request.card_usd,
         other_usd=request.other_usd,
         card_watts=watts,

@@ -28,7 +28,7 @@ from gpuwatch.domain.planning.job_comparison import (
 )
 from gpuwatch.domain.planning.job_data import data_of
 from gpuwatch.domain.planning.job_hours import JobPrompts, JobSpec
-from gpuwatch.domain.planning.job_speed import JobSpeed, speed_of, task_of
+from gpuwatch.domain.planning.job_speed import JobSpeed, speed_of, speed_task_of
 from gpuwatch.domain.planning.roofline import WorkMethod
 from gpuwatch.domain.watches.durations import parse_duration
 from gpuwatch.domain.watches.job_schema import WrongJob, job_from
@@ -188,7 +188,7 @@ def is_estimated(spec: JobSpec) -> bool:
     return spec.speed is not None
 
 
-def verdict_of(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
+def job_verdict(request: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
     """Whether the job stays within the highest cost and the longest time on any offer; None: no limit was given."""
     if request.max_cost_usd is None and spec.within_s is None:
         return None
@@ -230,7 +230,7 @@ def _prompts(request: JobRequest) -> JobPrompts | None:
     work = workload_of(request.workload)
     if work.trains:
         raise UsageError("--prompt-tokens requires --method inference")
-    task = task_of(work, WorkMethod.PREFILL)
+    task = speed_task_of(work, WorkMethod.PREFILL)
     return JobPrompts(tokens=request.prompt_tokens, speed=JobSpeed(table=throughput_table(), task=task))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.offers import offer_json
-from gpuwatch.app.plan_job import after_credit, load_range, verdict_of
+from gpuwatch.app.plan_job import after_credit, job_verdict, load_range
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import JOB_COST_METHOD_TEXT, JobCost
@@ -21,7 +21,7 @@ def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any
         # word-check: allow - a value of the JSON
         "method": "price × hours, as the sources reckon" if request.seed else JOB_COST_METHOD_TEXT,
         "seed": request.seed,
-        "feasible": verdict_of(request, plan.spec, [hardware.cost for hardware in plan.compared]),
+        "feasible": job_verdict(request, plan.spec, [hardware.cost for hardware in plan.compared]),
         **_needs_json(plan.needs),
         "candidates": [_compared_json(request, plan, hardware) for hardware in plan.compared],
     }
@@ -74,7 +74,7 @@ def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[st
         "since": as_of,
         "until": as_of,
         "source": plan.market.source,
-        "feasible": verdict_of(request, plan.spec, plan.costs),
+        "feasible": job_verdict(request, plan.spec, plan.costs),
         **_needs_json(plan.needs),
         "offers": [
             offer_json(job_offer.offer, job_offer.price)

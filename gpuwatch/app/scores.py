@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.rules import all_commissions
-from gpuwatch.domain.analysis.price_forecasts import ForecastRecord, ForecastSource, record_of
+from gpuwatch.domain.analysis.price_forecasts import ForecastRecord, ForecastSource, forecast_record
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.forecast_scores import scored_until
 from gpuwatch.errors import StoreNotReady
@@ -44,7 +44,7 @@ def forecast_scores(settings: Settings) -> ForecastScores:
         at=now,
         since=scored[0][0].made_at if scored else None,
         records={
-            source: record_of(rows)
+            source: forecast_record(rows)
             for source in ForecastSource
             if (rows := [row for row in scored if row[0].source is source])
         },
@@ -57,7 +57,7 @@ def advice_record(settings: Settings, now: datetime) -> ForecastRecord | None:
         scored = [row for row in _scored(settings, now) if row[0].source is ForecastSource.ADVISE]
     except StoreNotReady:
         return None
-    return record_of(scored) if scored else None
+    return forecast_record(scored) if scored else None
 
 
 def _scored(settings: Settings, now: datetime) -> list[Scored]:

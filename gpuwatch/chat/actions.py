@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, ChatCommand] = {
 }
 
 
-def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
+def answer_command(context: ChatContext, name: str, argument: str) -> ChatReply:
     """Carry out a command; an unknown one returns the list. Never raises."""
     command = COMMANDS.get(name)
     if command is None:

@@ -20,7 +20,7 @@ from gpuwatch.app.stop import stop as stop_launches
 from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.chat.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, simple_reply
+from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.launches.approval import Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.obligation import latest_end
@@ -235,7 +235,7 @@ def _alive_launches(context: ChatContext, title: str, label: str, action: Button
         return simple_reply("No launch is active.")
     items = [(launch.launch_id, f": {launch_text(launch, context.now, context.settings.timezone)}") for launch in alive]
     buttons = [context.button(f"{label} {launch.launch_id}", action, launch.launch_id) for launch in alive]
-    return listing(title, items, rows_of(buttons, 1))
+    return listing(title, items, button_rows(buttons, 1))
 
 
 # --- pauses and silences ----------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
             context.button(f"{watch.name}, 6 h", ButtonAction.SILENCE, subject_key(watch.name))
             for watch in context.settings.watches
         ]
-        return simple_reply("Which watch? For example: /silence NAME 6h", rows_of(buttons, 2))
+        return simple_reply("Which watch? For example: /silence NAME 6h", button_rows(buttons, 2))
     watch, for_s = _watch_and_time(context, argument)
     if watch is None:
         raise UsageError("expected a watch: /silence NAME 6h")
@@ -303,7 +303,7 @@ def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
         )
         for watch in dict.fromkeys(paused_watches)
     ]
-    return simple_reply("\n".join(lines) or "Nothing is paused.", rows_of(buttons, 1))
+    return simple_reply("\n".join(lines) or "Nothing is paused.", button_rows(buttons, 1))
 
 
 def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, float | None]:

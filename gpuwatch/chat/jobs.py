@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from gpuwatch.app.job_actions import RETRIABLE, job_of, request_cancel, request_retry
 from gpuwatch.app.job_output import log_part
 from gpuwatch.app.jobs import job_details, listed_jobs
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, simple_reply
+from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, question, simple_reply
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.queue import in_order
+from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import usd
@@ -36,14 +36,14 @@ def jobs(context: ChatContext, argument: str) -> ChatReply:
     running = [job for job in job_list if not job.is_over and job.state is not JobState.QUEUED]
     since = context.now - _ENDED_FOR_MAX
     over = [job for job in reversed(job_list) if job.is_over and (job.ended_at or since) >= since]
-    listed = [*running, *in_order(job_list), *over]
+    listed = [*running, *queue_order(job_list), *over]
     if not listed:
         return simple_reply("No job is open, and none ended within the last day.")
     items = [(job.name, f": {_line(job)}") for job in listed[:_SHOWN]]
     if len(listed) > _SHOWN:
         items.append(("More", f": {len(listed) - _SHOWN}, see gpuwatch job list"))
     buttons = [button for job in listed[:_WITH_BUTTONS] for button in job_buttons(context, job, job.name)]
-    return listing(f"{len(listed)} {'job' if len(listed) == 1 else 'jobs'}", items, rows_of(buttons, 2))
+    return listing(f"{len(listed)} {'job' if len(listed) == 1 else 'jobs'}", items, button_rows(buttons, 2))
 
 
 def job_buttons(context: ChatContext, job: Job, of: str = "") -> list[MessageButton]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuwatch.app.plan_fit import FitRequest, plan_fit
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, rows_of, simple_reply
+from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.planning.language_models import model_of
 from gpuwatch.domain.planning.memory_need import Workload, WorkloadRequest
@@ -24,7 +24,7 @@ def plan(context: ChatContext, argument: str) -> ChatReply:
     """List the cheapest GPUs that hold a model of this size, or have this much memory."""
     if not argument:
         buttons = [context.button(size, ButtonAction.PLAN, size) for size in _SIZES]
-        return simple_reply(f"What is it for? You can {_USAGE}", rows_of(buttons))
+        return simple_reply(f"What is it for? You can {_USAGE}", button_rows(buttons))
     request = _request(argument)
     fit_plan = plan_fit(request, lambda: context.settings)
     if not fit_plan.prices:

@@ -16,7 +16,7 @@ from gpuwatch.app.pauses import pause_lines, pauses
 from gpuwatch.app.price_history import PriceHistoryRequest, PriceHistoryResult, price_history
 from gpuwatch.app.provider_status import provider_statuses
 from gpuwatch.app.watch_status import WatchStatus, watch_statuses
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, rows_of, simple_reply
+from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.billing import cost_microusd
@@ -83,7 +83,7 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
         context.button(f"Silence {watch.name}", ButtonAction.SILENCE, subject_key(watch.name))
         for watch in settings.watches
     ]
-    return listing(_count(len(items), "watch", "watches"), items, rows_of(buttons, 2))
+    return listing(_count(len(items), "watch", "watches"), items, button_rows(buttons, 2))
 
 
 def _count(number: int, singular: str, plural: str) -> str:
@@ -179,7 +179,7 @@ def _history_sums(result: PriceHistoryResult) -> str:
 
 def _gpu_rows(context: ChatContext, action: ButtonAction) -> list[Sequence[MessageButton]]:
     buttons = [context.button(name, action, subject_key(name)) for name in known_gpus(context)]
-    return list(rows_of(buttons))
+    return list(button_rows(buttons))
 
 
 def known_gpus(context: ChatContext) -> list[str]:
@@ -206,7 +206,9 @@ def launches(context: ChatContext, argument: str) -> ChatReply:
         for label, action in (("Stop", ButtonAction.STOP), ("Extend", ButtonAction.EXTEND), ("Cost", ButtonAction.COST))
     ]
     return listing(
-        "Launches", [(launch.launch_id, f": {launch_text(launch, now, zone)}") for launch in listed], rows_of(buttons)
+        "Launches",
+        [(launch.launch_id, f": {launch_text(launch, now, zone)}") for launch in listed],
+        button_rows(buttons),
     )
 
 

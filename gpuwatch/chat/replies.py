@@ -88,7 +88,7 @@ def plain_line(text: str) -> Line:
     return Line(Role.ITEM, (Piece(f"{text_before}: "), Piece(f"gpuwatch {command}", code=True)))
 
 
-def rows_of(buttons: Sequence[MessageButton], per_row: int = _BUTTONS_PER_ROW) -> ButtonRows:
+def button_rows(buttons: Sequence[MessageButton], per_row: int = _BUTTONS_PER_ROW) -> ButtonRows:
     """Arrange buttons in rows."""
     visible = buttons[:_MAX_BUTTONS]
     return [visible[start : start + per_row] for start in range(0, len(visible), per_row)]

@@ -14,7 +14,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     PastOptions,
     completes,
@@ -167,7 +167,7 @@ def _page(results: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone:
     charts = (
         [_paid_vs_wait_chart(results)] if is_sweep else [_price_chart(watch, result, zone) for watch, result in results]
     )
-    return page_of(heading, verdict or ["no offers in time: no mean price available"], charts, recording)
+    return recorded_page(heading, verdict or ["no offers in time: no mean price available"], charts, recording)
 
 
 def _price_chart(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
@@ -201,7 +201,7 @@ def _paid_vs_wait_chart(results: Sequence[tuple[Watch, BacktestResult]]) -> str:
 
 
 def _print_machine_readable(backtest: Backtest, is_sweep: bool, as_csv: bool) -> None:
-    from gpuwatch.app.backtest_report import backtest_json, event_json, step_json
+    from gpuwatch.app.backtest_report import backtest_event_json, backtest_json, step_json
 
     if not as_csv:
         json_out(backtest_json(backtest, is_sweep))
@@ -210,7 +210,7 @@ def _print_machine_readable(backtest: Backtest, is_sweep: bool, as_csv: bool) ->
     else:
         csv_out(
             [
-                {"watch": watch.name, **_flatten(event_json(event))}
+                {"watch": watch.name, **_flatten(backtest_event_json(event))}
                 for watch, result in backtest.results
                 for event in (result.events if result else ())
             ]

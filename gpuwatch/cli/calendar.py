@@ -11,7 +11,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.png import png_option, save_png
@@ -197,9 +197,9 @@ def _weeks_text(calendar: Calendar) -> str:
 
 
 def _map_cell(cell: HourOfWeekPrice, calendar: Calendar) -> str:
-    from gpuwatch.app.calendar import percent_of
+    from gpuwatch.app.calendar import percent_above_median
 
-    percent = percent_of(cell, calendar)
+    percent = percent_above_median(cell, calendar)
     if percent is None:
         return "  ·"
     number = max(-_MAX_PERCENT, min(_MAX_PERCENT, round(percent)))
@@ -210,23 +210,23 @@ def _map_cell(cell: HourOfWeekPrice, calendar: Calendar) -> str:
 
 
 def _row(effect: CalendarEffect) -> tuple[str, ...]:
-    from gpuwatch.app.calendar import percent_text
+    from gpuwatch.app.calendar import percent_phrase
 
     size = interval = "–"
     if effect.cheaper_percent is not None and effect.low_percent is not None and effect.high_percent is not None:
-        size = percent_text(effect.cheaper_percent)
-        interval = f"{percent_text(effect.low_percent)} to {percent_text(effect.high_percent)}"
+        size = percent_phrase(effect.cheaper_percent)
+        interval = f"{percent_phrase(effect.low_percent)} to {percent_phrase(effect.high_percent)}"
     p = "–" if effect.p_adjusted is None else "<0.001" if effect.p_adjusted < 0.001 else f"{effect.p_adjusted:.3f}"
     return (effect.name, effect.window, effect.verdict.value, size, interval, p, f"{effect.samples} {effect.sample}")
 
 
 def _sentences(calendar: Calendar) -> Iterator[str]:
-    from gpuwatch.app.calendar import effect_text, hours_text
+    from gpuwatch.app.calendar import daily_hours_text, effect_text
     from gpuwatch.domain.analysis.calendar import ALPHA
 
     for effect in calendar.effects:
         yield f"{effect.name}: {effect_text(effect)}."
-    yield f"hours of the day: {hours_text(calendar)}."
+    yield f"hours of the day: {daily_hours_text(calendar)}."
     for effect in calendar.effects:
         inside, outside = effect.without_offers_share, effect.without_offers_elsewhere_share
         if inside or outside:
@@ -238,12 +238,12 @@ def _sentences(calendar: Calendar) -> Iterator[str]:
 
 def _save_picture(path: Path, result: PriceCalendar, title: str) -> None:
     """The heat map as a picture, with its sample and the proven effects."""
-    from gpuwatch.app.calendar import DAYS, percent_of
+    from gpuwatch.app.calendar import DAYS, percent_above_median
 
     calendar = result.calendar
 
     def draw(axes: Any) -> None:
-        percents = [percent_of(cell, calendar) for cell in calendar.cells]
+        percents = [percent_above_median(cell, calendar) for cell in calendar.cells]
         numbers = [float("nan") if number is None else number for number in percents]
         rows: Sequence[Sequence[float]] = [numbers[day * 24 : day * 24 + 24] for day in range(7)]
         scale = _scale([abs(number) for number in percents if number is not None])
@@ -261,12 +261,12 @@ def _save_picture(path: Path, result: PriceCalendar, title: str) -> None:
 
 
 def _page(result: PriceCalendar, title: str, recording: Recording) -> str:
-    from gpuwatch.app.calendar import DAYS, percent_of
+    from gpuwatch.app.calendar import DAYS, percent_above_median
 
     calendar, heading = result.calendar, f"{title}: lowest price by hour of the week, {result.zone}"
-    percents = [percent_of(cell, calendar) for cell in calendar.cells]
+    percents = [percent_above_median(cell, calendar) for cell in calendar.cells]
     scale = _scale([abs(number) for number in percents if number is not None])
-    return page_of(heading, list(_sentences(calendar)), [week_map(heading, percents, DAYS, scale)], recording)
+    return recorded_page(heading, list(_sentences(calendar)), [week_map(heading, percents, DAYS, scale)], recording)
 
 
 def _scale(sizes: Sequence[float]) -> float:
@@ -276,7 +276,7 @@ def _scale(sizes: Sequence[float]) -> float:
 
 
 def _size(effect: CalendarEffect) -> str:
-    from gpuwatch.app.calendar import percent_text
+    from gpuwatch.app.calendar import percent_phrase
 
     proven = effect.verdict.value in ("cheaper", "dearer") and effect.cheaper_percent is not None
-    return f" by {percent_text(abs(effect.cheaper_percent or 0.0))}" if proven else ""
+    return f" by {percent_phrase(abs(effect.cheaper_percent or 0.0))}" if proven else ""

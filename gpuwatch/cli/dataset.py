@@ -279,7 +279,7 @@ def _may_remove(warnings: Sequence[str], *, yes: bool) -> bool:
 
 
 def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:
-    from gpuwatch.app.dataset.rendering import lines_for, size
+    from gpuwatch.app.dataset.rendering import lines_for, size_text
 
     lines = [clean(line, 1_000) for line in lines_for(report)]
     if as_json:
@@ -291,5 +291,5 @@ def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:
         click.echo(line)
     if written := report.get("written"):
         unread = f", and {written['unread_lines']:,} unreadable lines" if written["unread_lines"] else ""
-        click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size(written['bytes'])}")
+        click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size_text(written['bytes'])}")
     click.echo(f"Report: {clean(str(folder / 'report.html'), 1_000)} and report.json")

@@ -14,14 +14,14 @@ _WIDTH = 100  # longer lines are hard to read
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
-    return [name for name in pages() if name.startswith(begin)]
+    return [name for name in documentation_pages() if name.startswith(begin)]
 
 
 @click.command(cls=Command, examples=("gpuwatch docs", "gpuwatch docs settings", "gpuwatch docs runpod | less"))
 @click.argument("topic", required=False, shell_complete=_complete)
 def docs(topic: str | None) -> None:
     """Show a page of the documentation, or list the pages."""
-    page_paths = pages()
+    page_paths = documentation_pages()
     if topic is None:
         width = max(map(len, page_paths), default=0)
         for name, path in page_paths.items():
@@ -34,7 +34,7 @@ def docs(topic: str | None) -> None:
         click.echo(text, nl=False)
 
 
-def pages() -> dict[str, Path]:
+def documentation_pages() -> dict[str, Path]:
     """Topic → file: `settings`, `providers/runpod`. Wheels and checkouts both contain the pages."""
     settings = packaged_path("docs/settings.md")
     paths = [path for name in ("*.md", "providers/*.md") for path in settings.parent.glob(name)] if settings else []

@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.cli import Exit
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.png import png_option, save_png
@@ -133,7 +133,7 @@ def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Re
     verdict = "no offers in that time"
     if prices:
         verdict = f"lowest price {min(prices):.4f} to {max(prices):.4f}, latest {prices[-1]:.4f}"
-    return page_of(
+    return recorded_page(
         heading, [f"{verdict} ({len(prices)} of {count_text(len(points), 'period')} have a price)"], [chart], recording
     )
 

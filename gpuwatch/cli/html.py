@@ -59,7 +59,7 @@ def save_page(path: Path, page: str) -> None:
         raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
 
 
-def page_of(title: str, verdict: Sequence[str], charts: Sequence[str], recording: Recording) -> str:
+def recorded_page(title: str, verdict: Sequence[str], charts: Sequence[str], recording: Recording) -> str:
     """The page: the verdict, the charts, then everything that was printed.
 
     Args:

@@ -23,7 +23,7 @@ from gpuwatch.cli.options import (
     json_option,
 )
 from gpuwatch.cli.output import json_out, note
-from gpuwatch.cli.plan_options import number
+from gpuwatch.cli.plan_options import decimal_option
 from gpuwatch.cli.plan_size import workload_options
 from gpuwatch.domain.market.figure_text import count_text
 from gpuwatch.errors import StoreMissing, UsageError
@@ -60,7 +60,9 @@ _FOLDER = Path("jobs")
 @gpu_option("--gpu", "Only offers with this GPU; may be repeated.", multiple=True)
 @click.option("--count", default=None, help="Number of GPUs, N or MIN-MAX. Default: the number in --on.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Spot (interruptible) offers.")
-@click.option("--interruptions-per-day", default=None, callback=number, help="Interruptions per day of a spot offer.")
+@click.option(
+    "--interruptions-per-day", default=None, callback=decimal_option, help="Interruptions per day of a spot offer."
+)
 @click.option(
     "--provider", multiple=True, metavar="NAME", help="Only this provider.", shell_complete=completes("providers")
 )
@@ -164,7 +166,7 @@ _NOT_ASKED: dict[str, Any] = {
 
 
 def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
-    from gpuwatch.app.job_new import hours_text, usd_text
+    from gpuwatch.app.job_new import hours_range_text, usd_range_text
     from gpuwatch.domain.market.money import dollars
     from gpuwatch.domain.market.pricing import usd
 
@@ -180,7 +182,7 @@ def _print(planned: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
         return
     verdict = f"{planned.verdict.value}: " if planned.verdict is not None else ""
     hours, cost = planned.hours, planned.cost_usd
-    click.echo(f"{verdict}{usd_text(cost)}, {hours_text(hours)} hours, on {', '.join(planned.gpus)}")
+    click.echo(f"{verdict}{usd_range_text(cost)}, {hours_range_text(hours)} hours, on {', '.join(planned.gpus)}")
     if not planned.job_offers:
         note("no offer is under the limit in the worst case: the job waits for a lower price")
     click.echo(f"wrote {path}; next: gpuwatch job submit {path}")

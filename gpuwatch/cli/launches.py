@@ -85,11 +85,11 @@ def launches(ctx: click.Context, show_all: bool, as_json: bool, config: str | No
 @stopping_settings_option
 def show(launch_id: str, as_json: bool, settings: Settings) -> None:
     """Show each state of a launch with its time, cause, price, and the provider's message."""
-    from gpuwatch.app.launches import event_json, launch_events
+    from gpuwatch.app.launches import launch_event_json, launch_events
 
     events = launch_events(settings, launch_id)
     if as_json:
-        json_out([event_json(event) for event in events])
+        json_out([launch_event_json(event) for event in events])
     else:
         table(_EVENT_COLUMNS, [_event_row(event, settings.timezone) for event in events])
 

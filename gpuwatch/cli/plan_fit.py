@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command, refuse_given
-from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
@@ -218,7 +218,7 @@ def _page(plan: FitPlan, limit: int, recording: Recording) -> str:
         for choice in plan.ranked.choices[:limit]
     ]
     verdict = [_best_lines(plan.ranked)] if bars else ["No offer fits."]
-    return page_of(_title(plan.needs), verdict, [range_chart("USD per hour of the whole offer", bars)], recording)
+    return recorded_page(_title(plan.needs), verdict, [range_chart("USD per hour of the whole offer", bars)], recording)
 
 
 def _print_classes(plan: FitPlan, limit: int) -> None:

@@ -23,7 +23,7 @@ from gpuwatch.cli.options import (
     json_option,
 )
 from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, show_watch
-from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs
+from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, decimal_option, pairs
 from gpuwatch.cli.plan_size import note_model, refuse_ignored_workload, workload_options
 from gpuwatch.cli.plan_watch_options import refuse_watch_with, watch_options
 from gpuwatch.cli.recording import record_output
@@ -43,18 +43,21 @@ _JOB_OPTIONS: dict[str, dict[str, Any]] = {  # keyed as in `[watch.job]`
     "tokens": {"help": 'Tokens of the whole job, instead of hours: "10B".'},
     "tokens_per_s": {"metavar": "GPUS=N", "help": 'Measured speed: "2x H100=350-500".'} | _PAIRS,
     "utilisation": {"help": 'Share of the nominal FLOP/s that the job reaches: "0.4", "0.35-0.45".'},
-    "scaling": {"callback": number, "help": "Speed that each further GPU adds, as a share of one GPU. Default: 1."},
+    "scaling": {
+        "callback": decimal_option,
+        "help": "Speed that each further GPU adds, as a share of one GPU. Default: 1.",
+    },
     "memory_gb": {
-        "callback": number,
+        "callback": decimal_option,
         "help": "Total GPU memory the job needs, in GB. Default: what --size-of needs.",
     },
     "setup": {"metavar": "DURATION", "help": 'Setup, once: "10m".'},
     "load": {"metavar": "DURATION", "help": 'Time to load the model at each start: "5m-7m".'},
-    "image_gb": {"callback": number, "help": "Image size in GB, pulled at each start."},
-    "download_mbps": {"callback": number, "help": "Download speed in Mbit/s if the offer does not state it."},
+    "image_gb": {"callback": decimal_option, "help": "Image size in GB, pulled at each start."},
+    "download_mbps": {"callback": decimal_option, "help": "Download speed in Mbit/s if the offer does not state it."},
     "checkpoint_every": {"metavar": "DURATION", "help": "Checkpoint interval."},
     "within": {"metavar": "DURATION", "help": 'Longest time the whole job may take: "24h".'},
-    "interruptions_per_day": {"callback": number, "help": "Interruptions per day of a spot instance."},
+    "interruptions_per_day": {"callback": decimal_option, "help": "Interruptions per day of a spot instance."},
 }
 
 

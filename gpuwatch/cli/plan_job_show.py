@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.cli.html import page_of
+from gpuwatch.cli.html import recorded_page
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan_watch_options import put_watch
 from gpuwatch.cli.recording import Recording
@@ -46,7 +46,7 @@ def job_page(request: JobRequest, costs: Sequence[tuple[str, JobCost]], recordin
         cost = "no offer can run it" if cheapest is None else f"{cheapest / MICRO:,.2f} $ in the worst case"
         verdict = [f"cheapest: {cost} ({len(costs)} shown; add --max-cost and --within for a verdict)"]
     chart = range_chart("USD for the whole job, best to worst case", bars, request.max_cost_usd)
-    return page_of(heading, verdict, [chart], recording)
+    return recorded_page(heading, verdict, [chart], recording)
 
 
 def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:
@@ -75,10 +75,10 @@ def _note_needs(request: JobRequest, needs: JobNeeds) -> None:
 
 def _note_verdict(request: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
     """Print whether the job is feasible, with the figures behind the verdict."""
-    from gpuwatch.app.plan_job import OfferPlan, cheapest_at_any_length, verdict_of
+    from gpuwatch.app.plan_job import OfferPlan, cheapest_at_any_length, job_verdict
     from gpuwatch.domain.planning.job_comparison import feasibility
 
-    verdict, within_s = verdict_of(request, plan.spec, costs), plan.spec.within_s
+    verdict, within_s = job_verdict(request, plan.spec, costs), plan.spec.within_s
     if verdict is None:
         return None
     max_cost_usd = None if request.max_cost_usd is None else request.max_cost_usd + request.credit
@@ -282,10 +282,10 @@ def _offer_cells(request: JobRequest, job_offer: JobOffer, parts: _Parts, timezo
 
 def _link(offer: Offer) -> str:
     """The interconnect of the GPUs; none for one GPU."""
-    from gpuwatch.domain.planning.card_specs import specs_of
+    from gpuwatch.domain.planning.card_specs import card_specs_of
     from gpuwatch.domain.planning.roofline import has_fast_link
 
-    specs = specs_of(offer.gpu)
+    specs = card_specs_of(offer.gpu)
     if offer.gpu_count < 2 or specs is None:
         return "–"
     return "NVLink" if has_fast_link(specs, offer.nvlink) else "PCIe"

@@ -41,7 +41,7 @@ class Figures(click.ParamType[Any]):
 ANY_PRICE = click.option("--any-price", is_flag=True, help="Rank implausibly cheap offers with the others.")
 
 
-def number(_ctx: click.Context, param: click.Parameter, text: str | None) -> Decimal | None:
+def decimal_option(_ctx: click.Context, param: click.Parameter, text: str | None) -> Decimal | None:
     """A callback for a decimal number. Raises UsageError."""
     try:
         return None if text is None else Decimal(text)

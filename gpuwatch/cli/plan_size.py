@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command, refuse_given
-from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
+from gpuwatch.cli.html import html_option, recorded_page, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     FILE,
     Between,
@@ -241,7 +241,7 @@ def _page(needed: MemoryNeed, card_fits: Sequence[CardFit], recording: Recording
     bars = [(part.name, part.gb, part.gb) for part in needed.parts]
     first = f"; fewest cards: {card_fits[0].cards}× {card_fits[0].gpu.name}" if card_fits else "; no card holds it"
     verdict = [f"{needed.gb:,.2f} GB in total{first}"]
-    return page_of(_title(needed.workload), verdict, [range_chart("GB by part", bars)], recording)
+    return recorded_page(_title(needed.workload), verdict, [range_chart("GB by part", bars)], recording)
 
 
 def _print(needed: MemoryNeed, card_fits: Sequence[CardFit], limit: int, max_cards: int) -> None:

@@ -60,7 +60,7 @@ def build_handler(style: str, stream: TextIO, env: Mapping[str, str], redact: Re
     if style == "journal" or (style == "auto" and _is_journal(stream, env)):
         return JournalHandler(JOURNAL, stream, redact)
     text = style == "text" or (style == "auto" and stream.isatty())
-    return LineHandler(stream, as_text if text else as_json, redact)
+    return LineHandler(stream, record_text if text else as_json, redact)
 
 
 class LineHandler(logging.Handler):
@@ -83,7 +83,7 @@ class LineHandler(logging.Handler):
             return
 
 
-def as_text(safe: SafeRecord) -> str:
+def record_text(safe: SafeRecord) -> str:
     """Format as `2026-11-21T04:36:00Z warning  the message  key=value`, then its details and the traceback."""
     extra = "".join(f"  {key}={_text_value(value)}" for key, value in safe.extra.items())
     level = logging.getLevelName(safe.level).lower()

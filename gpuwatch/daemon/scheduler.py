@@ -19,7 +19,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress, place_of
+from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress, error_place
 from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class _TaskLog:
 
     def _log_defect(self, task: str, error: BaseException) -> None:
         """Log it, once per cause with the traceback; the text varies: a cause is the error's type and place."""
-        cause = (task, f"{type(error).__name__} in {place_of(error)}")
+        cause = (task, f"{type(error).__name__} in {error_place(error)}")
         self._last_error[task] = cause[1]
         if cause in self._logged_traces:
             log.error("task %s failed again: %s", *cause)

@@ -206,14 +206,14 @@ class TaskProgress:
             self._states[task.name] = msgspec.structs.replace(self._states[task.name], **changes)
 
 
-def place_of(error: BaseException) -> str:
+def error_place(error: BaseException) -> str:
     """Return the line that raised the error, or its cause."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     return _short_place(frames[-1].filename, frames[-1].lineno) if frames else "an unknown place"
 
 
 def _error_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} ({place_of(error)})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} ({error_place(error)})"
 
 
 def _innermost_place(frame: FrameType | None) -> str:

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import msgspec
 
-from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, hours_left, limit_at, limit_schedule
+from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule, whole_hours_left
 from gpuwatch.domain.analysis.price_forecasts import RULE_TEXTS, ForecastSource, PriceForecast, scope_of
 from gpuwatch.domain.watches.durations import format_moment
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
@@ -147,7 +147,7 @@ class AutoPrices:
         found = self._computed.get(watch.name)
         if self._ledger is None or found is None or not found.plan.limits_usd or found.deadline <= now:
             return
-        limits, hours = found.plan.limits_usd, hours_left(found.deadline, now)
+        limits, hours = found.plan.limits_usd, whole_hours_left(found.deadline, now)
         self._ledger.state(
             PriceForecast(
                 forecast_id=self._new_id(),

@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Identity
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.choice import in_order, is_by_gpu_price
+from gpuwatch.domain.watches.choice import best_first, is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches, without_country
 from gpuwatch.domain.watches.watch import Watch
@@ -182,5 +182,5 @@ class _Round:
             not_listed=frozenset(gpu for _, answer in self._answers for gpu in answer.not_listed),
             without_country={name: len(offers) for name, offers in self._placeless.items() if offers},
         )
-        found = {watch.name: tuple(in_order(watch, self._found[watch.name].values())) for watch in self._watches}
+        found = {watch.name: tuple(best_first(watch, self._found[watch.name].values())) for watch in self._watches}
         return ProviderCheck(report=report, answers=self._answers, matches=found)

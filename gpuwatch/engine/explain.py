@@ -11,11 +11,11 @@ import msgspec
 from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.choice import compare, in_order, tie_of
+from gpuwatch.domain.watches.choice import best_first, compare, tie_of
 from gpuwatch.domain.watches.decide import Decision, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.explain import NearMiss, nearest
 from gpuwatch.domain.watches.rare_clauses import reputation_basis
-from gpuwatch.domain.watches.reputation import record_of, reputation
+from gpuwatch.domain.watches.reputation import machine_record_of, reputation
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.check import ProviderCheck
 from gpuwatch.engine.offer_alerts import decision_text
@@ -37,7 +37,7 @@ def decision_of(
     watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
 ) -> Decision:
     """Return the decision that the daemon would make on this poll."""
-    found = in_order(watch, (match for part in checked for match in part.matches.get(watch.name, ())))
+    found = best_first(watch, (match for part in checked for match in part.matches.get(watch.name, ())))
     known = all(part.report.ok for part in checked)
     look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
     return decide(watch, look, memory or WatchMemory(), now, zone)
@@ -63,7 +63,7 @@ def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator
     yield f"  best: {_match_text(found.ordered[0])}, by {found.rule}"
     if watch.min_reputation is not None:
         offer = found.ordered[0].offer
-        is_ = reputation(offer.reliability, record_of(offer, watch.records))
+        is_ = reputation(offer.reliability, machine_record_of(offer, watch.records))
         yield f"  reputation of its machine: {is_:.3f} ({reputation_basis(watch, offer)})"
 
 

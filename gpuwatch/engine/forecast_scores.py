@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from gpuwatch.domain.analysis.price_forecasts import PriceForecast, Scored, record_of
+from gpuwatch.domain.analysis.price_forecasts import PriceForecast, Scored, forecast_record
 from gpuwatch.ports.store import ForecastRepository
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ForecastLedger:
     def trusts_optimal_stopping(self) -> bool:
         """Whether the record so far supports it; the first call reads the record. Raises StoreError."""
         if self._trusts is None:
-            self._trusts = record_of(self._forecasts.all()).trusts_optimal_stopping
+            self._trusts = forecast_record(self._forecasts.all()).trusts_optimal_stopping
         return self._trusts
 
     def score_if_due(self, now: datetime) -> None:

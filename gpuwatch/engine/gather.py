@@ -17,7 +17,7 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.choice import in_order
+from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.newest_observations import View
@@ -138,14 +138,14 @@ class QuoteGathering:
     ) -> list[Match]:
         """Return all matches, best first; if quotes are compared, outdated ones last."""
         if not self._compares(views):
-            return in_order(watch, (match for one in recent.values() for match in (*one.matches, *one.older)))
+            return best_first(watch, (match for one in recent.values() for match in (*one.matches, *one.older)))
         opened = self._opened_at(watch, now)
         young: list[Match] = []
         old: list[Match] = []
         for one in recent.values():
             (young if self._is_recent(one, opened) else old).extend(one.matches)
             old.extend(one.older)
-        return [*in_order(watch, young), *in_order(watch, old)]
+        return [*best_first(watch, young), *best_first(watch, old)]
 
     def compared(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation]) -> str:
         """Describe the comparison in one line: the best GPU price of each provider, and who did not answer in time.

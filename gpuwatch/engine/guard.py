@@ -23,7 +23,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     outside_windows,
     runtime_nearly_over,
 )
-from gpuwatch.domain.launches.stored_terms import watch_of
+from gpuwatch.domain.launches.stored_terms import governing_watch
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine import guard_notices as notices
@@ -88,7 +88,7 @@ class ProviderGuard:
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why a listed instance must end, or None. Reports upcoming events to the owner."""
-        watch = watch_of(launch, self._watches)
+        watch = governing_watch(launch, self._watches)
         fault = self.due(launch, now) or self._prices.beyond_budget(launch, instance, now)
         fault = fault or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
@@ -98,7 +98,7 @@ class ProviderGuard:
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
         """Return why it must end, listed or not: a budget, a price, its windows, a long hook. None: it need not."""
-        watch = watch_of(launch, self._watches)
+        watch = governing_watch(launch, self._watches)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
         if watch is None:
             return fault
@@ -106,7 +106,7 @@ class ProviderGuard:
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
         """Return True if it matches its offer, False if that is not yet known, or the end cause if it does not."""
-        return self._verifier.verified(launch, instance, watch_of(launch, self._watches), now)
+        return self._verifier.verified(launch, instance, governing_watch(launch, self._watches), now)
 
     def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> EndCause | None:
         if launch.state is not LaunchState.RUNNING:

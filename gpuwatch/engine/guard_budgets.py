@@ -8,7 +8,7 @@ from datetime import datetime
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.spending import budget_statuses, launches_to_end
-from gpuwatch.domain.launches.stored_terms import watch_of
+from gpuwatch.domain.launches.stored_terms import governing_watch
 from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, Watch
 from gpuwatch.engine.guard_alerts import GuardAlerts
 from gpuwatch.ports import LaunchReader
@@ -46,7 +46,7 @@ class BudgetGuard:
         ended = self._ended_this_month(alive, now)
         ending: dict[str, EndCause] = {}
         gone = [launch for launch in alive if launch.watch not in self._watches]
-        stored = {launch.watch: watch for launch in gone if (watch := watch_of(launch, {})) is not None}
+        stored = {launch.watch: watch for launch in gone if (watch := governing_watch(launch, {})) is not None}
         scopes = [(None, self._budget), *((name, one.budget) for name, one in (stored | dict(self._watches)).items())]
         for name, budget in scopes:
             found = budget_statuses(alive, ended, budget, now, name)

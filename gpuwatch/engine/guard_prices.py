@@ -19,7 +19,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     must_end_before_increase,
     raised_microusd_hour,
 )
-from gpuwatch.domain.launches.stored_terms import watch_of
+from gpuwatch.domain.launches.stored_terms import governing_watch
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.durations import format_moment
@@ -103,7 +103,7 @@ class PriceGuard:
         price = billed_rates(launch, instance)[1]
         if price <= launch.bound_microusd_hour:
             return None
-        watch = watch_of(launch, self._watches)
+        watch = governing_watch(launch, self._watches)
         policy = (
             watch.launch.on_price_increase
             if watch is not None and watch.launch is not None
@@ -136,7 +136,7 @@ class PriceGuard:
         )
 
     def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
-        watch = watch_of(launch, self._watches)
+        watch = governing_watch(launch, self._watches)
         spec = None if watch is None else watch.launch
         if watch is None or spec is None:
             return IncreaseAnswer.NONE

@@ -46,7 +46,7 @@ class UtilisationGuard:
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
         """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
-        sample = UtilisationSample(now, percent_of(instance))
+        sample = UtilisationSample(now, utilisation_percent(instance))
         try:
             self._utilisation.add(launch.launch_id, sample)
             if spec is None or sample.percent is None:
@@ -116,7 +116,7 @@ class UtilisationGuard:
         return f"waste:{max(0, (now - started_at) // _DAY)}:{again}"
 
 
-def percent_of(instance: Instance) -> float | None:
+def utilisation_percent(instance: Instance) -> float | None:
     """Return GPU utilisation; impossible values count as unknown."""
     percent = instance.gpu_utilisation
     return percent if percent is not None and 0 <= percent <= 100 else None

@@ -13,7 +13,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, waiting_job_watch
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import FileListing, parse_files
@@ -147,7 +147,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
             until = min(until, now + timedelta(hours=max(hours, 0.0)))
         if until <= ends_at or launch.state is not LaunchState.RUNNING:
             return ends_at
-        by_s, watch_budget = (until - ends_at).total_seconds(), watch_of(job, price_cap(job), now).budget
+        by_s, watch_budget = (until - ends_at).total_seconds(), waiting_job_watch(job, price_cap(job), now).budget
         try:
             found = self.launches.extend(launch, by_s, self.budget, watch_budget, now)
         except LaunchConflict:  # the next round tries again

@@ -12,9 +12,9 @@ import msgspec
 from gpuwatch.domain.jobs.cluster import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.merge import SharedInstances, holders_of, launches_of
-from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, searching_jobs
+from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, queue_order, searching_jobs
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.durations import is_recent
@@ -78,13 +78,13 @@ class JobQueue:
         self._end_needless(living, [job for job in moved if not job.is_over and job.state is not S.PAUSED], now)
         queued = [job for job in moved if job.state is S.QUEUED and not is_cluster(job)]
         if queued != self._waiting:  # unchanged jobs compare equal at once
-            self._waiting, self._in_order = queued, in_order(queued)
+            self._waiting, self._in_order = queued, queue_order(queued)
         shared = SharedInstances(holders_of(moved, alive), now, self._min_billing_h)
         searching = searching_jobs(self._in_order, now, states, self._price_of, shared=shared)
         self.watches = tuple(self._watch(job, now) for job in searching)
 
     def _watch(self, job: Job, now: datetime) -> Watch:
-        watch = watch_of(job, price_cap(job), now)
+        watch = waiting_job_watch(job, price_cap(job), now)
         if watch.spot is not SpotPolicy.NO:  # after a preemption elsewhere the job resumes from its checkpoint
             launch = msgspec.structs.replace(watch.launch or LaunchSpec(), relaunch=True)
             watch = msgspec.structs.replace(watch, launch=launch)
@@ -134,7 +134,7 @@ class JobQueue:
 
     def _queued(self, job: Job, launch: Launch | None, states: Mapping[str, JobState], now: datetime) -> Job:
         if launch is not None and launch.launch_id != job.launch_id:  # the old one may still be ending
-            work = launch.price_microusd_hour * hours_left(job)
+            work = launch.price_microusd_hour * work_hours_left(job)
             predicted = job.spent_microusd + round(work)
             changes = {"launch_id": launch.launch_id, "predicted_microusd": predicted}
             return self._record(job, S.RENTING, now, None, changes)

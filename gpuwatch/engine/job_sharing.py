@@ -13,9 +13,9 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.jobs.merge import costs_less_here, have_same_needs, is_small, may_share
-from gpuwatch.domain.jobs.queue import group_states, in_order, waits_for
+from gpuwatch.domain.jobs.queue import group_states, queue_order, waits_for
 from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.obligation import latest_end
@@ -43,7 +43,7 @@ class InstanceSharing:
         if not may_share(job) or launch.state is not LaunchState.RUNNING or launch.condition is not None:
             return run
         now, states = self._parts.clock(), self._states(job)
-        for one in in_order(self._parts.jobs.open_jobs()):
+        for one in queue_order(self._parts.jobs.open_jobs()):
             if not (one.job_id != job.job_id and may_share(one) and is_small(one) and have_same_needs(one, job)):
                 continue
             if waits_for(one, states) is not None or not self._is_compatible(one, launch, now):
@@ -71,9 +71,9 @@ class InstanceSharing:
         """Whether the job may and should continue there now: windows, deadline, price."""
         if not is_open(job.definition.active, now, self._parts.zone):
             return False
-        if job.deadline is not None and now + timedelta(hours=hours_left(job)) > job.deadline:
+        if job.deadline is not None and now + timedelta(hours=work_hours_left(job)) > job.deadline:
             return False
-        limit = self._parts.limit_now(watch_of(job, price_cap(job), now), now)
+        limit = self._parts.limit_now(waiting_job_watch(job, price_cap(job), now), now)
         if launch.price_microusd_hour > threshold_microusd(limit, launch.gpu_count):
             return False
         price = launch.price_microusd_hour / launch.gpu_count
@@ -94,7 +94,7 @@ class InstanceSharing:
         ends = latest_end(launch)
         if ends is not None and ends < needed_until:
             by_s = (needed_until - ends).total_seconds()
-            watch_budget = watch_of(job, price_cap(job), now).budget
+            watch_budget = waiting_job_watch(job, price_cap(job), now).budget
             found = self._parts.launches.extend(launch, by_s, self._parts.budget, watch_budget, now)
             if isinstance(found, LaunchRefusal):
                 log.info("job %s does not continue on the instance of job %s: %s", job.name, done.name, found.text)
@@ -110,7 +110,7 @@ class InstanceSharing:
             held_from=now,
         )
         given = msgspec.structs.replace(run, held_until=now)
-        predicted = job.spent_microusd + round(launch.price_microusd_hour * hours_left(job))
+        predicted = job.spent_microusd + round(launch.price_microusd_hour * work_hours_left(job))
         changes = {"launch_id": launch.launch_id, "run_number": begins.run_number, "predicted_microusd": predicted}
         why = f"on the instance of job {done.name}, which is done"
         step = JobTransition(to_state=JobState.PREPARING, at=now, reason=why, changes=changes)

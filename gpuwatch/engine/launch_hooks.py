@@ -10,7 +10,7 @@ from functools import partial
 
 from gpuwatch.domain.launches.hook_time import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.stored_terms import stored_watch, watch_of
+from gpuwatch.domain.launches.stored_terms import governing_watch, stored_watch
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.alerts import outbox_alert
@@ -134,7 +134,7 @@ class LaunchHooks:
 
     def may_destroy(self, launch: Launch, now: datetime) -> bool:
         """Whether its watch allows destroying it now; see `before_stop`."""
-        watch = watch_of(launch, self._watches)
+        watch = governing_watch(launch, self._watches)
         return watch is None or self.before_stop(launch, _spec(watch), now)
 
     def before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:

@@ -26,7 +26,7 @@ from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.launches.reopening import WATCH_ENDED
-from gpuwatch.domain.launches.stored_terms import watch_of
+from gpuwatch.domain.launches.stored_terms import governing_watch
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
@@ -294,7 +294,7 @@ class LaunchReconciler:
         """Apply events while each leads to another."""
         for _ in range(_STEPS):
             clock = ClockReading(now, self._clock.at_least(launch, now))
-            before, terms = launch, watch_terms(watch_of(launch, self._watches), launch)
+            before, terms = launch, watch_terms(governing_watch(launch, self._watches), launch)
             launch, effects = self._executor.apply(launch, observe(launch), clock, terms)
             for effect in effects:
                 self._carry_out(launch, effect, now)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from gpuwatch.domain.market.expected_rows import ExpectedRows, OnSale, SaleKey, fits, listed_usd_hour
+from gpuwatch.domain.market.expected_rows import ExpectedRows, OnSale, SaleKey, listed_usd_hour, passes_filters
 from gpuwatch.domain.market.query import Query
 from gpuwatch.ports import Answer, Completeness
 
@@ -68,7 +68,7 @@ class PricesOnSale:
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
         with self._lock:
             prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), ())]
-        return min((listed_usd_hour(price, disk_gb) for price in prices if fits(price, query)), default=None)
+        return min((listed_usd_hour(price, disk_gb) for price in prices if passes_filters(price, query)), default=None)
 
     def expected_rows(self) -> ExpectedRows:
         """Return an estimator for the rows of answers, as of now."""
@@ -87,7 +87,9 @@ class PricesOnSale:
             one
             for one in before
             if _name(one) not in names
-            and not (fits(one, query) and (ceiling is None or listed_usd_hour(one, disk_gb) <= ceiling + _HAIR))
+            and not (
+                passes_filters(one, query) and (ceiling is None or listed_usd_hour(one, disk_gb) <= ceiling + _HAIR)
+            )
         ]
 
     def _has_news(self, before: Sequence[OnSale], current: Sequence[OnSale]) -> bool:

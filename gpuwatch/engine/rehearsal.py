@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
 from gpuwatch.domain.market.pricing import Commission, usd
-from gpuwatch.domain.watches.choice import in_order
+from gpuwatch.domain.watches.choice import best_first
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Watch
@@ -46,7 +46,7 @@ def rehearsed_offers(
         found = matches(asked, offers, {info.name: commission}, clock())
         if found:
             payable = [one for match in found if (one := payable_match(match, asked, commission)) is not None]
-            chosen = _one_of_each(in_order(asked, payable or found))
+            chosen = _one_of_each(best_first(asked, payable or found))
             orders = [_order(match, watch, info, clock()) for match in chosen]
             return RehearsedOffers(matches=chosen, orders=orders, at_limit=at_limit)
     return RehearsedOffers(matches=(), orders=(), at_limit=False)

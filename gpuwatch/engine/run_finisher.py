@@ -134,7 +134,7 @@ class RunFinisher:
         else:
             self._parts.files.publish(job.job_id, run.run_number, places_of(job, listed))
         matched = [file.path for file in listed] + [one.path for one in listing.left_out]
-        unmatched = [one.source for one in wanted if not any(fits(one, path) for path in matched)]
+        unmatched = [one.source for one in wanted if not any(matches_pattern(one, path) for path in matched)]
         lost = [*(f"no file matches {source}" for source in unmatched if not listing.incomplete), listing.incomplete]
         reasons = [*missing, *filter(None, lost)]
         return _Fetched(
@@ -250,7 +250,12 @@ def places_of(job: Job, listed: Sequence[MachineFile]) -> list[tuple[str, Path]]
     Where two of them would be one file, each keeps its whole path.
     """
     local = [spec for spec in job.definition.results if not is_store(spec.target)]
-    places = [(file.path, spec, _place(job, spec, file)) for spec in local for file in listed if fits(spec, file.path)]
+    places = [
+        (file.path, spec, _place(job, spec, file))
+        for spec in local
+        for file in listed
+        if matches_pattern(spec, file.path)
+    ]
     sources: dict[Path, set[str]] = {}
     for path, _, place in places:
         sources.setdefault(place, set()).add(path)
@@ -275,7 +280,7 @@ def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
     for spec in job.definition.results:
         if is_store(spec.target):
             fixed = spec.source.removeprefix("./").split("/")[: _fixed(spec)]
-            paths = [str(result["path"]) for result in run.results if fits(spec, str(result["path"]))]
+            paths = [str(result["path"]) for result in run.results if matches_pattern(spec, str(result["path"]))]
             found.append(("/".join(fixed), spec.target, ["/".join(path.split("/")[len(fixed) :]) for path in paths]))
     return found
 
@@ -286,7 +291,7 @@ def _fixed(spec: JobFiles) -> int:
     return next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
 
 
-def fits(spec: JobFiles, path: str) -> bool:
+def matches_pattern(spec: JobFiles, path: str) -> bool:
     """Whether a path is one that the pattern means, as it is or below it."""
     pattern = spec.source.removeprefix("./").rstrip("/")
     is_literal = path == pattern or path.startswith(f"{pattern}/")  # a name may hold characters of a pattern

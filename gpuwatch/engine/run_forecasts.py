@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from gpuwatch.domain.jobs.job import Job, JobRun
-from gpuwatch.domain.jobs.run_progress import ProgressPoint, RunForecast, RunProgress, forecast, grown, spent_usd
+from gpuwatch.domain.jobs.run_progress import ProgressPoint, RunForecast, RunProgress, extrapolate, grown, spent_usd
 from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.money import dollars
@@ -41,7 +41,7 @@ class RunForecasts:
         began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
         seen = self._seen[key] = grown(self._seen.get(key, (began,)), (now, progress.fraction))
         usd_hour, spent = launch.price_microusd_hour / MICRO, spent_usd(job, run, launch, now)
-        found = forecast(now, progress.fraction, seen[0], usd_hour, spent, seen=seen)
+        found = extrapolate(now, progress.fraction, seen[0], usd_hour, spent, seen=seen)
         if found is not None:
             self._made.add(key)
             before = self._promised(job, run)

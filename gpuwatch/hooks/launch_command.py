@@ -13,9 +13,9 @@ import msgspec
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.command_words import filled_words
-from gpuwatch.domain.watches.orchestrator_task import as_yaml, task_of
+from gpuwatch.domain.watches.orchestrator_task import as_yaml, orchestrator_task_of
 from gpuwatch.hooks.command import CommandNotStarted, run_command
-from gpuwatch.hooks.runner import launch_environment
+from gpuwatch.hooks.runner import hook_environment
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.redaction import redact
 
@@ -43,7 +43,7 @@ class LaunchCommandRunner:
                 result = run_command(
                     argv,
                     body.encode(),
-                    launch_environment("command", body),
+                    hook_environment("command", body),
                     watch.command_timeout_s,
                     self._stopping,
                 )
@@ -59,5 +59,5 @@ def _task_file(folder: Path, watch: Watch, match: Match) -> str:
     if watch.handover is None:
         return ""
     path = folder / ("task.yaml" if watch.handover.to == "skypilot" else "task.dstack.yml")
-    path.write_text(as_yaml(task_of(watch.handover.to, watch, match, watch.handover.run)), "utf-8")
+    path.write_text(as_yaml(orchestrator_task_of(watch.handover.to, watch, match, watch.handover.run)), "utf-8")
     return str(path)

@@ -29,7 +29,7 @@ class HookRunner:
             return post_signed(self._http, call)
         try:
             argv = ("/bin/sh", "-c", call.spec.command or "")
-            variables = launch_environment(call.event, call.body)
+            variables = hook_environment(call.event, call.body)
             result = run_command(argv, call.body.encode(), variables, call.timeout_s, self._stopping)
         except CommandNotStarted as error:
             return f"could not start: {error.strerror}"
@@ -39,7 +39,7 @@ class HookRunner:
         return f"{failure}: {result.last_line}" if result.last_line else failure
 
 
-def launch_environment(event: str, body: str) -> dict[str, str]:
+def hook_environment(event: str, body: str) -> dict[str, str]:
     """Environment variables of a command; the launch is on its standard input."""
     launch = msgspec.json.decode(body, type=dict[str, object])
     variables = {"GPUWATCH_EVENT": event}

@@ -17,7 +17,7 @@ from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.settings.errors import InvalidSettings, Location, error_line
 from gpuwatch.settings.external_values import ExternalValue, UnreadableValues
-from gpuwatch.settings.interpolation import ResolvedSettings, resolve
+from gpuwatch.settings.interpolation import ResolvedSettings, resolve_references
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.sources import Sources
@@ -56,7 +56,7 @@ def load_best_effort(
     for path, text in unreadable:
         remaining.ignore_value(path, text)
     while True:
-        resolved = resolve(remaining.tree, sources)
+        resolved = resolve_references(remaining.tree, sources)
         try:
             settings = validate(resolved, sources, origins, known_spellings)
         except InvalidSettings as error:

@@ -81,10 +81,10 @@ def error_line(
     loc: Location, text: str, sources: Sources, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]
 ) -> str:
     """A complete error line."""
-    return f"{origin_of(loc, sources, origins)}: {key_name(loc, tree)}: {text}"
+    return f"{setting_origin(loc, sources, origins)}: {key_name(loc, tree)}: {text}"
 
 
-def origin_of(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> str:
+def setting_origin(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> str:
     """The variable or credential that set a key, else the file and its line."""
     path = tuple(str(part) for part in loc)
     for length in range(len(path), 0, -1):

@@ -47,7 +47,7 @@ class ResolvedSettings(msgspec.Struct, frozen=True):
         return f"Resolved({len(self.files)} files, {len(self.faults)} faults)"
 
 
-def resolve(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
+def resolve_references(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
     """Merged tables, with every reference of every launch resolved. The given tables do not change."""
     watches = tree.get("watch")
     if not isinstance(watches, list):

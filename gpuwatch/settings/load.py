@@ -11,10 +11,10 @@ import msgspec
 
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.settings.external_values import UnreadableValues
-from gpuwatch.settings.interpolation import resolve
+from gpuwatch.settings.interpolation import resolve_references
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.secrets import database_url
-from gpuwatch.settings.sources import Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 from gpuwatch.settings.validate import validate
 from gpuwatch.settings.warnings import log_warnings
 
@@ -63,7 +63,7 @@ def load_for_stopping(
 
     unreadable: UnreadableValues = []
     sources = collect(config, env, cwd, unreadable=unreadable)
-    tree, origins = merge(parse_file(sources), sources, unreadable)
+    tree, origins = merge_sources(parse_file(sources), sources, unreadable)
     valid = load_best_effort(tree, sources, origins, unreadable)
     log_warnings(valid.settings, sources, origins, valid.resolved, all_warnings=False)
     return valid.settings, valid.lines
@@ -99,7 +99,7 @@ def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None
         SettingsError: the file or the environment cannot be read.
     """
     sources = collect(config, env, cwd)
-    tree, _ = merge(parse_file(sources), sources)
+    tree, _ = merge_sources(parse_file(sources), sources)
     return database_url(str(tree.get("database_url") or ""), sources.env, sources.cwd)
 
 
@@ -145,8 +145,8 @@ def _resolve(
     *,
     all_warnings: bool = False,
 ) -> Settings:
-    tree, origins = merge(parse_file(sources) | extra, sources)
-    resolved = resolve(tree, sources)
+    tree, origins = merge_sources(parse_file(sources) | extra, sources)
+    resolved = resolve_references(tree, sources)
     settings = validate(resolved, sources, origins, known_spellings, recorded_places)
     log_warnings(settings, sources, origins, resolved, all_warnings=all_warnings)
     return settings

@@ -61,7 +61,7 @@ def variable_of(path: KeyPath) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-def specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
+def option_specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
     """The options of one table: `("notify", "telegram")` or `("providers", "aws", "options")`; empty: no such table."""
     match table:
         case ("notify",):
@@ -80,7 +80,7 @@ def options_of(info: ProviderInfo | ChannelInfo) -> tuple[OptionSpec, ...]:
 
 def spec_at(path: KeyPath) -> OptionSpec | None:
     """The declaration of one key; None: no provider or channel declares it."""
-    return next((spec for spec in specs_of(path[:-1]) if spec.name == path[-1]), None)
+    return next((spec for spec in option_specs_of(path[:-1]) if spec.name == path[-1]), None)
 
 
 def is_secret_key(path: KeyPath) -> bool:
@@ -119,7 +119,7 @@ def key_aliases() -> Mapping[str, KeyPath]:
 
 def secret_options(table: KeyPath) -> Iterator[KeyPath]:
     """The secret keys of one table of options."""
-    return ((*table, spec.name) for spec in specs_of(table) if spec.secret)
+    return ((*table, spec.name) for spec in option_specs_of(table) if spec.secret)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from gpuwatch.settings.damaged_toml import readable_part
 from gpuwatch.settings.external_values import ExternalValue, UnreadableValues, secret_text
 from gpuwatch.settings.last_good import load_last_good
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, read_option, secret_options, spec_at, specs_of
+from gpuwatch.settings.options import KeyPath, option_specs_of, read_option, secret_options, spec_at
 from gpuwatch.settings.secrets import option_text, secret_at
-from gpuwatch.settings.sources import Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 
 _Table = TypeVar("_Table", ProviderSection, ChannelSection)
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
@@ -60,7 +60,7 @@ def load_for_rescue(
         sources = collect(_NO_FILE, env, cwd, unreadable=unreadable)
     last_good = load_last_good(sources.env)
     tree, damaged = ({}, _ALL_TABLES) if lines else _parse_readable(sources, lines)
-    merged, origins = merge(tree, sources, unreadable)
+    merged, origins = merge_sources(tree, sources, unreadable)
     undamaged = _without_damaged(merged, damaged)
     database_url = {"database_url": last_good.database_url} if last_good is not None and last_good.database_url else {}
     try:
@@ -169,7 +169,7 @@ def _usable(section: str, tables: Mapping[str, _Table], lines: list[str]) -> dic
     """Those that have all secrets without which they cannot be built. A provider without a key can be built."""
     usable = {}
     for name, table in tables.items():
-        specs = specs_of((section, name, "options") if section == "providers" else (section, name))
+        specs = option_specs_of((section, name, "options") if section == "providers" else (section, name))
         missing = [spec.name for spec in specs if spec.secret and spec.needed and spec.name not in table.secrets]
         if missing:
             lines.append(f"[{section}.{name}] is ignored: {missing[0]} is not where it was written, nor anywhere else")

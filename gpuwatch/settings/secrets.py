@@ -29,7 +29,7 @@ def secret_at(origins: Mapping[KeyPath, ExternalValue], path: KeyPath, value: Op
     return Secret(option_text(value), origin=origin_text(external), file=file)
 
 
-def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+def secret_texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
     """The texts of a secret, which may be a list."""
     return value if isinstance(value, tuple) else (value,)
 
@@ -49,7 +49,7 @@ def origin_text(source: ExternalValue) -> str:
 
 def secret_values(settings: Settings) -> list[str]:
     """The text of every secret, to redact in all texts."""
-    secrets = [text for secret in account_secrets(settings) for text in texts_of(secret.reveal_option())]
+    secrets = [text for secret in account_secrets(settings) for text in secret_texts(secret.reveal_option())]
     for launch in filter(None, (watch.launch for watch in settings.watches)):
         secrets += [value for name, value in launch.env.items() if may_be_secret(name, value)]
         secrets += [secret.reveal() for secret in launch_secrets(launch)]

@@ -11,12 +11,12 @@ import msgspec
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.settings import validate
 from gpuwatch.settings.external_values import ExternalValue
-from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve
+from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve_references
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from gpuwatch.settings.schema import SettingsTables
 from gpuwatch.settings.secrets import database_url, origin_text
-from gpuwatch.settings.sources import Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 
 MASK = "********"
 _ALWAYS_MASKED = {
@@ -45,8 +45,8 @@ def origins(
 ) -> tuple[str | None, list[Origin]]:
     """The settings file, and every setting with its origin. Raises SettingsError: the settings are invalid."""
     sources = collect(config, env, cwd)
-    tree, external = merge(parse_file(sources), sources)
-    resolved = resolve(tree, sources)
+    tree, external = merge_sources(parse_file(sources), sources)
+    resolved = resolve_references(tree, sources)
     validate.validate(resolved, sources, external, known_spellings)
     root = validate.parse_root(resolved, sources, external)
     rows = [*_plain(tree, sources, external, validate.enabled_providers(root)), *_watches(tree, root, external)]

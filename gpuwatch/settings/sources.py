@@ -154,7 +154,7 @@ def parse_file(sources: Sources) -> dict[str, Any]:
     return parse_toml(sources.content, sources.display_name)
 
 
-def merge(
+def merge_sources(
     file_tables: dict[str, Any], sources: Sources, unreadable: UnreadableValues | None = None
 ) -> tuple[dict[str, Any], dict[KeyPath, ExternalValue]]:
     """The tables of all sources, and the origin of every key that the file does not set.

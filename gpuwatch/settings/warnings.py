@@ -16,7 +16,7 @@ from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, specs_of
+from gpuwatch.settings.options import KeyPath, option_specs_of
 from gpuwatch.settings.secrets import account_secrets, has_secret_name, launch_secrets
 from gpuwatch.settings.sources import Sources, has_secret, is_external
 
@@ -104,7 +104,7 @@ def _plain_http(settings: Settings) -> Iterator[str]:
     for name, channel in settings.channels.items():
         table = ("notify", name)
         if channel.secrets:
-            urls = [spec.name for spec in specs_of(table) if spec.is_url]
+            urls = [spec.name for spec in option_specs_of(table) if spec.is_url]
             secrets = {key: secret.reveal() for key, secret in channel.secrets.items() if key in urls}
             addresses += [(f"notify.{name}.{key}", secrets.get(key) or str(channel.options.get(key))) for key in urls]
     for key, url in addresses:

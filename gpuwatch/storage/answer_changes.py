@@ -131,7 +131,7 @@ class _PriceComparison:
         """Return new and repriced offers; the cheapest if an identity appears twice."""
         cheapest: dict[tuple[str, str, int, bool], PriceChange] = {}
         for offer in offers:
-            machine_id = machine_of(offer)
+            machine_id = stored_machine_id(offer)
             gpu = storable_text(offer.gpu, 200)
             provider_prices = self._prices.prices_of(self._poll.provider, int(offer.spot))
             previous = provider_prices.models.get(gpu, {}).get((machine_id, offer.gpu_count))
@@ -198,7 +198,7 @@ def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None
     return machine_microusd + disk_part_microusd(disk_microusd_gb_month, REFERENCE_DISK_GB)
 
 
-def machine_of(offer: Offer) -> str:
+def stored_machine_id(offer: Offer) -> str:
     """Return the machine's name as stored."""
     return storable_text(offer.identity.machine_id, 64)
 

@@ -29,7 +29,7 @@ from gpuwatch.storage.hourly_aggregates import (
 from gpuwatch.storage.hourly_rollup import HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile, step_of
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.tables import (
     IS_COVERING,
     history_state,
@@ -67,11 +67,11 @@ def read_price_periods(
     Raises:
         StoreError: the database cannot be read.
     """
-    first_hour, end_hour = seconds(span[0]) // HOUR_S, -(-seconds(span[1]) // HOUR_S)
+    first_hour, end_hour = seconds_since_1970(span[0]) // HOUR_S, -(-seconds_since_1970(span[1]) // HOUR_S)
     with database.read() as connection:
         segments = matching_segments(connection, scope)
         unfinished: AggregatesByHour = {}
-        for number, by_hour in unfinished_hours(connection, segments, first_hour, seconds(span[1])).items():
+        for number, by_hour in unfinished_hours(connection, segments, first_hour, seconds_since_1970(span[1])).items():
             for hour, figures in by_hour.items():
                 unfinished.setdefault(hour, []).append((segments[number][0], figures))
         # after a late poll an hour is in both, until it is aggregated again
@@ -82,7 +82,7 @@ def read_price_periods(
         periods = list(period_spans(first_hour, end_hour, *spans))
         kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
         split = {
-            at_s: split_hour(connection, segments, at_s, seconds(span[1]))
+            at_s: split_hour(connection, segments, at_s, seconds_since_1970(span[1]))
             if at_s // HOUR_S * HOUR_S >= kept_s
             else _whole_hour(aggregates.get(at_s // HOUR_S, []), at_s)
             for at_s, _ in periods

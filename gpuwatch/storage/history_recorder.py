@@ -18,7 +18,7 @@ from gpuwatch.storage.hourly_aggregates import EndedIntervalLog, aggregate_from_
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.open_prices import NEVER, OpenPrices
 from gpuwatch.storage.price_sources import split_by_source
-from gpuwatch.storage.recording import RecordedCounts, apply_to_memory, seconds, utc_day, write_answer
+from gpuwatch.storage.recording import RecordedCounts, apply_to_memory, seconds_since_1970, utc_day, write_answer
 from gpuwatch.storage.tables import history_state, poll, quota_day
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
@@ -49,17 +49,17 @@ class SqlHistoryRecorder:
         """
         with self._lock:
             recorded = [self._record(part, lane, gpu, spot) for part in self._parts(answer, spot)]
-            self._roll_up(seconds(answer.observed_at))
+            self._roll_up(seconds_since_1970(answer.observed_at))
             return RecordedCounts(*map(sum, zip(*recorded, strict=True)))
 
     def _parts(self, answer: Answer, spot: bool) -> list[Answer]:
         if self._prices.version == NEVER:
-            with self._writing(seconds(answer.observed_at)):
+            with self._writing(seconds_since_1970(answer.observed_at)):
                 pass  # loads the cache: the current offers of each kind
         return split_by_source(answer, lambda name: bool(self._prices.prices_of(name, int(spot)).models))
 
     def _record(self, answer: Answer, lane: str, gpu: str, spot: bool) -> RecordedCounts:
-        with self._writing(seconds(answer.observed_at)) as connection:
+        with self._writing(seconds_since_1970(answer.observed_at)) as connection:
             self._follow_clock(connection, answer)
             written = write_answer(connection, self._prices, answer, lane, gpu, spot)
         self._ended_log.add(apply_to_memory(written, self._prices))
@@ -74,7 +74,7 @@ class SqlHistoryRecorder:
             "lane": lane,
             "gpu": storable_text(gpu, 200),
             "spot": int(spot),
-            "at_s": seconds(at),
+            "at_s": seconds_since_1970(at),
             "completeness": "failed",
             "error": storable_text(" ".join(error.split()), 500),
         }
@@ -89,10 +89,10 @@ class SqlHistoryRecorder:
 
     def roll_up(self, now: datetime) -> None:
         """Aggregate complete hours without aggregates, even if nothing is recorded any more. Raises StoreError."""
-        with self._lock, self._writing(seconds(now)):
+        with self._lock, self._writing(seconds_since_1970(now)):
             pass  # loads the cache
         with self._lock:
-            self._roll_up(seconds(now))
+            self._roll_up(seconds_since_1970(now))
 
     @contextmanager
     def _writing(self, at_s: int) -> Iterator[Connection]:
@@ -111,7 +111,7 @@ class SqlHistoryRecorder:
         self._ended_log = EndedIntervalLog(since_s=at_s)
 
     def _follow_clock(self, connection: Connection, answer: Answer) -> None:
-        at_s = seconds(answer.observed_at)
+        at_s = seconds_since_1970(answer.observed_at)
         if clock_stepped_back(self._prices, answer.provider, at_s):
             step_back(connection, answer.provider, at_s)
             self._load(connection, at_s)

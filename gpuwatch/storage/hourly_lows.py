@@ -12,7 +12,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.price_sources import kind_of_source, provider_of_source
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.tables import hourly, segment
 
 _Part = tuple[str, OfferKind, str, bool]
@@ -26,7 +26,7 @@ class SqlHourlyLows:
 
     def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
         """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
-        first_hour, end_hour = seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
+        first_hour, end_hour = seconds_since_1970(since) // HOUR_S, -(-seconds_since_1970(until) // HOUR_S)
         part = (segment.c.provider, segment.c.gpu, segment.c.spot)
         query = (
             select(*part, hourly.c.hour, func.min(hourly.c.min_microusd))

@@ -70,7 +70,7 @@ class MergeCounts(msgspec.Struct):
         )
 
 
-def merge(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
+def merge_batch(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
     """Write what is new in a batch; adds the names and ids that it creates to `ids`."""
     new_polls = {part: _new_polls(connection, batch.name, part, polls) for part, polls in batch.polls.items()}
     times = [_NO_INTS, *(_times(polls) for polls in new_polls.values())]

@@ -51,7 +51,7 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.installation import INSTALL_ID, ensure_installation
 from gpuwatch.storage.job_tables import job
-from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
+from gpuwatch.storage.launch_rows import launch_of, launch_row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
 from gpuwatch.storage.rows import to_ms
@@ -127,7 +127,7 @@ def reserve(
     savepoint = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
         with savepoint:
-            connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() examines each for 2 ms
+            connection.execute(_INSERT_LAUNCH, launch_row_of(launch))  # as parameters: values() examines each for 2 ms
             connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now, intent.compared or None))
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch has just taken the slot or the offer")

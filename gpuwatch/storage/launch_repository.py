@@ -34,7 +34,7 @@ from gpuwatch.storage.circuit_breaker import update_breaker
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.installation import ensure_installation
 from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
-from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
+from gpuwatch.storage.launch_rows import event_of_row, launch_of, launch_row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.rows import insert_if_absent, to_ms
@@ -146,7 +146,7 @@ class SqlLaunchRepository:
         message: str | None = None,
     ) -> None:
         version_read = {"read_id": launch.launch_id, "read_state": launch.state.value, "read_version": launch.version}
-        if connection.execute(_UPDATE_UNCHANGED, row_of(changed) | version_read).rowcount != 1:
+        if connection.execute(_UPDATE_UNCHANGED, launch_row_of(changed) | version_read).rowcount != 1:
             raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently")
         connection.execute(insert(launch_event), row_of_event(changed, launch.state, cause, now, message))
 
@@ -299,7 +299,7 @@ class SqlLaunchRepository:
                     install_id=ensure_installation(connection, now).install_id,
                     watch_id=connection.execute(select(WATCH_ID), {"of_watch": launch.watch}).scalar(),
                 )
-                connection.execute(insert(launches), row_of(launch))
+                connection.execute(insert(launches), launch_row_of(launch))
                 connection.execute(insert(launch_event), row_of_event(launch, None, "adopted by the owner", now))
                 is_foreign = and_(
                     foreign_instance.c.provider == launch.provider,

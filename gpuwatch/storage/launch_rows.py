@@ -27,7 +27,7 @@ def alive_in_any_schema(connection: Connection) -> list[tuple[str, str | None, s
     return [(row.provider, row.instance_id, row.label) for row in rows]
 
 
-def row_of(launch: Launch) -> dict[str, Any]:
+def launch_row_of(launch: Launch) -> dict[str, Any]:
     """Return the row of a launch."""
     row = msgspec.structs.asdict(launch)
     for name in _TIMES:

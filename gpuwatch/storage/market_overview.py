@@ -20,7 +20,7 @@ from gpuwatch.storage.hourly_aggregates import matching_segments, unfinished_hou
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.int_columns import int_columns
 from gpuwatch.storage.price_sources import is_imported_source, provider_of_source
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.tables import IS_COVERING, hourly, poll, price_interval, series
 
 _LOWS = select(hourly.c.hour, hourly.c.min_microusd).where(
@@ -71,7 +71,9 @@ def read_gpu_price_history(
         StoreError: the database cannot be read.
     """
     with database.read() as connection:
-        return _gpu_histories(connection, scope, _OverviewSpan(seconds(since), seconds(until)), rates)
+        return _gpu_histories(
+            connection, scope, _OverviewSpan(seconds_since_1970(since), seconds_since_1970(until)), rates
+        )
 
 
 def _gpu_histories(

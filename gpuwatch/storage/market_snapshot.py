@@ -16,7 +16,7 @@ from gpuwatch.storage.answer_changes import disk_part_microusd
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.storage.machine_facts import verification_from
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.rows import AnyRow
 from gpuwatch.storage.tables import IS_COVERING, history_state, place, poll, price_interval, segment, series
 
@@ -66,7 +66,7 @@ def market_at(database: Database, at: datetime) -> MarketSnapshot:
     Raises:
         StoreError: the database cannot be read.
     """
-    at_s = seconds(at)
+    at_s = seconds_since_1970(at)
     with database.read() as connection:
         covers = newest_covers(connection, at_s)
         rows = _intervals(connection, at_s, _oldest_cover(connection, covers))

@@ -129,7 +129,7 @@ def open_read_only(url: str) -> Iterator[Database]:
         database.close()
 
 
-def config(connection: Connection | None = None) -> Config:
+def alembic_config(connection: Connection | None = None) -> Config:
     """Return Alembic's settings, built here: there is no alembic.ini whose syntax a URL could break."""
     from alembic.config import Config as AlembicConfig  # noqa: PLC0415 140 ms that only a migration needs
 
@@ -146,14 +146,14 @@ def _run(connection: Connection, previous: str | None, place: str) -> list[str]:
     revisions = _known_revisions()
     if previous is not None and previous not in revisions:
         raise _too_new_error(previous, place)
-    command.upgrade(config(connection), "head")
+    command.upgrade(alembic_config(connection), "head")
     return revisions[revisions.index(previous) + 1 :] if previous is not None else revisions
 
 
 def _known_revisions() -> list[str]:
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    return [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
+    return [script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()][::-1]
 
 
 def _revision(connection: Connection) -> str | None:

@@ -28,7 +28,7 @@ from gpuwatch.domain.launches.obligation import (
     is_extended,
     moved_by_extension,
     obligation_of,
-    read_lines,
+    read_obligation_lines,
     reopened_obligation,
     watched_since,
 )
@@ -185,7 +185,7 @@ class ObligationFile:
             self._read, offset = ReadObligations(), 0
         data = _read_from(handle, offset)
         complete = data[: data.rfind(b"\n") + 1]  # an unterminated line is still being written, or torn
-        self._read = read_lines(complete.splitlines(keepends=True), self._read)
+        self._read = read_obligation_lines(complete.splitlines(keepends=True), self._read)
         self._position = info.st_ino, offset + len(complete)
 
     # --- compaction ---------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class ObligationFile:
         new_path = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with _open_file(self._path, os.O_RDONLY) as old_handle:
             data = _read_from(old_handle, 0)
-            read = read_lines(data.splitlines(keepends=True))
+            read = read_obligation_lines(data.splitlines(keepends=True))
             with _open_file(new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new_handle:
                 _write_all(new_handle, compacted(read, since))
                 os.fsync(new_handle)

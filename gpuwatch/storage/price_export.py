@@ -22,7 +22,7 @@ from gpuwatch.domain.market.text import escape_formula
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.price_sources import is_imported_source, matches_source
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.stored_prices import read_market_history, read_polls
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -52,7 +52,7 @@ def history_rows(
     for poll, provider, kind, gpu, spot in read_polls(database, scope, since, until, names=names):
         for name in polled_gpus(gpu, scope):
             polls.setdefault(((provider, kind), name, spot), set()).add(poll)
-    return price_rows_of(market_history, polls, seconds(since), kinds, REFERENCE_DISK_GB)
+    return price_rows_of(market_history, polls, seconds_since_1970(since), kinds, REFERENCE_DISK_GB)
 
 
 def polled_gpus(gpu: str, scope: MarketFilter) -> tuple[str, ...]:

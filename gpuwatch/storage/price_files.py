@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gpuwatch.domain.analysis.poll_timeline import Ints
 from gpuwatch.domain.analysis.price_columns import PriceColumns
-from gpuwatch.domain.analysis.price_rows import COLUMNS, InvalidCell, PriceRow, read_moment, read_price, read_row
+from gpuwatch.domain.analysis.price_rows import COLUMNS, InvalidCell, PriceRow, parse_price_row, read_moment, read_price
 from gpuwatch.domain.market.text import unescape_formula
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.price_cells import CellBatch, CellColumn, OnBytesRead, csv_batches
@@ -140,7 +140,7 @@ class PriceFileReader:
     def _number(self, texts: tuple[str, ...]) -> int:
         named_cells = zip((COLUMNS[place] for place in _OFFER_COLUMNS), map(unescape_formula, texts), strict=True)
         try:
-            offer = replace(read_row({**_VALID, **dict(named_cells)}), at_s=0, listed_microusd_hour=0)
+            offer = replace(parse_price_row({**_VALID, **dict(named_cells)}), at_s=0, listed_microusd_hour=0)
         except InvalidCell as fault:
             return self._reason(fault)
         number = self._by_offer.setdefault(offer, len(self.offers))

@@ -24,7 +24,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_state import load_ids, lock_history
 from gpuwatch.storage.import_batches import ImportBatch
-from gpuwatch.storage.import_merge import MergeCounts, merge
+from gpuwatch.storage.import_merge import MergeCounts, merge_batch
 from gpuwatch.storage.import_rollup import replace_aggregates
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_cells import BATCH_ROWS
@@ -149,7 +149,7 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
     load_ids(connection, ids)
     total = MergeCounts()
     for batch in batches:
-        merged = merge(connection, ids, batch, dry_run=dry_run)
+        merged = merge_batch(connection, ids, batch, dry_run=dry_run)
         if len(merged.changed_s) and not dry_run:
             own_segments = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
             replace_aggregates(connection, own_segments, merged.changed_s)

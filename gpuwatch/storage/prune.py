@@ -17,7 +17,7 @@ from gpuwatch.storage.history_state import lock_history
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S, CoverScope
 from gpuwatch.storage.job_tables import JOBS_OVER, job, job_event, job_run
 from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.tables import (
     IS_ALIVE,
@@ -63,7 +63,7 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
         StoreError: the database failed; earlier deletions remain.
     """
     SqlHistoryRecorder(database).roll_up(now)
-    horizon_s = _horizon(database, seconds(now - keep))
+    horizon_s = _horizon(database, seconds_since_1970(now - keep))
     with database.write() as connection:
         is_later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
         connection.execute(update(history_state).where(is_later).values(kept_from_s=horizon_s))

@@ -134,7 +134,7 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
     return ended
 
 
-def seconds(moment: datetime) -> int:
+def seconds_since_1970(moment: datetime) -> int:
     """Return whole seconds since 1970."""
     return int(moment.timestamp())
 
@@ -143,7 +143,7 @@ def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot
     """Return the poll with its time in the history: a sweep is at least a second later than everything it covers."""
     is_covering = covers(answer, lane)
     provider_prices = prices.prices_of(answer.provider, spot)
-    at_s = seconds(answer.observed_at)
+    at_s = seconds_since_1970(answer.observed_at)
     if is_covering:
         at_s = max(at_s, provider_prices.newest_change(gpu) + 1)
     else:

@@ -25,7 +25,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import COVERAGE_S, CoverScope
 from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_fields
 from gpuwatch.storage.price_sources import kind_of_source, matches_source, provider_of_source
-from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.recording import seconds_since_1970
 from gpuwatch.storage.rows import AnyRow
 from gpuwatch.storage.tables import place, poll, price_interval, segment, series
 
@@ -88,7 +88,7 @@ def read_market_history(
     Raises:
         StoreError: the database cannot be read.
     """
-    span = seconds(since), seconds(until)
+    span = seconds_since_1970(since), seconds_since_1970(until)
     listings: list[ListedOffer] = []
     intervals: list[OfferInterval] = []
     with database.read() as connection:
@@ -107,7 +107,9 @@ def read_polls(
 ) -> list[StoredPoll]:
     """Return the covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
     with database.read() as connection:
-        polls = _MarketFilter(connection, scope, names).polls(connection, seconds(since), seconds(until))
+        polls = _MarketFilter(connection, scope, names).polls(
+            connection, seconds_since_1970(since), seconds_since_1970(until)
+        )
     return [
         StoredPoll(CompletePoll(at_s, bound), provider_of_source(name), kind_of_source(name), gpu, bool(spot))
         for at_s, name, gpu, spot, _, covers, bound, _ in polls

@@ -8,7 +8,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.app.advise import AdviceRequest, AdviceResult, give_advice
-from gpuwatch.app.calendar import DAYS, CalendarRequest, effect_text, hours_text, percent_of, price_calendar
+from gpuwatch.app.calendar import (
+    DAYS,
+    CalendarRequest,
+    daily_hours_text,
+    effect_text,
+    percent_above_median,
+    price_calendar,
+)
 from gpuwatch.app.market import MarketRequest, age_text_of, market_overview
 from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history
 from gpuwatch.domain.analysis.calendar import default_parts
@@ -87,10 +94,11 @@ def _calendar(view: View, gpu: str, period: Mapping[str, Any]) -> dict[str, Any]
     except (UsageError, StoreNotReady):
         return None
     calendar = result.calendar
-    cells = {(cell.weekday, cell.hour): percent_of(cell, calendar) for cell in calendar.cells}
+    cells = {(cell.weekday, cell.hour): percent_above_median(cell, calendar) for cell in calendar.cells}
     return {
         "rows": [(DAYS[day], [_cell(cells.get((day, hour))) for hour in range(24)]) for day in range(7)],
-        "effects": [f"{effect.name}: {effect_text(effect)}" for effect in calendar.effects] + [hours_text(calendar)],
+        "effects": [f"{effect.name}: {effect_text(effect)}" for effect in calendar.effects]
+        + [daily_hours_text(calendar)],
         "hours": calendar.hours,
     }
 

@@ -79,7 +79,7 @@ class Guard:
             raise HttpProblem(413, f"expected a body of at most {MAX_BODY_BYTES} bytes")
         if path == "/healthz":
             return
-        request.state.origin = origin = access.origin_of(request, web)
+        request.state.origin = origin = access.request_origin(request, web)
         access.require_encryption(origin)
         if request.method not in _SAFE:
             access.require_own_page(request)

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.app.job_plan import PlannedStart, planned_start
 from gpuwatch.app.watch_status import WatchStatus
-from gpuwatch.domain.jobs.job_watch import price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.jobs.queue import QueuedJob
 from gpuwatch.domain.launches.launch import RefusalReason
 from gpuwatch.domain.launches.watch_block import BlockReason, WatchBlock
@@ -26,8 +26,9 @@ def _planned(active: tuple[str, ...], block: WatchBlock | None = None, matches: 
     job = a_job(definition=msgspec.structs.replace(a_definition(), active=active, hours=FigureRange(1, 2)))
     found = (a_match(),) * matches
     status = WatchStatus(
-        watch=watch_of(job, price_cap(job), NOON), matches=found, nearest=None, unchecked=(), why="", blocked=block,
-        fired_at=None, under_since=None, paused=None, silenced_until=None, seen_at=NOON, next_poll_at=None,
+        watch=waiting_job_watch(job, price_cap(job), NOON), matches=found, nearest=None, unchecked=(), why="",
+        blocked=block, fired_at=None, under_since=None, paused=None, silenced_until=None, seen_at=NOON,
+        next_poll_at=None,
     )  # fmt: skip
     return planned_start(QueuedJob(job=job, slack_s=None), status, NOON, BERLIN)
 

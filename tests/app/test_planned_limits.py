@@ -18,7 +18,7 @@ from gpuwatch.app.job_new import NewJob, plan_new_job, planned_job_json
 from gpuwatch.app.jobs import new_job
 from gpuwatch.app.plan_job import JobRequest, OfferPlan, job_on_offers, rank_market
 from gpuwatch.app.plan_watch import chosen_offers, implied_watch
-from gpuwatch.domain.jobs.job_watch import price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, Commission, price_of
 from gpuwatch.domain.planning.memory_need import WorkloadRequest
@@ -108,7 +108,9 @@ def test_a_job_file_accepts_every_offer_that_it_shows(
         path = Path(folder, "job.toml")
         path.write_text(planned.text)
         queued = new_job(read_job_file(path), "jobaaaa2", NOON)
-    accepted = {match.offer for match in matches(watch_of(queued, price_cap(queued), NOON), sold, COMMISSIONS, NOON)}
+    accepted = {
+        match.offer for match in matches(waiting_job_watch(queued, price_cap(queued), NOON), sold, COMMISSIONS, NOON)
+    }
     shown = [job_offer.offer for job_offer in planned.job_offers]
     assert [one for one in shown if one not in accepted] == []
     named = {one["offer_id"] for one in planned_job_json(planned, None)["candidates"]}

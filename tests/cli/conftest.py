@@ -15,7 +15,7 @@ from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 from gpuwatch.settings import load
 from gpuwatch.storage.database import sqlite_path
-from gpuwatch.storage.migrate import config, newest_schema, revision
+from gpuwatch.storage.migrate import alembic_config, newest_schema, revision
 from tests.checkout import TESTS
 from tests.upgraded_store import empty_file, open_upgraded
 
@@ -64,7 +64,7 @@ def older_schema(url: str) -> str:
     """Downgrade a database to the previous schema; returns its revision."""
     database = open_upgraded(url)
     with database.write() as connection:
-        command.downgrade(config(connection), "-1")
+        command.downgrade(alembic_config(connection), "-1")
     older = revision(database)
     database.close()
     assert older is not None

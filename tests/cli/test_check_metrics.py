@@ -14,7 +14,7 @@ from alembic import command
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config
+from gpuwatch.storage.migrate import alembic_config
 from tests.cli.conftest import Shell
 
 SETTINGS = 'database_url = "sqlite:///gpuwatch.db"\n' + "".join(
@@ -86,7 +86,7 @@ def test_without_a_usable_store_the_file_says_so(shell: Shell, market: Marketpla
     if schema:
         store = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
         with store.write() as connection:
-            command.upgrade(config(connection), schema)
+            command.upgrade(alembic_config(connection), schema)
         store.close()
     path = shell.folder / "gpuwatch.prom"
     ran = shell("check", "--no-store", "--metrics-file", str(path))

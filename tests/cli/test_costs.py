@@ -23,7 +23,7 @@ from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
 from gpuwatch.storage.invoices import SqlInvoiceRepository
-from gpuwatch.storage.launch_rows import row_of
+from gpuwatch.storage.launch_rows import launch_row_of
 from gpuwatch.storage.tables import launch as launches
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
@@ -59,7 +59,7 @@ class Rows:
         plain = new_launch(Intent(watch=watch, match=a_match(), launch_id=launch_id, dry_run=False), 0, began)
         launch: Launch = changed(plain, **(ran | changes))
         with self.store.write() as connection:
-            connection.execute(insert(launches), row_of(launch))
+            connection.execute(insert(launches), launch_row_of(launch))
         return launch
 
     def charge(self, launch: Launch, microusd: int, day: date | None = None, kind: str = "gpu") -> None:

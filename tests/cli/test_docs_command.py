@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gpuwatch.cli.docs import pages
+from gpuwatch.cli.docs import documentation_pages
 from tests.checkout import ROOT
 from tests.cli.conftest import Shell
 
@@ -22,7 +22,7 @@ def test_without_a_topic_every_page_is_listed_with_its_title(shell: Shell) -> No
     listed = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
     assert listed["settings"] == "Settings"
     assert listed["providers/runpod"] == "RunPod"
-    assert set(listed) == set(pages())
+    assert set(listed) == set(documentation_pages())
     assert len(listed) == len([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/providers/*.md")])
 
 

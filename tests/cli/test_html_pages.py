@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli.html import page_of
+from gpuwatch.cli.html import recorded_page
 from gpuwatch.cli.recording import RecordedTable, Recording
 from gpuwatch.cli.svg import SvgLine, point_chart, range_chart, step_chart
 from tests.cli.conftest import SERIES, Shell
@@ -107,7 +107,7 @@ def test_what_a_host_wrote_is_text_everywhere(shell: Shell) -> None:
     table = RecordedTable(evil, [evil], [False], [[evil + "\x1b[31m"]])
     charts = [range_chart(evil, [(evil, 1.0, 2.0)]), point_chart(evil, [(1.0, 2.0, evil)], evil, evil)]
     path = shell.folder / "page.html"
-    path.write_text(page_of(evil, [evil], charts, Recording([evil + "!", table], [evil])))
+    path.write_text(recorded_page(evil, [evil], charts, Recording([evil + "!", table], [evil])))
     assert "script" not in written(path).tags
     assert "\x1b" not in path.read_text()
 

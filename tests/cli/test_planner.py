@@ -18,7 +18,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launch_rows import row_of
+from gpuwatch.storage.launch_rows import launch_row_of
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import a_match, a_watch, changed
@@ -56,7 +56,7 @@ def ran(store: Database, launch_id: str, hours: float, use: float | None, **chan
     life = {"state": LaunchState.ENDED, "instance_id": launch_id[0], "running_at": began}
     launch: Launch = changed(plain, ended_at=now - timedelta(hours=1), **(life | changes))
     with store.write() as connection:
-        connection.execute(insert(launches).values(**row_of(launch)))
+        connection.execute(insert(launches).values(**launch_row_of(launch)))
     if use is not None:
         for minute in (1, 2):
             SqlUtilisationRepository(store).add(launch_id, UtilisationSample(began + timedelta(minutes=minute), use))

@@ -10,7 +10,7 @@ from alembic import command
 from gpuwatch.cli import Exit
 from gpuwatch.emulator import Marketplace
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config
+from gpuwatch.storage.migrate import alembic_config
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.cli.conftest import Shell, older_schema
 
@@ -177,7 +177,7 @@ def test_a_watch_may_name_a_gpu_that_only_an_older_store_has_met(shell: Shell) -
     database = open_database(f"sqlite:///{_store(shell)}")
     with database.write() as connection:
         connection.exec_driver_sql("INSERT INTO seen_value VALUES ('vastai', 'gpu', 'Z900', 0)")
-        command.downgrade(config(connection), "-1")
+        command.downgrade(alembic_config(connection), "-1")
     database.close()
     shell.settings((shell.folder / "gpuwatch.toml").read_text().replace('"H100"', '"Z900"'))
     assert shell("launches").code == Exit.CANNOT_TELL  # and not USAGE

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from gpuwatch.daemon.logs import LineHandler, as_text
+from gpuwatch.daemon.logs import LineHandler, record_text
 from gpuwatch.daemon.repeated_lines import RepeatedLines
 
 NOON_S = 1_795_262_400.0  # 2026-11-21 12:00 UTC
@@ -19,7 +19,7 @@ class Log:
 
     def __init__(self) -> None:
         self._stream = io.StringIO()
-        self._handler = LineHandler(self._stream, as_text, str)
+        self._handler = LineHandler(self._stream, record_text, str)
         self._handler.addFilter(RepeatedLines())
 
     def write(self, text: str, after_s: float, name: str = ENGINE, **extra: object) -> None:

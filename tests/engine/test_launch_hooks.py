@@ -17,7 +17,7 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import StoreError
-from gpuwatch.hooks.runner import launch_environment
+from gpuwatch.hooks.runner import hook_environment
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hook_runs import SqlHookQueue
@@ -216,7 +216,7 @@ def test_a_command_is_reported_the_launch_in_its_environment(snapshot: Snapshot)
     launch = running(snapshot.world)
     snapshot.run_due()
     call = snapshot.calls[0]
-    assert launch_environment(call.event, call.body) == {
+    assert hook_environment(call.event, call.body) == {
         "GPUWATCH_EVENT": "on_running",
         "GPUWATCH_LAUNCH_ID": launch.launch_id,
         "GPUWATCH_WATCH": "h100",

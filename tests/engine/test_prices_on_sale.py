@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.expected_rows import OnSale, SalePrice, fits, listed_usd_hour
+from gpuwatch.domain.market.expected_rows import OnSale, SalePrice, listed_usd_hour, passes_filters
 from gpuwatch.domain.market.query import Query
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.ports import Answer, Completeness
@@ -44,7 +44,7 @@ def _answer(query: Query, offers: list[OnSale]) -> Answer:
         *(
             one
             for one in by_machine.values()
-            if one.gpu in query.gpus and fits(one, query) and (most is None or one.quoted_usd_hour <= most)
+            if one.gpu in query.gpus and passes_filters(one, query) and (most is None or one.quoted_usd_hour <= most)
         )
     )
 
@@ -57,7 +57,11 @@ def _learn(table: _Table, known: set[str], query: Query, answer: Answer) -> bool
     known |= set(query.gpus) if is_everything else set()
     gpus = known & set(query.gpus)
     for key, one in before.items():
-        if key[0] in gpus and fits(one, query) and (most is None or listed_usd_hour(one, _DISK_GB) <= most + 1e-6):
+        if (
+            key[0] in gpus
+            and passes_filters(one, query)
+            and (most is None or listed_usd_hour(one, _DISK_GB) <= most + 1e-6)
+        ):
             del table[key]
     table |= {(one.gpu, one.machine_id, one.gpu_count): one for one in answer.offers if one.gpu in gpus}
     return known != was_known or _facts(before) != _facts(table)
@@ -82,7 +86,7 @@ def test_offers_vanish_come_back_and_change(polls: list[tuple[Query, list[OnSale
                 found = [
                     one.quoted_usd_hour
                     for key, one in table.items()
-                    if key[0] == gpu and fits(one, asked) and (most is None or one.quoted_usd_hour <= most)
+                    if key[0] == gpu and passes_filters(one, asked) and (most is None or one.quoted_usd_hour <= most)
                 ]
                 assert rows(asked) == (len(found) if gpu in known else None)
             assert prices.cheapest_usd_hour(Query(gpus=(gpu,))) == min(

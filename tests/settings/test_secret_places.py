@@ -16,7 +16,7 @@ from gpuwatch.secret import Secret
 from gpuwatch.settings import Settings, load, store_last_good
 from gpuwatch.settings.last_good import FILE, load_last_good
 from gpuwatch.settings.rescue import load_for_rescue
-from gpuwatch.settings.secrets import account_secrets, secret_values, texts_of
+from gpuwatch.settings.secrets import account_secrets, secret_texts, secret_values
 from gpuwatch.settings.show import origins
 
 OWN, THEIRS = "GPUWATCH_PROVIDERS__VASTAI__API_KEY", "VAST_API_KEY"
@@ -77,8 +77,8 @@ class Place:
     def rescued(self) -> ProviderSection:
         found = load_for_rescue(str(self.folder / "gpuwatch.toml"), env=self.env, cwd=self.folder).settings
         for secret in account_secrets(found):
-            assert all(texts_of(secret.reveal_option()))
-            assert set(texts_of(secret.reveal_option())) <= set(secret_values(found))
+            assert all(secret_texts(secret.reveal_option()))
+            assert set(secret_texts(secret.reveal_option())) <= set(secret_values(found))
         return found.providers["vastai"]
 
 
@@ -249,7 +249,7 @@ SECRETS = {
 
 def texts(settings: Settings) -> dict[str, tuple[str, ...]]:
     """Origin → texts, of everything that came from the environment."""
-    return {one.origin: texts_of(one.reveal_option()) for one in account_secrets(settings) if one.origin != "file"}
+    return {one.origin: secret_texts(one.reveal_option()) for one in account_secrets(settings) if one.origin != "file"}
 
 
 EXPECTED = {

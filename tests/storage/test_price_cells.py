@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, read_row
+from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, parse_price_row
 from gpuwatch.domain.market.text import unescape_formula
 from gpuwatch.errors import UsageError
 from gpuwatch.storage import price_files
@@ -61,7 +61,9 @@ def in_rows(path: Path) -> tuple[list[PriceRow], Counter[str]]:
         for cells in csv.DictReader(text):
             try:
                 rows.append(
-                    read_row({name: unescape_formula(cell) if cell else cell for name, cell in cells.items() if name})
+                    parse_price_row(
+                        {name: unescape_formula(cell) if cell else cell for name, cell in cells.items() if name}
+                    )
                 )
             except ValueError as fault:
                 skipped[str(fault)] += 1

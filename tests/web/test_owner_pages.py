@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launch_rows import row_of
+from gpuwatch.storage.launch_rows import launch_row_of
 from gpuwatch.storage.tables import launch as launches
 from tests.builders import a_match, a_watch, an_offer, changed
 from tests.engine.uow_fakes import an_answer
@@ -276,7 +276,9 @@ def test_what_a_command_rented_has_no_button_that_could_not_end_it(web: Served) 
     plain = new_launch(intent, 0, at)
     store = open_database(web.context.settings.database_url)
     with store.write() as connection:
-        connection.execute(insert(launches), row_of(changed(plain, provider=COMMAND_PLACE, state=LaunchState.RUNNING)))
+        connection.execute(
+            insert(launches), launch_row_of(changed(plain, provider=COMMAND_PLACE, state=LaunchState.RUNNING))
+        )
     store.close()
     web.log_in()
     shown = page(web, f"/launches/{'a' * 12}")

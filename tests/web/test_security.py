@@ -295,12 +295,12 @@ def test_another_machine_over_plain_http_is_refused() -> None:
 
     from gpuwatch.settings.web import WebSettings
     from gpuwatch.web.problems import HttpProblem
-    from gpuwatch.web.security.access import origin_of, require_encryption
+    from gpuwatch.web.security.access import request_origin, require_encryption
 
     def origin(client: str, scheme: str = "http", **headers: str) -> Any:
         raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": "http", "client": (client, 5), "server": ("192.0.2.7", 80), "scheme": scheme, "headers": raw}
-        return origin_of(HTTPConnection(scope), WebSettings(trusted_proxies=("10.0.0.0/8",)))
+        return request_origin(HTTPConnection(scope), WebSettings(trusted_proxies=("10.0.0.0/8",)))
 
     with pytest.raises(HttpProblem, match="tls_certificate"):
         require_encryption(origin("203.0.113.9"))

@@ -11,7 +11,7 @@ import pytest
 from alembic import command
 
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config
+from gpuwatch.storage.migrate import alembic_config
 from tests.conftest import Postgres
 from tests.web.served import PAGE, WATCH, Served, serving_settings, settings_in
 
@@ -31,7 +31,7 @@ def older(database_url: str, schema: str) -> str:
     """Create it; return its schema according to the database itself."""
     store = open_database(database_url)
     with store.write() as connection:
-        command.upgrade(config(connection), schema)
+        command.upgrade(alembic_config(connection), schema)
     store.close()
     return schema_of(database_url)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from gpuwatch.app.dataset.duplicates import exact_duplicates
 from gpuwatch.app.dataset.onnx_models import Array
-from gpuwatch.app.dataset.row_text import FieldSelection, read_row
-from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_line, read_lines
+from gpuwatch.app.dataset.row_text import FieldSelection, read_text_row
+from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_json_line, read_lines
 from gpuwatch.app.dataset.scan import ROW_TYPE, AuditProgress, fingerprint
 from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, RowNumbers, minhashes, similar_wording
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
@@ -204,7 +204,7 @@ def exact_records(contents: Contents, reading: FieldSelection) -> Measured:
     numbers, lengths, digests, rests = [], [], [], []
     for number, content in enumerate(contents):
         try:
-            row = read_row(parse_content(content), reading)
+            row = read_text_row(parse_content(content), reading)
         except UnusableLine as reason:
             skipped[str(reason)] += 1
         else:
@@ -221,4 +221,4 @@ def exact_records(contents: Contents, reading: FieldSelection) -> Measured:
 
 def sketch_lines(contents: Contents, reading: FieldSelection) -> Array:
     """The sketch of each line; all lines must have text."""
-    return minhashes([read_row(parse_line(content or b""), reading).compared for content in contents])
+    return minhashes([read_text_row(parse_json_line(content or b""), reading).compared for content in contents])

@@ -26,7 +26,7 @@ def loss_lines(removed: int, rows: int, reasons: Mapping[str, int]) -> list[str]
     return [f"Warning: this removes {removed:,} of {rows:,} rows ({removed / rows:.1%}): {causes}"]
 
 
-def size(count: float) -> str:
+def size_text(count: float) -> str:
     """Bytes, with three significant digits."""
     for unit in _UNITS[:-1]:
         if count < 1000:
@@ -40,7 +40,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     rows, guess = report["rows"], ", estimated" if report["tokens_estimated"] else ""
     fields = ", ".join(report["fields"]) + (" (guessed)" if report["fields_guessed"] else "")
     unread = f"; ignored: {', '.join(report['fields_not_read'][:8])}" if report["fields_not_read"] else ""
-    yield f"Rows: {rows['rows']:,}, {size(rows['bytes'])}, {rows['tokens']:,} tokens{guess}; text from {fields}{unread}"
+    bytes_text = size_text(rows["bytes"])
+    yield f"Rows: {rows['rows']:,}, {bytes_text}, {rows['tokens']:,} tokens{guess}; text from {fields}{unread}"
     if report["sampled"]:
         yield (
             f"Sample: {report['sampled']['rows']:,} of {report['sampled']['of']:,} rows, drawn at random:"
@@ -92,7 +93,7 @@ def _removable_lines(report: Mapping[str, Any]) -> Iterator[str]:
     shares = ", ".join(
         f"{removed[key] / max(1, all_rows[key]):.1%} of the {key}" for key in ("rows", "bytes", "tokens")
     )
-    yield f"Removable: {removed['rows']:,} rows, {size(removed['bytes'])}, {removed['tokens']:,} tokens: {shares}"
+    yield f"Removable: {removed['rows']:,} rows, {size_text(removed['bytes'])}, {removed['tokens']:,} tokens: {shares}"
     for reason, weight in removed["reasons"].items():
         yield f"  {reason}: {weight['rows']:,} rows, {weight['tokens']:,} tokens"
 
@@ -120,7 +121,7 @@ _STYLE = (
 )
 
 
-def page_of(report: Mapping[str, Any], lines: Sequence[str]) -> str:
+def audit_page(report: Mapping[str, Any], lines: Sequence[str]) -> str:
     """The HTML page.
 
     Args:

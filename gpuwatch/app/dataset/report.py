@@ -10,8 +10,8 @@ import numpy as np
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
 from gpuwatch.app.dataset.clusters import CROWDED_SHARE, NO_CLUSTER
 from gpuwatch.app.dataset.onnx_models import Array
-from gpuwatch.app.dataset.row_text import FieldSelection, read_row
-from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines
+from gpuwatch.app.dataset.row_text import FieldSelection, read_text_row
+from gpuwatch.app.dataset.rows import UnusableLine, parse_json_line, read_lines
 from gpuwatch.app.dataset.saving import TrainingSaving
 from gpuwatch.app.dataset.wording import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
 from gpuwatch.domain.market.text import clean
@@ -192,7 +192,8 @@ def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, dict[str, Any]]:
 def _row_text(content: bytes | None, reading: FieldSelection) -> str:
     try:
         return clean(
-            " ".join(read_row(parse_line(content or b""), reading).text[: 4 * _CHARACTERS].split()), _CHARACTERS
+            " ".join(read_text_row(parse_json_line(content or b""), reading).text[: 4 * _CHARACTERS].split()),
+            _CHARACTERS,
         )
     except UnusableLine:  # the file has just changed
         return ""

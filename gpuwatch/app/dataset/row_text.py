@@ -49,7 +49,7 @@ class ReadRow(NamedTuple):
     rest: int  # of what must be equal besides the text; 0: nothing
 
 
-def read_row(row: Mapping[str, Any], reading: FieldSelection) -> ReadRow:
+def read_text_row(row: Mapping[str, Any], reading: FieldSelection) -> ReadRow:
     """Read the fields of a row. Raises UnusableLine: they contain no text."""
     if len(reading.fields) == 1 and not reading.shared:  # shortcut
         value = row.get(reading.fields[0])

@@ -78,10 +78,10 @@ def parse_content(content: bytes | None) -> Mapping[str, Any]:
     """Parse the content of a line as an object. Raises UnusableLine."""
     if content is None:
         raise UnusableLine("longer than 16 MiB")
-    return parse_line(content)
+    return parse_json_line(content)
 
 
-def parse_line(line: bytes) -> Mapping[str, Any]:
+def parse_json_line(line: bytes) -> Mapping[str, Any]:
     """Parse one line as an object. Raises UnusableLine."""
     line = line.removeprefix(b"\xef\xbb\xbf")
     if not line.strip():

@@ -15,7 +15,7 @@ from gpuwatch.app.dataset.embedding import open_embedder
 from gpuwatch.app.dataset.filtering import check_target, write_kept
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.app.dataset.perplexity import CausalModel
-from gpuwatch.app.dataset.rendering import lines_for, page_of
+from gpuwatch.app.dataset.rendering import audit_page, lines_for
 from gpuwatch.app.dataset.report import report_of, tokens_of
 from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
 from gpuwatch.app.dataset.scan import AuditProgress, detect_fields
@@ -128,7 +128,7 @@ class FinishedAudit(msgspec.Struct, frozen=True, kw_only=True):
         """Write the report to the folder, as JSON and as a page."""
         json = msgspec.json.format(msgspec.json.encode(self.report), indent=2)
         (self.folder / "report.json").write_bytes(json + b"\n")
-        (self.folder / "report.html").write_text(page_of(self.report, lines_for(self.report)), encoding="utf-8")
+        (self.folder / "report.html").write_text(audit_page(self.report, lines_for(self.report)), encoding="utf-8")
 
 
 @contextmanager

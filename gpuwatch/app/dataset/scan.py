@@ -13,7 +13,7 @@ import numpy as np
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
 from gpuwatch.app.dataset.fields import select_fields
 from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
-from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_row
+from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_text_row
 from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, read_lines
 from gpuwatch.app.dataset.shared_text import with_shared_text
 from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, minhashes
@@ -138,7 +138,7 @@ def blocks(path: Path, reading: FieldSelection, state: PassState) -> Iterator[tu
     characters = 0
     for line in read_lines(path, state.line, state.offset):
         try:
-            block.append(ScannedRow(line, read_row(parse_content(line.content), reading)))
+            block.append(ScannedRow(line, read_text_row(parse_content(line.content), reading)))
             characters += len(block[-1].row.text)
         except UnusableLine as reason:
             skipped[str(reason)] += 1

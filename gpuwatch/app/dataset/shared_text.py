@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.app.dataset.row_text import FieldSelection, read_row, shareable_parts, texts_of
+from gpuwatch.app.dataset.row_text import FieldSelection, read_text_row, shareable_parts, texts_of
 from gpuwatch.app.dataset.rows import UnusableLine, parse_content, read_lines, skip_line
 
 _SAMPLE: Final = 4_096  # rows
@@ -59,7 +59,7 @@ def _sampled_rows(path: Path, reading: FieldSelection, limit: int) -> Iterator[t
         for line in read_lines(path, offset=skip_line(path, start) if start else 0):
             try:
                 row = parse_content(line.content)
-                yield [row.get(field) for field in reading.fields], read_row(row, reading).digest
+                yield [row.get(field) for field in reading.fields], read_text_row(row, reading).digest
                 left -= 1
             except UnusableLine:
                 pass

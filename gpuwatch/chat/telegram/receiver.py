@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.chat.actions import COMMANDS, run_command, run_press
+from gpuwatch.chat.actions import COMMANDS, answer_command, run_press
 from gpuwatch.chat.replies import ChatContext, ChatReply
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
@@ -237,7 +237,7 @@ class UpdateReceiver:
         if name in {"help", "start"}:
             self._sender.send(chat, help_reply())
         else:
-            self._sender.send(chat, run_command(self._context(user), name, argument))
+            self._sender.send(chat, answer_command(self._context(user), name, argument))
 
     def _context(self, user: int | None) -> ChatContext:
         actor = "Telegram" if user is None else f"Telegram (user {user})"

@@ -47,7 +47,7 @@ def limit_schedule(
     from gpuwatch.domain.analysis.advice import MIN_DEADLINES, limits_now, why_too_little_data  # noqa: PLC0415
     from gpuwatch.domain.analysis.optimal_stopping import best_stopping_rule, price_path_of  # noqa: PLC0415
 
-    hours = min(hours_left(deadline, now) + 1, MAX_HOURS, max(1, len(series.polled) // MIN_DEADLINES))
+    hours = min(whole_hours_left(deadline, now) + 1, MAX_HOURS, max(1, len(series.polled) // MIN_DEADLINES))
     why_none = why_too_little_data(series, hours)
     if why_none:
         return LimitSchedule(why_none=why_none)
@@ -66,12 +66,12 @@ def limit_at(found: LimitSchedule, auto: AutoPrice, deadline: datetime, now: dat
     """The current limit: the cap in the last hour, after the deadline, and without enough history."""
     if now >= deadline or not found.limits_usd:
         return auto.cap_usd_gpu_hour
-    limit = found.limits_usd[min(hours_left(deadline, now), len(found.limits_usd) - 1)]
+    limit = found.limits_usd[min(whole_hours_left(deadline, now), len(found.limits_usd) - 1)]
     if limit is None:
         return auto.cap_usd_gpu_hour
     return min(auto.cap_usd_gpu_hour, Decimal(repr(limit)).quantize(_STEP, ROUND_CEILING))
 
 
-def hours_left(deadline: datetime, now: datetime) -> int:
+def whole_hours_left(deadline: datetime, now: datetime) -> int:
     """Whole hours until the deadline."""
     return max(0, int((deadline - now).total_seconds() // _HOUR_S))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpuwatch.domain.analysis.history_from_rows import PollScope
 from gpuwatch.domain.analysis.market_history import CompletePoll, ListedOffer, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_columns import PriceSource
-from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, row_of
+from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, price_row_of
 from gpuwatch.domain.market.offer import OfferKind
 
 _CHEAPEST = 1  # micro-dollar: a row needs a price
@@ -121,7 +121,7 @@ def _row(
     listing: ListedOffer, interval: OfferInterval, at_s: int, kinds: Mapping[str, OfferKind], disk_gb: float
 ) -> PriceRow:
     price = max(_CHEAPEST, interval.listed_microusd_hour(disk_gb))
-    return row_of(listing, at_s, price, _stated_kind(listing.identity.provider, listing.kind, kinds))
+    return price_row_of(listing, at_s, price, _stated_kind(listing.identity.provider, listing.kind, kinds))
 
 
 def _stated_kind(provider: str, kind: OfferKind, kinds: Mapping[str, OfferKind]) -> OfferKind | None:

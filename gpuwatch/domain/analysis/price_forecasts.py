@@ -180,7 +180,7 @@ class ForecastRecord(msgspec.Struct, frozen=True, kw_only=True):
 Scored = tuple[PriceForecast, ForecastScore | None]
 
 
-def record_of(found: Iterable[Scored]) -> ForecastRecord:
+def forecast_record(found: Iterable[Scored]) -> ForecastRecord:
     """Compute the record of these forecasts."""
     rows = list(found)
     known = [(made, one) for made, one in rows if one is not None and one.outcome is not ForecastOutcome.UNKNOWN]

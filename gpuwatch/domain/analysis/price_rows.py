@@ -87,7 +87,7 @@ def missing_columns(names: Iterable[str]) -> list[str]:
     return [column for column in COLUMNS if column not in there]
 
 
-def read_row(cells: Mapping[str, str | None]) -> PriceRow:
+def parse_price_row(cells: Mapping[str, str | None]) -> PriceRow:
     """Parse one row of a file.
 
     Args:
@@ -171,7 +171,7 @@ def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
     )
 
 
-def row_of(listing: ListedOffer, at_s: int, microusd_hour: int, kind: OfferKind | None) -> PriceRow:
+def price_row_of(listing: ListedOffer, at_s: int, microusd_hour: int, kind: OfferKind | None) -> PriceRow:
     """Return the row of a listing at a price, from which `listing_of` returns its facts.
 
     Args:

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_series import PriceSeries, gpu_pricer, series_of
-from gpuwatch.domain.backtest.offers import offer_of, without_unrecorded_clauses
+from gpuwatch.domain.backtest.offers import quoted_offer, without_unrecorded_clauses
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, OfferPrice, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
@@ -97,7 +97,7 @@ class _CandidateFinder:
         near = listed * fit.factor
         if near > self._most:
             return BacktestCandidate(interval.from_s, interval.delisted_s, fit.key, near, None)
-        watch, offer = self._watch, offer_of(fit.listing, interval, self._reference_gb)
+        watch, offer = self._watch, quoted_offer(fit.listing, interval, self._reference_gb)
         price = price_for(watch, offer, self._commissions)
         match = match_of(watch, offer, price)
         is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
@@ -127,7 +127,7 @@ class _CandidateFinder:
         return known
 
     def _accepts(self, listing: ListedOffer) -> bool:
-        watch, offer = self._at_any_price, offer_of(listing, _ANY_INTERVAL, self._reference_gb)
+        watch, offer = self._at_any_price, quoted_offer(listing, _ANY_INTERVAL, self._reference_gb)
         return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
 
     def _facts(self, listing: ListedOffer) -> tuple[Any, ...]:
@@ -175,7 +175,7 @@ def fitting_offers(
     wide = at_any_price(without_unrecorded_clauses(watch, market_history.listings)[0])
 
     def fits(listing: ListedOffer) -> bool:
-        offer = offer_of(listing, _ANY_INTERVAL, reference_disk_gb)
+        offer = quoted_offer(listing, _ANY_INTERVAL, reference_disk_gb)
         is_asked = providers is None or offer.provider in providers
         return is_asked and accepts(wide, offer, price_for(wide, offer, commissions), offer.observed_at)
 

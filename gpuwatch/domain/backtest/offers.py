@@ -67,7 +67,7 @@ _KEYS = {
 }
 
 
-def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
+def quoted_offer(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
     """The offer of an interval, quoted with the disk that the provider assumes by default."""
     who, disk = listing.identity, interval.disk_microusd_gb_month
     usd_gb_month = None if disk is None else disk / MICRO

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition
-from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferTerms
@@ -36,7 +36,7 @@ def cluster_watch(job: Job, now: datetime) -> Watch:
     """The watch of a job while its machines are requested, with each machine's share of the job's limits."""
     one = _one_machine(job)
     cap = price_cap(one)
-    watch = watch_of(one, cap, now)
+    watch = waiting_job_watch(one, cap, now)
     launch = watch.launch or LaunchSpec()
     launch = msgspec.structs.replace(launch, max_runtime_s=max_runtime_s(one, cap, now), verify=VerificationMode.NONE)
     budget = msgspec.structs.replace(watch.budget, max_usd_hour=job.definition.limit.max_usd_hour)

@@ -18,7 +18,7 @@ _LEAST_RUNTIME_S = 600.0
 _CENT = Decimal("0.000001")
 
 
-def hours_left(job: Job) -> float:
+def work_hours_left(job: Job) -> float:
     """Maximum hours of work left, from the estimate and the progress."""
     hours = job.definition.hours
     return (ASSUMED_HOURS if hours is None else hours.high) * (1 - min(job.progress or 0.0, 0.99))
@@ -36,7 +36,7 @@ def price_cap(job: Job) -> Decimal:
     if limit.max_usd_hour is not None:
         caps.append(limit.max_usd_hour / resources.gpu_count_min)
     if limit.max_usd is not None:
-        billed_h = hours_left(job) + END_PROVEN_S / 3600
+        billed_h = work_hours_left(job) + END_PROVEN_S / 3600
         usd_hour = max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(billed_h))
         caps.append(usd_hour / resources.gpu_count_max)  # so that the largest offer can finish, too
     return max(min(caps).quantize(_CENT, ROUND_FLOOR), _CENT)
@@ -55,7 +55,7 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
     Without `max_runtime`, it is one and a half times the hours left.
     """
     spec = job.definition
-    bounds = [hours_left(job) * 3600 * _MARGIN if spec.max_runtime_s is None else spec.max_runtime_s]
+    bounds = [work_hours_left(job) * 3600 * _MARGIN if spec.max_runtime_s is None else spec.max_runtime_s]
     if job.deadline is not None:
         bounds.append((job.deadline - now).total_seconds())
     left = usd_left(job)
@@ -75,7 +75,7 @@ def pilot_items(definition: JobDefinition) -> tuple[str, ...]:
     return tuple(item for item in dict.fromkeys(definition.resources.require) if item in PILOT_ITEMS)
 
 
-def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
+def waiting_job_watch(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
     """The watch of a waiting job, at a limit in USD per GPU-hour (never above its `price_cap`).
 
     With a deadline, the limit is that of `max_price = "auto"`: computed from the price history and the time left until
@@ -83,7 +83,7 @@ def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
     start.
     """
     limit = min(limit_usd_gpu_hour, price_cap(job))
-    start = None if job.deadline is None else job.deadline - timedelta(hours=hours_left(job))
+    start = None if job.deadline is None else job.deadline - timedelta(hours=work_hours_left(job))
     auto = AutoPrice(cap_usd_gpu_hour=limit, deadline_at=start) if start is not None and start > now else None
     resources = job.definition.resources
     launch = resources.launch or LaunchSpec()

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.cluster import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobState
-from gpuwatch.domain.jobs.job_watch import hours_left, pilot_items, price_cap
+from gpuwatch.domain.jobs.job_watch import pilot_items, price_cap, work_hours_left
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO, threshold_microusd
 from gpuwatch.domain.watches.watch import Action
@@ -70,7 +70,7 @@ class SharedInstances:
         for holder in holders:
             if may_share(holder.job):
                 starts_h = 0.0 if holder.job.state in {JobState.RUNNING, JobState.FETCHING} else START_H
-                hours = starts_h + hours_left(holder.job)
+                hours = starts_h + work_hours_left(holder.job)
                 shared = _Shared(jobs=[holder.job], hours=hours, rented=holder)
                 self._all.append(shared)
                 self._rented.setdefault(_needs(holder.job), []).append(shared)
@@ -92,9 +92,9 @@ class SharedInstances:
             for one in known:
                 if self._is_compatible(job, one):
                     one.jobs.append(job)
-                    one.hours += hours_left(job)
+                    one.hours += work_hours_left(job)
                     return one.jobs[0]
-        new = self._unplaced[needs] = _Shared(jobs=[job], hours=START_H + hours_left(job))
+        new = self._unplaced[needs] = _Shared(jobs=[job], hours=START_H + work_hours_left(job))
         self._all.append(new)
         return None
 
@@ -109,7 +109,7 @@ class SharedInstances:
 
     def _is_compatible(self, job: Job, shared: _Shared) -> bool:
         first = shared.jobs[0]
-        if shared.hours + hours_left(job) > _TOGETHER_H:
+        if shared.hours + work_hours_left(job) > _TOGETHER_H:
             return False
         if (rented := shared.rented) is not None:
             if rented.price_microusd_hour > threshold_microusd(price_cap(job), rented.gpu_count):
@@ -119,14 +119,14 @@ class SharedInstances:
         # in time even if the first job fails at its very end and this one has to rent its own instance
         return (
             job.deadline is None
-            or self._now + timedelta(hours=shared.hours + START_H + hours_left(job)) <= job.deadline
+            or self._now + timedelta(hours=shared.hours + START_H + work_hours_left(job)) <= job.deadline
         )
 
     def _merge(self, shared: _Shared, prices: Mapping[str, float]) -> Merge:
         usd_hour = min(_usd_hour(job, prices) for job in shared.jobs)
         if shared.rented is not None:
             usd_hour = shared.rented.price_microusd_hour / MICRO
-        others_h = sum(hours_left(job) for job in shared.jobs[1:])
+        others_h = sum(work_hours_left(job) for job in shared.jobs[1:])
         first_h = shared.hours - others_h
         apart = max(first_h, self._min_billing_h) * usd_hour
         apart += sum(_alone_h(job, self._min_billing_h) * _usd_hour(job, prices) for job in shared.jobs[1:])
@@ -170,7 +170,7 @@ def may_share(job: Job) -> bool:
 
 def is_small(job: Job, min_billing_h: float = 0.0) -> bool:
     """Whether set-up or minimum billing of an instance of its own would be long compared with the work."""
-    return hours_left(job) <= (1 - _LEAST_SHARE) * _alone_h(job, min_billing_h)
+    return work_hours_left(job) <= (1 - _LEAST_SHARE) * _alone_h(job, min_billing_h)
 
 
 def have_same_needs(one: Job, other: Job) -> bool:
@@ -183,11 +183,11 @@ def costs_less_here(job: Job, price: float, cheapest: float | None) -> bool:
 
     Both prices are per GPU-hour, in the same unit.
     """
-    return cheapest is None or price * hours_left(job) <= cheapest * (START_H + hours_left(job))
+    return cheapest is None or price * work_hours_left(job) <= cheapest * (START_H + work_hours_left(job))
 
 
 def _alone_h(job: Job, min_billing_h: float) -> float:
-    return max(START_H + hours_left(job), min_billing_h)
+    return max(START_H + work_hours_left(job), min_billing_h)
 
 
 def _usd_hour(job: Job, prices: Mapping[str, float]) -> float:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, PilotSpec
-from gpuwatch.domain.jobs.job_watch import hours_left
+from gpuwatch.domain.jobs.job_watch import work_hours_left
 from gpuwatch.domain.jobs.run_sample import RunSample
 from gpuwatch.domain.launches.checklist import ChecklistTick
 from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
@@ -78,7 +78,7 @@ def is_measured_enough(job: Job, run: JobRun, fraction: float | None, now: datet
     ran_s = (now - run.started_at).total_seconds()
     least_s = max(_PATIENCE_S, 0.0 if checkpoint is None else 1.5 * checkpoint.every_s)
     if pilot.share is not None and fraction is None:
-        return ran_s >= max(least_s, 2 * pilot.share * hours_left(job) * 3600)
+        return ran_s >= max(least_s, 2 * pilot.share * work_hours_left(job) * 3600)
     return ran_s >= least_s and pilot_is_over(pilot, run, fraction, now, times=2)
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobState
-from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, usd_left
+from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, work_hours_left
 from gpuwatch.domain.jobs.merge import SharedInstances
 
 URGENT_S = 3600.0
@@ -47,12 +47,12 @@ def slack_s(job: Job, now: datetime) -> float | None:
     """Seconds to the deadline minus the work left; negative: the job can no longer meet it."""
     if job.deadline is None:
         return None
-    return (job.deadline - now).total_seconds() - hours_left(job) * 3600
+    return (job.deadline - now).total_seconds() - work_hours_left(job) * 3600
 
 
 def latest_start(job: Job) -> datetime | None:
     """The latest start that meets the deadline if the estimate is right; None: no deadline."""
-    return None if job.deadline is None else job.deadline - timedelta(hours=hours_left(job))
+    return None if job.deadline is None else job.deadline - timedelta(hours=work_hours_left(job))
 
 
 def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
@@ -60,10 +60,10 @@ def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
     if price_usd_gpu_hour is None:
         return 0.0
     gpus = job.definition.resources.gpu_count_min
-    return max(0.0, float(price_cap(job)) - price_usd_gpu_hour) * gpus * hours_left(job)
+    return max(0.0, float(price_cap(job)) - price_usd_gpu_hour) * gpus * work_hours_left(job)
 
 
-def in_order(jobs: Iterable[Job]) -> list[Job]:
+def queue_order(jobs: Iterable[Job]) -> list[Job]:
     """The queued jobs by priority, then by latest start, then by age: an order that does not change with time."""
     return sorted((job for job in jobs if job.state is JobState.QUEUED), key=_rank)
 
@@ -113,7 +113,7 @@ def schedule(
     Args:
         shared: the jobs that wait for the instance of another job; None: no job does.
     """
-    queued = in_order(jobs)
+    queued = queue_order(jobs)
     reasons = {job.job_id: waits_for(job, states) for job in queued}
     for job in queued:
         if shared is not None and reasons[job.job_id] is None and (other := shared.holder_for(job)) is not None:

@@ -88,7 +88,7 @@ def losses(log: str, metrics: bytes = b"") -> list[float]:
     return kept or [one for found in _LOSS.findall(log.replace("\r", "\n")) if (one := _number(found)) is not None]
 
 
-def forecast(
+def extrapolate(
     now: datetime,
     fraction: float,
     before: ProgressPoint,

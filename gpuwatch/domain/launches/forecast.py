@@ -51,7 +51,7 @@ class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
         return None if amount is None or not self.limit else 100 * amount / self.limit
 
 
-def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
+def forecast_costs(launches: Sequence[Launch], now: datetime) -> Forecast:
     """Return the forecast for these launches to the end of the month of `now`."""
     first, end = month_of(now.astimezone(UTC).date())
     spent = spent_since(launches, first, now)
@@ -79,7 +79,7 @@ def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
 def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
     """Return each limit that is set and the amount that these launches use, with commission, as in admission."""
     today = midnight(now.astimezone(UTC).date())
-    ahead = forecast(launches, now)
+    ahead = forecast_costs(launches, now)
     used = {
         "max_usd_hour": (budget.max_usd_hour, burn_rate(launches, now).effective),
         "max_usd_day": (budget.max_usd_day, spent_since(launches, today, now).effective),

@@ -113,7 +113,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations()) -> ReadObligations:  # noqa: B008 frozen
+def read_obligation_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations()) -> ReadObligations:  # noqa: B008 frozen
     """Read these lines, after those read before.
 
     Unknown fields of a newer version are ignored, so that they do not hide an obligation.

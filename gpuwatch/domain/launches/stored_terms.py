@@ -35,7 +35,7 @@ def terms_of(watch: Watch) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def watch_of(launch: Launch, watches: Mapping[str, Watch]) -> Watch | None:
+def governing_watch(launch: Launch, watches: Mapping[str, Watch]) -> Watch | None:
     """Return the watch that governs a launch: from the settings, or else as it was when it rented.
 
     None: the watch is gone, and the launch was rented by a version that stored no terms.

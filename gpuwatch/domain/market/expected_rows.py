@@ -34,7 +34,7 @@ def listed_usd_hour(one: OnSale, disk_gb: float) -> float:
     return one.quoted_usd_hour + (one.disk_usd_gb_month or 0.0) * (disk_gb - one.quoted_disk_gb) / HOURS_A_MONTH
 
 
-def fits(one: OnSale, query: Query) -> bool:
+def passes_filters(one: OnSale, query: Query) -> bool:
     """Whether an offer passes the filters of a query, apart from the price; unknown facts pass."""
     if one.gpu_count < query.count_min or (query.count_max is not None and one.gpu_count > query.count_max):
         return False
@@ -70,6 +70,6 @@ class ExpectedRows:
         key = (gpu, query.spot, counts, disk_gb, query.verified, query.min_reliability)
         found = self._sorted.get(key)
         if found is None:
-            able = (one for one in self._on_sale[gpu, query.spot] if fits(one, query))
+            able = (one for one in self._on_sale[gpu, query.spot] if passes_filters(one, query))
             found = self._sorted[key] = sorted(listed_usd_hour(one, disk_gb) for one in able)
         return found

@@ -27,7 +27,7 @@ from gpuwatch.domain.market.spellings import (
     socket_of,
     without_size,
 )
-from gpuwatch.domain.market.unlisted import plain_name, series_of, unlisted_names
+from gpuwatch.domain.market.unlisted import letters_of, plain_name, unlisted_names
 
 __all__ = ["MAX_NAME_LENGTH", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", "clean_name", "fold"]
 
@@ -97,7 +97,7 @@ class GpuCatalog:
             for key in dict.fromkeys(map(fold, gpu.spellings)):
                 self._by_key.setdefault(key, []).append(gpu)
         self._unclear = _unclear(self._by_key, self._by_name)
-        self._series = series_of([*self._canonical, *self._families])
+        self._series = letters_of([*self._canonical, *self._families])
         self._remembered: dict[tuple[str, int | None, str | None], GpuName] = {}
 
     def resolve(self, spelling: str, memory_gib: float | None = None, socket: str | None = None) -> GpuName:

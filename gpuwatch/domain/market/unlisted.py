@@ -75,7 +75,7 @@ def unlisted_names(text: str, series: Collection[str], known: Collection[str]) -
     return (name, *(f"{name} {socket}" for socket in _USUAL_SOCKETS))
 
 
-def series_of(names: Collection[str]) -> frozenset[str]:
+def letters_of(names: Collection[str]) -> frozenset[str]:
     """Return the letters that these folded names begin with: "rtx", "h", "mi"."""
     return frozenset(found[0] for name in names if (found := _SERIES.match(name))) | _OTHER_SERIES
 

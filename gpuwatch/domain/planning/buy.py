@@ -97,12 +97,12 @@ class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
     hours_a_day: Decimal = DAY_HOURS  # hours per day that the rented machine would run
 
 
-def cards_needed(memory_gb: Decimal, card_gb: Decimal) -> int:
+def cards_holding(memory_gb: Decimal, card_gb: Decimal) -> int:
     """The number of cards that hold the task."""
     return int((memory_gb / card_gb).to_integral_value(ROUND_CEILING))
 
 
-def verdict_of(days: Decimal | None) -> PaybackVerdict:
+def buy_verdict(days: Decimal | None) -> PaybackVerdict:
     """Green below 30 days; red from 90 days on, or if it never pays."""
     if days is None or days >= RED_DAYS:
         return PaybackVerdict.RED
@@ -129,7 +129,7 @@ def compare_with_rent(
         day_usd=tariff.effective_usd_hour * usage.hours_a_day,
         saved_usd_day=saved,
         payback_days=days,
-        verdict=verdict_of(days),
+        verdict=buy_verdict(days),
         hours_a_year=(_hours(own, tariff, min(loss_percent)), _hours(own, tariff, max(loss_percent))),
     )
 
@@ -206,7 +206,7 @@ def source_calculation() -> SourceCalculation:
         rented_total_usd=compute + extra,
         rented_usd_day=a_day,
         payback_days=payback,
-        verdict=verdict_of(payback),
+        verdict=buy_verdict(payback),
     )
 
 

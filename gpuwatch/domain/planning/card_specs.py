@@ -14,7 +14,7 @@ _BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # 
 
 
 @cache
-def specs_of(name: str) -> GpuSpecs | None:
+def card_specs_of(name: str) -> GpuSpecs | None:
     """Guaranteed figures of a GPU; if the name does not identify the card ("H100"), the lowest. None: no data sheet."""
     sheets = _sheets(name)
     if len(sheets) < 2:
@@ -32,7 +32,7 @@ def specs_of(name: str) -> GpuSpecs | None:
 
 def peak_flops(gpu: str, *, fp8: bool = False, fp32: bool = False) -> float | None:
     """Dense FLOP/s of the matrix units, in 16 bits unless said otherwise. None: not on the data sheet."""
-    specs = specs_of(gpu)
+    specs = card_specs_of(gpu)
     if specs is None:
         return None
     tflops = specs.fp8_tflops if fp8 else specs.fp32_tflops if fp32 else specs.fp16_tflops

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
-from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.card_specs import card_specs_of
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_hours import BANDWIDTH_REACHED
 from gpuwatch.domain.planning.job_speed import JobSpeed
@@ -157,7 +157,7 @@ def is_too_cheap(one: PricedClass, floors: PriceFloors) -> bool:
 
 
 def _market_price(one: PricedClass) -> MarketPrice:
-    specs = specs_of(one.gpu)
+    specs = card_specs_of(one.gpu)
     return MarketPrice(one.gpu, specs.family if specs else one.gpu, one.spot, float(one.usd_hour / one.cards))
 
 
@@ -179,7 +179,7 @@ def rank_classes(
     found: list[ClassChoice] = []
     left_out: dict[str, list[str]] = {}
     for name, offers in sorted(classes.items()):
-        got = _choice(needs, specs_of(name), offers, floors or PriceFloors(()))
+        got = _choice(needs, card_specs_of(name), offers, floors or PriceFloors(()))
         if isinstance(got, ClassChoice):
             found.append(got)
         else:
@@ -302,7 +302,7 @@ class SourceClass(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory_gib(self) -> float:
         """Memory of one card by the catalogue, as everywhere else; the sources print 192 for the B200."""
-        specs = specs_of(self.gpu)
+        specs = card_specs_of(self.gpu)
         return 0.0 if specs is None else specs.memory_gib
 
 

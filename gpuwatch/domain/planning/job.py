@@ -119,9 +119,9 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
 
 
 def _holds(gb: float, priced_gpus: PricedGpus) -> bool:
-    from gpuwatch.domain.planning.memory_need import holds  # noqa: PLC0415 - saves 2 ms in a check without a job
+    from gpuwatch.domain.planning.memory_need import cards_hold  # noqa: PLC0415 - saves 2 ms in a check without a job
 
-    return holds(gb, priced_gpus.memory_gib or 0.0, priced_gpus.count)
+    return cards_hold(gb, priced_gpus.memory_gib or 0.0, priced_gpus.count)
 
 
 def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCost | str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.domain.planning.card_specs import lacks_bf16, peak_flops, specs_of
+from gpuwatch.domain.planning.card_specs import card_specs_of, lacks_bf16, peak_flops
 from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _by_roofline(
     """A step takes as long as reading or computing takes, whichever is longer (Williams et al., 2009)."""
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
-    specs, peak = specs_of(gpu), _peak_of(job, gpu)
+    specs, peak = card_specs_of(gpu), _peak_of(job, gpu)
     bandwidth = None if specs is None else specs.bandwidth_gb_s
     if not peak or not bandwidth:
         return f"no data sheet lists the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"

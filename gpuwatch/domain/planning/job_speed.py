@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.card_specs import card_specs_of
 from gpuwatch.domain.planning.figures import FigureRange, exactly
 from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload, bytes_per_weight
 from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod
@@ -31,7 +31,7 @@ class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         Args:
             nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
         """
-        specs = specs_of(gpu)
+        specs = card_specs_of(gpu)
         found = None if specs is None else estimate_speed(self.table, self.task, specs, count, nvlink)
         if found is None or self.factor == exactly(1.0):
             return found
@@ -46,10 +46,10 @@ def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
     factor = exactly(KEPT_ACTIVATIONS if work.trains and not work.recompute else 1.0)
     if work.offload or work.at_once < work.batch:
         factor = FigureRange(factor.low * SLOWED.low, factor.high * SLOWED.high)
-    return JobSpeed(table=table, task=task_of(work), factor=factor)
+    return JobSpeed(table=table, task=speed_task_of(work), factor=factor)
 
 
-def task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
+def speed_task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
     """A workload as a task for a speed estimate.
 
     Args:

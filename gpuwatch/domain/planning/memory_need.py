@@ -199,7 +199,7 @@ def even_card_count(cards: int, shape: TransformerShape) -> int:
     return ceil(cards / _MACHINE) * _MACHINE if shape.heads % _MACHINE == 0 else cards
 
 
-def holds(gb: float, memory_gib: float, cards: int) -> bool:
+def cards_hold(gb: float, memory_gib: float, cards: int) -> bool:
     """Do this many cards hold it?"""
     return gb <= cards * usable_gb(memory_gib) + 1e-9
 

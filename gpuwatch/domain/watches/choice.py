@@ -51,7 +51,7 @@ def is_by_gpu_price(watch: Watch) -> bool:
     return watch.max_job_cost_usd is None and watch.prefer is Prefer.CHEAPEST_GPU
 
 
-def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
+def best_first(watch: Watch, found: Iterable[Match]) -> list[Match]:
     """Return the matches, best first. If the cost of the whole job is compared, it alone decides."""
     if watch.max_job_cost_usd is not None:
         return sorted(found, key=rank)
@@ -70,7 +70,7 @@ def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
 
 def compare(watch: Watch, found: Iterable[Match]) -> OfferComparison:
     """Return the ordered matches, how many were tied, and the rule that decided, for display."""
-    ordered = in_order(watch, found)
+    ordered = best_first(watch, found)
     if len(ordered) < 2:
         return OfferComparison(ordered=ordered, tied=len(ordered), rule="it is the only one")
     is_job = watch.max_job_cost_usd is not None
@@ -107,9 +107,9 @@ def preferred(watch: Watch, match: Match) -> float:
 
 def _tflops(gpu: str) -> float:
     """Dense 16-bit TFLOP/s by the data sheet; if unknown, almost 0, so that the offer comes last."""
-    from gpuwatch.domain.planning.card_specs import specs_of  # noqa: PLC0415 - few watches need the data sheets
+    from gpuwatch.domain.planning.card_specs import card_specs_of  # noqa: PLC0415 - few watches need the data sheets
 
-    specs = specs_of(gpu)
+    specs = card_specs_of(gpu)
     return (specs.fp16_tflops if specs else None) or math.ulp(0.0)
 
 

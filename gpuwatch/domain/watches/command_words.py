@@ -32,17 +32,17 @@ def filled_words(watch: Watch, match: Match, launch_id: str, task_file: str = "T
     """Return the words of the command for an offer: as many as the owner wrote."""
     offer, runtime_s = match.offer, watch.launch.max_runtime_s if watch.launch else None
     values = {
-        "provider": plain(offer.provider),
-        "region": plain(offer.region),
-        "instance_type": plain(offer.terms.instance_type),
-        "offer_id": plain(offer.offer_id),
-        "gpu": plain(offer.gpu),
+        "provider": plain_word(offer.provider),
+        "region": plain_word(offer.region),
+        "instance_type": plain_word(offer.terms.instance_type),
+        "offer_id": plain_word(offer.offer_id),
+        "gpu": plain_word(offer.gpu),
         "gpu_count": str(offer.gpu_count),
         "spot": "true" if offer.spot else "false",
         "price_usd_hour": f"{usd(match.price.price_microusd_hour):.4f}",
         "max_price": f"{price_cap_usd_hour(watch, match):.4f}",
         "max_runtime_s": "" if runtime_s is None else str(round(runtime_s)),
-        "watch": plain(watch.name),
+        "watch": plain_word(watch.name),
         "name": task_name(watch),
         "launch_id": launch_id,
         TASK_FILE: task_file,
@@ -50,7 +50,7 @@ def filled_words(watch: Watch, match: Match, launch_id: str, task_file: str = "T
     return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in watch.command)
 
 
-def plain(text: str | None) -> str:
+def plain_word(text: str | None) -> str:
     """Return a text from outside as a part of a word: unusual characters become `_`; empty: unknown."""
     kept = _UNSAFE.sub("_", (text or "")[:_LONGEST]).replace("..", "_")
     return kept.lstrip("-./ ").rstrip()

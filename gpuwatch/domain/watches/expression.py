@@ -25,7 +25,7 @@ from gpuwatch.domain.market.marks import arch_of
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.places import country_of, wanted_place
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
-from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.card_specs import card_specs_of
 
 LONGEST: Final = 500  # characters
 _DEEPEST: Final = 20
@@ -85,7 +85,7 @@ def _country(offer: Offer, _price: OfferPrice) -> str | None:
 
 
 def _tflops(offer: Offer, _price: OfferPrice) -> float | None:
-    specs = specs_of(offer.gpu)
+    specs = card_specs_of(offer.gpu)
     return None if specs is None else specs.fp16_tflops
 
 

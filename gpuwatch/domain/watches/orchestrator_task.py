@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMS: Final = re.compile(r"\s*\b(SXM\d?|PCIe|NVL|\d+GB)\b")
 
 
-def task_of(tool: str, watch: Watch, match: Match, command: str) -> dict[str, Any]:
+def orchestrator_task_of(tool: str, watch: Watch, match: Match, command: str) -> dict[str, Any]:
     """Build the task: cloud, region and type as the orchestrator spells them, never above the watch's limit. Pure."""
     return (_skypilot if tool == "skypilot" else _dstack)(watch, match, command)
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of, usd
-from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.card_specs import card_specs_of
 from gpuwatch.domain.watches.clause import FAR, Clause, Failure
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE
-from gpuwatch.domain.watches.reputation import record_of, reputation
+from gpuwatch.domain.watches.reputation import machine_record_of, reputation
 from gpuwatch.domain.watches.watch import Watch
 
 
@@ -25,7 +25,7 @@ def _limit_per_unit(watch: Watch, offer: Offer, price: OfferPrice, _now: datetim
 
 
 def _tflops(offer: Offer) -> float | None:
-    specs = specs_of(offer.gpu)
+    specs = card_specs_of(offer.gpu)
     return None if specs is None else specs.fp16_tflops
 
 
@@ -54,7 +54,7 @@ def _reputation(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) 
     least = watch.min_reputation
     if least is None:
         return None
-    is_ = reputation(offer.reliability, record_of(offer, watch.records))
+    is_ = reputation(offer.reliability, machine_record_of(offer, watch.records))
     if is_ >= least:
         return None
     text = f"min_reputation: {is_:.3f} < {least:g} ({reputation_basis(watch, offer)})"
@@ -63,7 +63,7 @@ def _reputation(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) 
 
 def reputation_basis(watch: Watch, offer: Offer) -> str:
     """The data behind the reputation of an offer's machine."""
-    record, shown = record_of(offer, watch.records), offer.reliability
+    record, shown = machine_record_of(offer, watch.records), offer.reliability
     said = "unknown" if shown is None else f"{shown:.4g}"
     return f"reliability {said}; your launches there: {record.good} succeeded, {record.bad} failed"
 

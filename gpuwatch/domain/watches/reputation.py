@@ -30,7 +30,7 @@ def reputation(reliability: float | None, record: MachineRecord) -> float:
     return (PRIOR_LAUNCHES * shown + record.good) / (PRIOR_LAUNCHES + record.good + record.bad)
 
 
-def record_of(offer: Offer, records: MachineRecords) -> MachineRecord:
+def machine_record_of(offer: Offer, records: MachineRecords) -> MachineRecord:
     """The record of the offer's machine; empty for stock, which is a different machine each time."""
     if offer.machine_id is None or offer.terms.fungible:
         return _NONE

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuwatch.app.jobs import listed_jobs
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.queue import in_order
+from gpuwatch.domain.jobs.queue import queue_order
 from gpuwatch.web.page import Page, View
 
 _JOBS_SHOWN = 200
@@ -15,7 +15,7 @@ _JOBS_SHOWN = 200
 
 def _show_jobs(view: View) -> Mapping[str, Any]:
     jobs = listed_jobs(view.settings)
-    queued = in_order(jobs)
+    queued = queue_order(jobs)
     return {
         "running": [job for job in jobs if not job.is_over and job.state is not JobState.QUEUED],
         "queued": queued[:_JOBS_SHOWN],

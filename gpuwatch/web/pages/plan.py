@@ -29,13 +29,13 @@ def _show_plan(view: View) -> Mapping[str, Any]:
     }  # fmt: skip
     if not query["model"] or not query["tokens"]:
         return values
-    from gpuwatch.app.plan_job import plan_on_offers, verdict_of  # noqa: PLC0415
+    from gpuwatch.app.plan_job import job_verdict, plan_on_offers  # noqa: PLC0415
     from gpuwatch.app.plan_watch import implied_watch  # noqa: PLC0415
 
     try:
         request = _request(query)
         plan = plan_on_offers(view.settings, request)
-        verdict = verdict_of(request, plan.spec, plan.costs)
+        verdict = job_verdict(request, plan.spec, plan.costs)
         return values | {"plan": plan, "verdict": verdict, "watch": implied_watch(values["name"], request, plan)}
     except GpuwatchError as error:
         return values | {"problem": str(error)}

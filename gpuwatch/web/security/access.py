@@ -52,7 +52,7 @@ def require_trusted_host(connection: HTTPConnection, web: WebSettings, also: str
     raise HttpProblem(421, "this Host is not trusted; add it to web.trusted_hosts")
 
 
-def origin_of(connection: HTTPConnection, web: WebSettings) -> RequestOrigin:
+def request_origin(connection: HTTPConnection, web: WebSettings) -> RequestOrigin:
     """Return the origin, from the connection and the headers of a trusted proxy."""
     peer = connection.client.host if connection.client else ""
     is_encrypted = connection.scope.get("scheme") == "https"

@@ -15,8 +15,8 @@ import pytest
 from gpuwatch.app.dataset.audit import Audit, AuditModels
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.app.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of
-from gpuwatch.app.dataset.row_text import FieldSelection, read_row
-from gpuwatch.app.dataset.rows import parse_line
+from gpuwatch.app.dataset.row_text import FieldSelection, read_text_row
+from gpuwatch.app.dataset.rows import parse_json_line
 from tests.app.dataset.conftest import Auditor
 from tests.checkout import TESTS
 
@@ -165,7 +165,7 @@ def test_equality_covers_every_value_and_no_order_of_keys() -> None:
     reading = FieldSelection(fields=("messages",), guessed=False)
 
     def digest(messages: str) -> bytes:
-        return read_row(parse_line(b'{"messages": ' + messages.encode() + b"}"), reading).digest
+        return read_text_row(parse_json_line(b'{"messages": ' + messages.encode() + b"}"), reading).digest
 
     one = '[{"role": "user", "content": "a"}]'
     assert digest(one) == digest('[{"content": "a", "role": "user"}]')

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.app.dataset.audit import RemovalRules
-from gpuwatch.app.dataset.rendering import lines_for, page_of, size
+from gpuwatch.app.dataset.rendering import audit_page, lines_for, size_text
 from gpuwatch.app.dataset.report import report_of, tokens_of
 from gpuwatch.app.dataset.saving import TrainingPrice, TrainingWork, training_saving
 from tests.app.dataset.conftest import Auditor, written
@@ -58,7 +58,7 @@ def test_hostile_texts_stay_text(audit: Auditor, tmp_path: Path) -> None:
     path = written(tmp_path / "<b>\x1b[31m\u202e.jsonl", [*texts, *(f"{text} ." for text in texts), words([1, 2])])
     path.write_bytes(path.read_bytes() + b"<script>\n")
     report = made(audit, path, near=0.5)
-    page = page_of(report, lines_for(report))
+    page = audit_page(report, lines_for(report))
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
@@ -100,11 +100,11 @@ def test_the_summary_says_what_counts(audit: Auditor, tmp_path: Path) -> None:
     lines = lines_for(report)
     assert lines[0].startswith("Warning: crowded: 1 of 1 clusters hold 100.0% of the rows")
     assert lines[-1].startswith("Saves 9.983 of 10 GPU-hours: 24.96 USD at 2.50 USD per GPU-hour (as said)")
-    assert 'class="warn"' in page_of(report, lines)
+    assert 'class="warn"' in audit_page(report, lines)
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (45.2e6, "45.2 MB"), (2e15, "2e+03 TB")]
 )
 def test_sizes(count: float, text: str) -> None:
-    assert size(count) == text
+    assert size_text(count) == text

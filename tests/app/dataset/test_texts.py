@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.app.dataset.fields import select_fields
-from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_row
-from gpuwatch.app.dataset.rows import UnusableLine, parse_line
+from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_text_row
+from gpuwatch.app.dataset.rows import UnusableLine, parse_json_line
 from gpuwatch.errors import UsageError
 
 
 def row_text(row: Any, fields: tuple[str, ...]) -> ReadRow:
-    return read_row(row, FieldSelection(fields=fields, guessed=False))
+    return read_text_row(row, FieldSelection(fields=fields, guessed=False))
 
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
@@ -74,18 +74,18 @@ def test_a_field_that_is_named_is_taken_and_a_wrong_one_reported() -> None:
 )
 def test_hostile_lines_have_a_reason(line: bytes, reason: str) -> None:
     with pytest.raises(UnusableLine, match=reason):
-        row_text(parse_line(line), ("text",))
+        row_text(parse_json_line(line), ("text",))
 
 
 @pytest.mark.parametrize("value", ["null", "7", '""', '" \\n"', "[]", "[1]", "{}", "[{}]", '[{"content": [1]}]'])
 def test_a_row_without_text_is_none(value: str) -> None:
     with pytest.raises(UnusableLine, match="no text in text"):
-        row_text(parse_line(f'{{"text": {value}}}'.encode()), ("text",))
+        row_text(parse_json_line(f'{{"text": {value}}}'.encode()), ("text",))
 
 
 def test_what_python_writes_is_read() -> None:
-    assert row_text(parse_line(b'\xef\xbb\xbf{"text": "a", "score": NaN}'), ("text",))[0] == "a"
-    assert row_text(parse_line(rb'{"text": "half \ud83d of a pair"}'), ("text",))[0] == "half ? of a pair"
+    assert row_text(parse_json_line(b'\xef\xbb\xbf{"text": "a", "score": NaN}'), ("text",))[0] == "a"
+    assert row_text(parse_json_line(rb'{"text": "half \ud83d of a pair"}'), ("text",))[0] == "half ? of a pair"
 
 
 @given(
@@ -94,7 +94,7 @@ def test_what_python_writes_is_read() -> None:
 )
 def test_no_line_is_a_surprise(line: bytes) -> None:
     with suppress(UnusableLine):
-        assert row_text(parse_line(line), ("text",))[0].strip()
+        assert row_text(parse_json_line(line), ("text",))[0].strip()
 
 
 def test_rows_whose_parts_differ_are_not_the_same_though_their_text_is() -> None:

@@ -17,7 +17,7 @@ from gpuwatch.domain.analysis.price_forecasts import (
     ForecastScore,
     ForecastSource,
     PriceForecast,
-    record_of,
+    forecast_record,
 )
 from gpuwatch.domain.analysis.price_series import PriceSeries
 
@@ -174,7 +174,7 @@ def promise(number: int, share: float = 0.3, **changed: object) -> PriceForecast
 def test_the_record_counts_every_statement_once() -> None:
     unknown = ForecastScore(outcome=ForecastOutcome.UNKNOWN)
     rows = [(promise(0), scored(2.7)), (promise(1), scored(1.8)), (promise(2), unknown), (promise(3), None)]
-    found = record_of(rows)
+    found = forecast_record(rows)
     assert (found.made, found.bought, found.missed, found.unknown, found.open) == (4, 2, 0, 1, 1)
     assert found.made == found.bought + found.missed + found.unknown + found.open
     assert [(one.stated, one.reached, one.counted) for one in found.calibration] == [(0.5, 1, 2), (0.8, 1, 2)]
@@ -186,26 +186,26 @@ def test_the_record_counts_every_statement_once() -> None:
 
 def test_waits_that_overlap_are_one_observation() -> None:
     rows = [(stated(2.0, 2.0, None, after_h=hour), scored(2.0)) for hour in range(6)]
-    assert record_of(rows).independent == 3
+    assert forecast_record(rows).independent == 3
     other = [(stated(2.0, None, scope=MarketFilter(gpus=("H200",))), scored(2.0))]
-    assert record_of(rows + other).independent == 4
+    assert forecast_record(rows + other).independent == 4
 
 
 def test_promises_are_shrunk_by_what_came_true_once_there_are_enough() -> None:
     half = [(promise(number), scored(2.55)) for number in range(7)]  # 15 % instead of 30 %
-    assert record_of(half).shrink == 1.0
+    assert forecast_record(half).shrink == 1.0
     half = [(promise(number), scored(2.55)) for number in range(24)]
-    assert record_of(half).shrink == pytest.approx((0.5 * 24 + 8) / 32)
+    assert forecast_record(half).shrink == pytest.approx((0.5 * 24 + 8) / 32)
     better = [(promise(number), scored(1.0)) for number in range(24)]
-    assert record_of(better).shrink == 1.0, "a record never inflates a promise"
+    assert forecast_record(better).shrink == 1.0, "a record never inflates a promise"
     lost = [(promise(number), scored(3.3)) for number in range(24)]
-    assert record_of(lost).shrink == pytest.approx(8 / 32)
+    assert forecast_record(lost).shrink == pytest.approx(8 / 32)
 
 
 def test_optimal_stopping_that_cost_more_than_the_median_is_not_trusted() -> None:
     worse = [(promise(number), scored(2.6)) for number in range(8)]
-    assert not record_of(worse).trusts_optimal_stopping
-    assert record_of(worse[:7]).trusts_optimal_stopping, "too few to say so"
+    assert not forecast_record(worse).trusts_optimal_stopping
+    assert forecast_record(worse[:7]).trusts_optimal_stopping, "too few to say so"
     simple = [(promise(number, rule="fixed median"), scored(2.6)) for number in range(20)]
-    assert record_of(simple).trusts_optimal_stopping
-    assert record_of([(promise(number), scored(2.4)) for number in range(8)]).trusts_optimal_stopping
+    assert forecast_record(simple).trusts_optimal_stopping
+    assert forecast_record([(promise(number), scored(2.4)) for number in range(8)]).trusts_optimal_stopping

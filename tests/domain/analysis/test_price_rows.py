@@ -15,8 +15,8 @@ from gpuwatch.domain.analysis.price_rows import (
     listing_of,
     machine_in_key,
     offer_key_of,
-    read_row,
-    row_of,
+    parse_price_row,
+    price_row_of,
     usd_text,
 )
 from gpuwatch.domain.market.gpu_names import catalog
@@ -39,7 +39,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]
 
 
 def test_a_row_is_understood() -> None:
-    row = read_row(CELLS)
+    row = parse_price_row(CELLS)
     assert (row.at_s, row.listed_microusd_hour, row.gpu_memory_gib) == (1772199392, 2_133_333, 24.0)
     assert identity_of(row) == Identity("vastai", "10952073", "RTX 4090", 8, True)
     listing = listing_of(row, {})
@@ -59,11 +59,11 @@ def test_a_row_is_understood() -> None:
     ],
 )
 def test_a_written_row_keeps_the_country(region: str | None, country: str | None, cell: str | None) -> None:
-    listing = msgspec.structs.replace(listing_of(read_row(CELLS), {}), region=region, country=country)
-    row = row_of(listing, 1772199392, 2_133_333, None)
+    listing = msgspec.structs.replace(listing_of(parse_price_row(CELLS), {}), region=region, country=country)
+    row = price_row_of(listing, 1772199392, 2_133_333, None)
     again = listing_of(row, {})
     assert (row.region, again.country) == (cell, country)
-    assert row_of(again, 1772199392, 2_133_333, None) == row
+    assert price_row_of(again, 1772199392, 2_133_333, None) == row
 
 
 @pytest.mark.parametrize(
@@ -99,36 +99,36 @@ def test_a_written_row_keeps_the_country(region: str | None, country: str | None
 )
 def test_what_makes_no_sense_is_refused_with_its_column(column: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{column}: expected"):
-        read_row(CELLS | {column: text})
+        parse_price_row(CELLS | {column: text})
 
 
 def test_a_short_row_is_refused_not_understood() -> None:
     with pytest.raises(ValueError, match="expected"):
-        read_row(dict.fromkeys(COLUMNS))
+        parse_price_row(dict.fromkeys(COLUMNS))
 
 
 def test_a_price_is_exact_to_the_micro_dollar() -> None:
-    assert read_row(CELLS | {"price_usd_hour": "3.308444"}).listed_microusd_hour == 3_308_444
-    assert read_row(CELLS | {"price_usd_hour": "1e-9"}).listed_microusd_hour == 1
+    assert parse_price_row(CELLS | {"price_usd_hour": "3.308444"}).listed_microusd_hour == 3_308_444
+    assert parse_price_row(CELLS | {"price_usd_hour": "1e-9"}).listed_microusd_hour == 1
 
 
 @given(st.integers(1, 10**10))
 def test_dollars_are_written_exactly(microusd: int) -> None:
-    assert read_row(CELLS | {"price_usd_hour": usd_text(microusd)}).listed_microusd_hour == microusd
+    assert parse_price_row(CELLS | {"price_usd_hour": usd_text(microusd)}).listed_microusd_hour == microusd
 
 
 def test_a_seller_stands_behind_the_provider_and_a_kind_is_none() -> None:
-    assert read_row(CELLS | {"provider": "primeintellect:nebius"}).seller == "nebius"
-    listed = read_row(CELLS | {"provider": "aws:listed"})
+    assert parse_price_row(CELLS | {"provider": "primeintellect:nebius"}).seller == "nebius"
+    listed = parse_price_row(CELLS | {"provider": "aws:listed"})
     assert (listed.provider, listed.seller, listed.kind) == ("aws", None, OfferKind.LISTED)
 
 
 def test_a_row_without_key_and_count_is_a_look() -> None:
-    look = read_row(LOOK)
+    look = parse_price_row(LOOK)
     assert look.is_poll
-    assert not read_row(CELLS).is_poll
-    assert read_row(LOOK | {"gpu_name_raw": ""}).gpu_wire == ""
-    assert read_row(LOOK | {"price_usd_hour": "2.5"}).listed_microusd_hour == 2_500_000
+    assert not parse_price_row(CELLS).is_poll
+    assert parse_price_row(LOOK | {"gpu_name_raw": ""}).gpu_wire == ""
+    assert parse_price_row(LOOK | {"price_usd_hour": "2.5"}).listed_microusd_hour == 2_500_000
 
 
 @given(
@@ -147,7 +147,7 @@ def test_a_row_without_key_and_count_is_a_look() -> None:
     )
 )
 def test_cells_read_back_to_the_same_row(row: PriceRow) -> None:
-    assert read_row(dict(zip(COLUMNS, csv_cells(row), strict=True))) == row
+    assert parse_price_row(dict(zip(COLUMNS, csv_cells(row), strict=True))) == row
 
 
 @given(TEXT, st.booleans())
@@ -163,4 +163,4 @@ def test_a_key_of_the_public_series_is_written_as_it_was(key: str) -> None:
 
 def test_every_canonical_name_stands_for_itself() -> None:
     for gpu in (*catalog().gpus(), *shared_gpu_names()):
-        assert identity_of(read_row(CELLS | {"gpu_name_raw": gpu.name, "gpu_mem_gib": ""})).gpu == gpu.name
+        assert identity_of(parse_price_row(CELLS | {"gpu_name_raw": gpu.name, "gpu_mem_gib": ""})).gpu == gpu.name

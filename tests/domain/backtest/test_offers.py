@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
 from gpuwatch.domain.backtest.candidates import find_candidates
-from gpuwatch.domain.backtest.offers import offer_of, without_unrecorded_clauses
+from gpuwatch.domain.backtest.offers import quoted_offer, without_unrecorded_clauses
 from gpuwatch.domain.market.offer import Identity, Verification
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.match import matches
@@ -28,7 +28,7 @@ CENTS = st.integers(10, 900_000_000).map(lambda micro: micro / 1e6)
 def test_an_offer_that_was_stored_costs_what_it_cost(usd: float, disk_gb: float | None, rate: float | None) -> None:
     live = an_offer(quoted_usd_hour=usd + (rate or 0) * 8 / 720, disk_usd_gb_month=rate, quoted_disk_gb=8.0)
     machine, disk = price_parts(live)
-    stored = offer_of(LISTING, OfferInterval(0, 0, 0, None, machine, disk), 8.0)
+    stored = quoted_offer(LISTING, OfferInterval(0, 0, 0, None, machine, disk), 8.0)
     ours, theirs = (price_of(offer, disk_gb, Commission("0.20")) for offer in (stored, live))
     # the machine's price alone is kept, rounded to a whole micro-dollar
     assert ours.price_microusd_hour == pytest.approx(theirs.price_microusd_hour, abs=2)
@@ -36,14 +36,14 @@ def test_an_offer_that_was_stored_costs_what_it_cost(usd: float, disk_gb: float 
 
 def test_a_price_of_whole_cents_is_exact() -> None:
     interval = OfferInterval(0, 0, 0, None, 3_000_000, None)
-    assert price_of(offer_of(LISTING, interval, 8.0), 100.0, Commission("0.20")).price_microusd_hour == 3_600_000
+    assert price_of(quoted_offer(LISTING, interval, 8.0), 100.0, Commission("0.20")).price_microusd_hour == 3_600_000
 
 
 def test_a_machine_without_a_name_is_one_of_a_stock() -> None:
     nameless = msgspec.structs.replace(LISTING, identity=Identity("runpod", "offer:H100", "H100 SXM", 1, False))
-    offer = offer_of(nameless, OfferInterval(0, 0, 0, None, 1, None), 8.0)
+    offer = quoted_offer(nameless, OfferInterval(0, 0, 0, None, 1, None), 8.0)
     assert (offer.machine_id, offer.terms.fungible) == (None, True)
-    assert offer_of(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).terms.fungible is False
+    assert quoted_offer(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).terms.fungible is False
 
 
 def test_keys_of_price_rows_tell_offers_apart() -> None:
@@ -54,8 +54,8 @@ def test_keys_of_price_rows_tell_offers_apart() -> None:
         )
         for key in keys
     ]
-    assert {offer_of(row, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id for row in rows} == set(keys)
-    assert offer_of(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id == "1"
+    assert {quoted_offer(row, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id for row in rows} == set(keys)
+    assert quoted_offer(LISTING, OfferInterval(0, 0, 0, None, 1, None), 8.0).offer_id == "1"
 
 
 def test_clauses_that_no_history_keeps_are_left_out_and_named() -> None:
@@ -105,7 +105,7 @@ def test_what_is_accepted_is_what_the_watch_accepts(prices: list[tuple[str, floa
     for candidate, interval in zip(
         find_candidates(watch, market_history, {}, 8.0), market_history.intervals, strict=True
     ):
-        offer = offer_of(market_history.listings[interval.listing], interval, 8.0)
+        offer = quoted_offer(market_history.listings[interval.listing], interval, 8.0)
         assert candidate.accepted is bool(matches(watch, [offer], {}, offer.observed_at))
         assert candidate.match is None or candidate.match.offer == offer
         assert candidate.microusd_gpu_hour == pytest.approx(interval.machine_microusd_hour, abs=1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.analysis.market_history import MarketHistory, MarketPoll
 from gpuwatch.domain.backtest.candidates import find_candidates
 from gpuwatch.domain.backtest.known_offers import KnownOffers
-from gpuwatch.domain.backtest.offers import offer_of
+from gpuwatch.domain.backtest.offers import quoted_offer
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.match import is_near, matches, price_for
@@ -216,7 +216,7 @@ def test_the_known_offers_shows_at_each_look_what_the_watch_s_own_rules_find_in_
     for poll in market_history.polls:
         known_offers.apply_query(("vastai", "H100 SXM", False), poll)
         standing = [
-            offer_of(market_history.listings[interval.listing], interval, 8.0)
+            quoted_offer(market_history.listings[interval.listing], interval, 8.0)
             for interval in market_history.intervals
             if interval.from_s <= poll.at_s and (interval.delisted_s is None or interval.delisted_s > poll.at_s)
         ]

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from gpuwatch.domain.jobs.job import JobLimit
-from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, Purpose
 from tests.builders import NOON, a_watch
@@ -16,7 +16,7 @@ from tests.builders_jobs import a_definition, a_job
 
 
 def test_the_watch_has_the_name_the_limit_and_one_instance() -> None:
-    watch = watch_of(a_job(), Decimal(2), NOON)
+    watch = waiting_job_watch(a_job(), Decimal(2), NOON)
     assert (watch.name, watch.action, watch.max_price_usd_gpu_hour) == ("job:train", Action.LAUNCH, Decimal(2))
     assert watch.launch is not None
     assert (watch.launch.max_active, watch.launch.max_total) == (1, 0)
@@ -30,7 +30,7 @@ def test_a_stored_name_says_whether_it_is_a_job(watch: str, job: str | None) -> 
 
 
 def test_no_limit_of_the_queue_exceeds_that_of_the_job() -> None:
-    assert watch_of(a_job(), Decimal(50), NOON).max_price_usd_gpu_hour == Decimal("3.60")
+    assert waiting_job_watch(a_job(), Decimal(50), NOON).max_price_usd_gpu_hour == Decimal("3.60")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_a_run_ends_at_the_deadline_and_is_shorter_after_progress() -> None:
     job = a_job(deadline=NOON + timedelta(hours=5))
     assert max_runtime_s(job, Decimal(2), NOON) == 5 * 3600
     half = a_job(definition=a_definition(hours=FigureRange(10, 20)), progress=0.5)
-    assert hours_left(half) == 10
+    assert work_hours_left(half) == 10
     assert max_runtime_s(half, Decimal(2), NOON) == 15 * 3600
 
 
 def test_the_usd_per_hour_are_a_budget_of_the_watch() -> None:
     definition = a_definition(limit=JobLimit(max_usd_hour=Decimal(8)))
-    assert watch_of(a_job(definition=definition), Decimal(9), NOON).budget.max_usd_hour == Decimal(8)
+    assert waiting_job_watch(a_job(definition=definition), Decimal(9), NOON).budget.max_usd_hour == Decimal(8)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobEvent, JobRun, PilotSpec
-from gpuwatch.domain.jobs.job_watch import pilot_items, watch_of
+from gpuwatch.domain.jobs.job_watch import pilot_items, waiting_job_watch
 from gpuwatch.domain.jobs.pilot_checks import (
     PilotObservation,
     failed_text,
@@ -94,7 +94,7 @@ def test_a_job_with_a_pilot_rents_before_its_pilot_has_measured() -> None:
     """Items that only the owner can judge still block it; without a pilot, all items do."""
     job = _job(pilot=PilotSpec(share=0.01), resources=a_watch(require=("amp", "util_70", "my own")))
     limit = job.definition.resources.max_price_usd_gpu_hour
-    assert watch_of(job, limit, NOW).require == ("amp", "my own")
+    assert waiting_job_watch(job, limit, NOW).require == ("amp", "my own")
     assert pilot_items(job.definition) == ("util_70",)
     without = _job(resources=a_watch(require=("amp", "util_70")))
-    assert watch_of(without, limit, NOW).require == ("amp", "util_70")
+    assert waiting_job_watch(without, limit, NOW).require == ("amp", "util_70")

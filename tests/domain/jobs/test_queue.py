@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobLimit, JobState
-from gpuwatch.domain.jobs.job_watch import watch_of
+from gpuwatch.domain.jobs.job_watch import waiting_job_watch
 from gpuwatch.domain.jobs.merge import InstanceHolder, SharedInstances, costs_less_here
 from gpuwatch.domain.jobs.queue import (
     failed_dependency,
     group_states,
-    in_order,
     latest_start,
+    queue_order,
     saving_usd,
     schedule,
     searching_jobs,
@@ -41,11 +41,11 @@ def names(jobs: list[Job]) -> list[str]:
 
 def test_priority_then_slack_then_age() -> None:
     jobs = [job("later", in_hours=90), job("never"), job("soon", in_hours=30), job("high", in_hours=99, priority=1)]
-    assert names(in_order(jobs)) == ["high", "soon", "later", "never"]
+    assert names(queue_order(jobs)) == ["high", "soon", "later", "never"]
 
 
 def test_a_long_job_must_start_before_a_short_one_with_an_earlier_deadline() -> None:
-    assert names(in_order([job("short", hours=1, in_hours=20), job("long", hours=20, in_hours=24)])) == [
+    assert names(queue_order([job("short", hours=1, in_hours=20), job("long", hours=20, in_hours=24)])) == [
         "long",
         "short",
     ]
@@ -92,11 +92,11 @@ def test_nothing_left_of_max_usd_rents_nothing() -> None:
 def test_the_limit_rises_until_the_latest_start_by_the_advice_and_then_it_is_the_cap() -> None:
     one = job("train", hours=10, in_hours=34)
     assert latest_start(one) == NOON + timedelta(hours=24)
-    watch = watch_of(one, Decimal(3), NOON)
+    watch = waiting_job_watch(one, Decimal(3), NOON)
     assert watch.auto is not None
     assert (watch.auto.cap_usd_gpu_hour, watch.auto.deadline_at) == (Decimal(3), latest_start(one))
-    assert watch_of(one, Decimal(3), NOON + timedelta(hours=24)).auto is None
-    assert watch_of(job("free"), Decimal(3), NOON).auto is None
+    assert waiting_job_watch(one, Decimal(3), NOON + timedelta(hours=24)).auto is None
+    assert waiting_job_watch(job("free"), Decimal(3), NOON).auto is None
 
 
 def merged(queued: list[Job], min_billing_h: float = 0.0, holders: tuple[InstanceHolder, ...] = ()) -> list[list[str]]:

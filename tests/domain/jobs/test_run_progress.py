@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.jobs.job import JobRun
 from gpuwatch.domain.jobs.run_progress import (
     bottleneck,
-    forecast,
+    extrapolate,
     grown,
     parse_progress,
     run_cost_microusd,
@@ -65,11 +65,11 @@ def test_no_text_is_an_error(log: str, metrics: bytes) -> None:
 
 def test_a_forecast_goes_on_at_the_speed_so_far() -> None:
     """A run that resumed at half, and did a tenth in an hour, needs four more hours."""
-    ahead = forecast(NOON, 0.6, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0)
+    ahead = extrapolate(NOON, 0.6, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0)
     assert ahead is not None
     assert ahead.usd.low < 18.0 < ahead.usd.high
     assert ahead.ends_at[0] < NOON + timedelta(hours=4) < ahead.ends_at[1]
-    assert forecast(NOON, 0.5, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0) is None
+    assert extrapolate(NOON, 0.5, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0) is None
 
 
 def _forecasts(drawn: random.Random, minutes: float) -> Iterator[tuple[bool, int]]:
@@ -83,7 +83,7 @@ def _forecasts(drawn: random.Random, minutes: float) -> Iterator[tuple[bool, int
     while poll_s < at + tail_s:
         now, fraction = NOON + timedelta(seconds=poll_s), sum(one <= poll_s for one in times) / steps
         seen = grown(seen, (now, fraction))
-        found = forecast(now, fraction, seen[0], 2.0, poll_s / 1800, seen=seen)
+        found = extrapolate(now, fraction, seen[0], 2.0, poll_s / 1800, seen=seen)
         if found is not None:
             assert found.usd.low >= poll_s / 1800, "no less than is spent"
             yield found.ends_at[0] <= ends_at <= found.ends_at[1], found.reports
@@ -102,14 +102,14 @@ def test_nine_of_ten_forecasts_of_runs_of_minutes_hold_their_end(minutes: float)
 def test_a_forecast_is_wider_the_fewer_reports_there_are_and_absent_in_the_first_minute() -> None:
     def width(reports: int, total_s: float = 600.0) -> float:
         seen = tuple((NOON + timedelta(seconds=total_s * n / reports), 0.5 * n / reports) for n in range(reports + 1))
-        found = forecast(seen[-1][0], 0.5, seen[0], 2.0, 1.0, seen=seen)
+        found = extrapolate(seen[-1][0], 0.5, seen[0], 2.0, 1.0, seen=seen)
         assert found is not None
         assert found.reports == reports
         return (found.ends_at[1] - found.ends_at[0]).total_seconds()
 
     assert width(1) > width(2) > width(10) > width(60) > 60
     seen = ((NOON, 0.0), (NOON + timedelta(seconds=30), 0.5))
-    assert forecast(seen[-1][0], 0.5, seen[0], 2.0, 1.0, seen=seen) is None
+    assert extrapolate(seen[-1][0], 0.5, seen[0], 2.0, 1.0, seen=seen) is None
 
 
 def test_of_very_many_reports_some_are_kept() -> None:

@@ -22,7 +22,7 @@ from gpuwatch.domain.launches.costs import (
     remaining_cost,
     total_cost,
 )
-from gpuwatch.domain.launches.forecast import BudgetUse, budget_uses, forecast, past_uses
+from gpuwatch.domain.launches.forecast import BudgetUse, budget_uses, forecast_costs, past_uses
 from gpuwatch.domain.launches.invoices import (
     NO_CHARGE,
     InvoicedAmounts,
@@ -321,23 +321,23 @@ def test_what_starts_is_computed_with_its_whole_price() -> None:
 
 
 def test_a_mean_of_fewer_than_three_days_is_not_enough() -> None:
-    found = forecast([a_run()], NOON + DAY)
+    found = forecast_costs([a_run()], NOON + DAY)
     assert (found.mean_effective, found.mean_listed) == (None, None)
     assert found.sample_days == 1.5
     assert found.running_effective == 3_600_000
-    assert forecast([a_run()], midnight(TODAY) + 3 * DAY).mean_effective is not None
+    assert forecast_costs([a_run()], midnight(TODAY) + 3 * DAY).mean_effective is not None
 
 
 def test_the_mean_of_the_days_so_far_goes_on() -> None:
     """From the day of the first launch on: 3.60 in four days, with six days of November left."""
-    found = forecast([a_run()], midnight(TODAY) + 4 * DAY)
+    found = forecast_costs([a_run()], midnight(TODAY) + 4 * DAY)
     assert found.sample_days == 4.0
     assert found.mean_effective == round(3_600_000 * (1 + Decimal(6) / 4))
 
 
 def test_the_days_before_count_where_gpuwatch_rented_already() -> None:
     earlier = a_run(NOON - 30 * DAY, launch_id="b" * 12)
-    found = forecast([a_run(), earlier], midnight(TODAY) + 4 * DAY)
+    found = forecast_costs([a_run(), earlier], midnight(TODAY) + 4 * DAY)
     assert found.sample_days == 24.0
     assert found.mean_effective == round(3_600_000 * 30 / 24)
 

@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.obligation import (
     decode_line,
     encode_line,
     obligation_of,
-    read_lines,
+    read_obligation_lines,
 )
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from tests.builders import a_match, a_watch, changed
@@ -42,23 +42,23 @@ def test_a_line_is_read_as_it_was_written() -> None:
 
 def test_the_newest_line_of_a_launch_counts() -> None:
     lines = [encode_line(an_obligation()), encode_line(an_obligation(instance_id="4711", revision=1))]
-    assert [one.instance_id for one in read_lines(lines).open.values()] == ["4711"]
+    assert [one.instance_id for one in read_obligation_lines(lines).open.values()] == ["4711"]
 
 
 def test_a_line_that_comes_late_replaces_no_newer_one() -> None:
     later = an_obligation(ends_at=NOON + HOUR, revision=3)
-    read = read_lines([encode_line(later), encode_line(an_obligation(ends_at=NOON, revision=2))])
+    read = read_obligation_lines([encode_line(later), encode_line(an_obligation(ends_at=NOON, revision=2))])
     assert read.open == {"a" * 12: later}
 
 
 def test_what_is_over_stays_over_when_a_line_comes_late() -> None:
     over, late = an_obligation(is_over=True, revision=3), an_obligation(revision=2)
-    assert read_lines([encode_line(over), encode_line(late)]).open == {}
+    assert read_obligation_lines([encode_line(over), encode_line(late)]).open == {}
 
 
 def test_a_launch_that_is_taken_up_again_is_open_again() -> None:
     again = an_obligation(revision=4)
-    read = read_lines([encode_line(an_obligation(is_over=True, revision=3)), encode_line(again)])
+    read = read_obligation_lines([encode_line(an_obligation(is_over=True, revision=3)), encode_line(again)])
     assert read.open == {"a" * 12: again}
 
 
@@ -66,23 +66,23 @@ def test_a_launch_that_is_taken_up_again_is_open_again() -> None:
 def test_a_torn_line_hides_no_other(cut: int) -> None:
     first, second = an_obligation(), an_obligation(launch_id="b" * 12)
     torn = encode_line(second)[: -1 - cut % (len(encode_line(second)) - 1)]
-    assert read_lines([encode_line(first), torn]).open["a" * 12] == first
+    assert read_obligation_lines([encode_line(first), torn]).open["a" * 12] == first
 
 
 def test_what_a_newer_version_adds_hides_no_obligation() -> None:
     line = encode_line(an_obligation(v=9, ends_at=NOON)).replace(b"{", b'{"colour":"blue",', 1)
-    assert read_lines([line]).open["a" * 12].ends_at == NOON
+    assert read_obligation_lines([line]).open["a" * 12].ends_at == NOON
 
 
 def test_a_line_that_cannot_be_read_survives_a_compaction() -> None:
     newer = b'{"v":9,"something":"else"}\n'
-    read = read_lines([newer, encode_line(an_obligation()), b'{"v":1,"launch'])
+    read = read_obligation_lines([newer, encode_line(an_obligation()), b'{"v":1,"launch'])
     assert compacted(read, NOON) == newer + encode_line(an_obligation())
 
 
 def test_a_compaction_leaves_out_what_is_over() -> None:
     lines = [encode_line(one) for one in (an_obligation(), an_obligation(is_over=True, revision=1))]
-    assert compacted(read_lines(lines), NOON) == b""
+    assert compacted(read_obligation_lines(lines), NOON) == b""
 
 
 def test_before_it_runs_it_ends_at_the_deadline_of_its_instance() -> None:

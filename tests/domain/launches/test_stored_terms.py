@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.launches.stored_terms import stored_watch, terms_of, watch_of
+from gpuwatch.domain.launches.stored_terms import governing_watch, stored_watch, terms_of
 from gpuwatch.domain.watches.watch import (
     Action,
     BidSpec,
@@ -66,12 +66,12 @@ def test_no_secret_is_stored() -> None:
 def test_the_settings_come_before_the_terms() -> None:
     launch = changed(LAUNCH, terms=terms_of(WATCH))
     now = changed(WATCH, max_price_usd_gpu_hour=Decimal(9))
-    assert watch_of(launch, {WATCH.name: now}) == now
-    assert watch_of(launch, {"other": now}) == WATCH
+    assert governing_watch(launch, {WATCH.name: now}) == now
+    assert governing_watch(launch, {"other": now}) == WATCH
 
 
 def test_a_launch_of_an_older_gpuwatch_has_no_watch() -> None:
-    assert watch_of(LAUNCH, {}) is None
+    assert governing_watch(LAUNCH, {}) is None
 
 
 @given(st.text(max_size=40))

@@ -15,13 +15,13 @@ from gpuwatch.domain.planning.buy import (
     OwnedMachine,
     PaybackVerdict,
     RentTariff,
-    cards_needed,
+    buy_verdict,
+    cards_holding,
     compare_with_rent,
     discounted,
     simple_payback,
     source_calculation,
     source_payback_corrected,
-    verdict_of,
 )
 from tests.builders import changed
 
@@ -56,9 +56,9 @@ def test_the_calculator_prints_what_the_source_prints() -> None:
 
 def test_cards_are_rounded_up_where_the_source_counts_one_too_many() -> None:
     assert 96 // 24 + 1 == 5  # the source's count
-    assert cards_needed(Decimal(96), Decimal(24)) == 4
-    assert cards_needed(Decimal(140), Decimal(24)) == 6
-    assert cards_needed(Decimal("96.01"), Decimal(24)) == 5
+    assert cards_holding(Decimal(96), Decimal(24)) == 4
+    assert cards_holding(Decimal(140), Decimal(24)) == 6
+    assert cards_holding(Decimal("96.01"), Decimal(24)) == 5
 
 
 def test_corrected_it_takes_the_running_cost_and_the_speed_into_account() -> None:
@@ -86,7 +86,7 @@ def test_the_simple_case_is_700_hours_or_310_with_a_resale() -> None:
     [("29.999", "green"), ("30", "amber"), ("89.999", "amber"), ("90", "red"), (None, "red")],
 )
 def test_the_verdict_changes_at_30_and_90_days(days: str | None, verdict: str) -> None:
-    assert verdict_of(None if days is None else Decimal(days)).value == verdict
+    assert buy_verdict(None if days is None else Decimal(days)).value == verdict
 
 
 def test_discounts_are_columns_of_their_own() -> None:

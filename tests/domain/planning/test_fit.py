@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.card_specs import card_specs_of
 from gpuwatch.domain.planning.fit import (
     CostMeasure,
     GpuTask,
@@ -21,7 +21,7 @@ from gpuwatch.domain.planning.fit import (
     source_classes,
     source_ratio,
 )
-from gpuwatch.domain.planning.memory_need import holds
+from gpuwatch.domain.planning.memory_need import cards_hold
 
 NAMES = sorted(gpu_specs())
 
@@ -109,11 +109,11 @@ def test_what_does_not_fit_is_reported_with_its_reason() -> None:
 
 
 def test_a_name_that_leaves_the_card_open_counts_as_its_weakest() -> None:
-    found = specs_of("H100")
+    found = card_specs_of("H100")
     assert found is not None
     assert (found.memory_gib, found.fp16_tflops, found.bandwidth_gb_s, found.nvlink) == (80.0, 756.0, 2000.0, False)
-    assert specs_of("H100 SXM") is gpu_specs()["H100 SXM"]
-    assert specs_of("Nobody's GPU") is None
+    assert card_specs_of("H100 SXM") is gpu_specs()["H100 SXM"]
+    assert card_specs_of("Nobody's GPU") is None
 
 
 @given(
@@ -130,8 +130,8 @@ def test_what_is_chosen_holds_the_task_within_the_cards_allowed(
     offers.append(priced(name, str(price), any_number=True))
     for choice in rank_classes(needs, offers).choices:
         assert choice.priced.cards <= most
-        assert holds(vram_gb, choice.gpu.memory_gib, choice.priced.cards)
-        assert not holds(vram_gb, choice.gpu.memory_gib, choice.needed - 1)
+        assert cards_hold(vram_gb, choice.gpu.memory_gib, choice.priced.cards)
+        assert not cards_hold(vram_gb, choice.gpu.memory_gib, choice.needed - 1)
         assert choice.usd_hour == price * choice.priced.cards
 
 

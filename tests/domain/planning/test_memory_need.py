@@ -15,9 +15,9 @@ from gpuwatch.domain.planning.memory_need import (
     TrainingMethod,
     Workload,
     cards_for,
+    cards_hold,
     even_card_count,
     fitting_cards,
-    holds,
     lora_params,
     memory_need,
     source_cards,
@@ -194,7 +194,7 @@ def test_what_nothing_speaks_against_comes_first_then_even_counts_then_few_cards
 @given(st.floats(0.001, 5_000), st.floats(5, 300))
 def test_the_cards_hold_it_and_one_less_does_not(gb: float, memory_gib: float) -> None:
     cards = cards_for(gb, memory_gib)
-    assert holds(gb, memory_gib, cards)
+    assert cards_hold(gb, memory_gib, cards)
     assert cards == 1 or gb > (cards - 1) * usable_gb(memory_gib) - 1e-6
 
 

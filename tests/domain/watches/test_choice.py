@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.market.offer import OfferTerms, Verification
-from gpuwatch.domain.watches.choice import compare, in_order, tie_of
+from gpuwatch.domain.watches.choice import best_first, compare, tie_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Prefer, Watch
 from tests.builders import a_match, a_watch, an_offer
@@ -23,7 +23,7 @@ def offer(name: str, usd_hour: float, count: int = 1, **changes: Any) -> Match:
 
 
 def order(watch: Watch, *found: Match) -> list[str]:
-    return [match.offer.offer_id for match in in_order(watch, found)]
+    return [match.offer.offer_id for match in best_first(watch, found)]
 
 
 def test_a_range_of_counts_rents_the_smaller_machine_for_a_fraction_of_a_percent() -> None:
@@ -73,7 +73,7 @@ def test_the_rule_that_decided_is_named(watch: Watch, found: list[Any], tied: in
     matches = [offer(name, usd, facts.pop("gpu_count", 1), **facts) for name, usd, facts in copy.deepcopy(found)]
     said = compare(watch, matches)
     assert (said.tied, said.rule) == (tied, rule)
-    assert said.ordered == in_order(watch, matches)
+    assert said.ordered == best_first(watch, matches)
 
 
 def test_nothing_to_compare_has_no_best() -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.watches.command_words import PLACEHOLDERS, filled_words, plain, word_faults
+from gpuwatch.domain.watches.command_words import PLACEHOLDERS, filled_words, plain_word, word_faults
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.testing.hostile import HOSTILE_VALUES
 from tests.builders import a_match, a_watch, an_offer, changed
@@ -53,14 +53,14 @@ def test_every_placeholder_is_filled_within_its_word() -> None:
     ],
 )
 def test_what_a_host_wrote_is_made_plain(written: str | None, found: str) -> None:
-    assert plain(written) == found
+    assert plain_word(written) == found
     words = filled_words(WATCH, a_match(an_offer(region=written)), "abc")
     assert (len(words), words[1]) == (len(WATCH.command), f"--at=vastai/{found}")
 
 
 @pytest.mark.parametrize("written", [value for value in HOSTILE_VALUES if isinstance(value, str)])
 def test_no_hostile_text_becomes_an_option_a_path_or_a_line(written: str) -> None:
-    found = plain(written)
+    found = plain_word(written)
     assert not found.startswith(("-", ".", "/"))
     assert not set(found) & set("\n\r\0;|&$`<>\"'\\(){}*?~!@=#%^[]")
 

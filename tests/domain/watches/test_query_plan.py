@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.expected_rows import ExpectedRows, SalePrice, fits, listed_usd_hour
+from gpuwatch.domain.market.expected_rows import ExpectedRows, SalePrice, listed_usd_hour, passes_filters
 from gpuwatch.domain.market.query import Query
 from gpuwatch.domain.watches.query_plan import (
     MAX_PRIORITY,
@@ -95,7 +95,7 @@ def shown(market: Mapping[tuple[str, bool], Sequence[SalePrice]], query: Query) 
         (gpu, number)
         for gpu in query.gpus
         for number, price in enumerate(market.get((gpu, query.spot), ()))
-        if fits(price, query) and listed_usd_hour(price, disk_gb) <= (query.max_listed_usd_hour or 0.0)
+        if passes_filters(price, query) and listed_usd_hour(price, disk_gb) <= (query.max_listed_usd_hour or 0.0)
     }
 
 
