@@ -14,7 +14,7 @@ from pydantic_settings import InitSettingsSource
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, canonical_names
+from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, named_gpus
 from gpuwatch.ports import ChannelSection, ProviderSection, Severity
 from gpuwatch.ports.declarations import ChannelInfo, ProviderInfo
 from gpuwatch.ports.settings import Option
@@ -162,7 +162,7 @@ def _settings(root: SettingsTables, sources: Sources, secret_at: SecretAt) -> Se
             project=root.orchestrator.project,
             timeout_s=root.orchestrator.timeout,
         ),
-        record_gpus=canonical_names(root.record.gpu),
+        record_gpus=named_gpus(root.record.gpu),
         channels={name: _channel_settings(name, table, secret_at) for name, table in _channels(root).items()},
         quiet_hours=_quiet_hours(root),
         heartbeat_url=_key(root.watchdog.heartbeat_url, HEARTBEAT_URL, secret_at),

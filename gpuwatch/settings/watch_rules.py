@@ -9,7 +9,7 @@ from gpuwatch.domain.watches.command_words import uses_task_file, word_faults
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.launch_text import check_self_destruct
-from gpuwatch.domain.watches.schema import WatchTable, canonical_names
+from gpuwatch.domain.watches.schema import WatchTable, named_gpus
 from gpuwatch.settings.options import KeyPath
 
 WITHOUT_LIMIT = (
@@ -90,7 +90,7 @@ def _missing_job_keys(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, s
 def _unknown_job_length(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
     """Report that the length of the job cannot be computed for any GPU of the watch."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
-    estimates = [hours_on(spec, gpu, count) for gpu in canonical_names(watch.gpu) for count in counts]
+    estimates = [hours_on(spec, gpu, count) for gpu in named_gpus(watch.gpu) for count in counts]
     reasons = [estimate for estimate in estimates if isinstance(estimate, str)]
     if len(reasons) == len(estimates):
         yield ("job",), f"cannot compute its length for any GPU of the watch: {reasons[0]}"

@@ -147,7 +147,7 @@ def _condition(text: str) -> str:
     for comparison in comparisons_of(parse(text)):
         values = [str(value) for value in comparison.values]
         if comparison.name == "gpu":
-            canonical_names(values)
+            named_gpus(values)
         elif comparison.name == "country" and (fault := next(filter(None, map(unknown_country, values)), None)):
             raise ValueError(fault)
         elif comparison.name == "cpu_arch" and not {value.lower() for value in values} <= {"x86_64", "arm64"}:
@@ -338,9 +338,7 @@ class WatchTable(SpecTable):
         if self.job is None or self.max_job_cost is None:
             return self.max_price_cap or HIGHEST_USD
         counts = range(self.gpu_count.min, self.gpu_count.max + 1)
-        return (
-            highest_usd_gpu_hour(self.job.value(), self.max_job_cost, canonical_names(self.gpu), counts) or _LOWEST_USD
-        )
+        return highest_usd_gpu_hour(self.job.value(), self.max_job_cost, named_gpus(self.gpu), counts) or _LOWEST_USD
 
     def _auto(self) -> AutoPrice | None:
         if self.max_price != "auto" or self.max_price_cap is None:
@@ -352,7 +350,7 @@ class WatchTable(SpecTable):
     def value(self) -> Watch:
         """Return the value that the engine uses."""
         found = self.fields_of(Watch) | {
-            "gpu_names": canonical_names(self.gpu),
+            "gpu_names": named_gpus(self.gpu),
             "max_price_usd_gpu_hour": self._ceiling(),
             "unlimited": self.max_price is None and self.max_job_cost is None,
             "auto": self._auto(),
@@ -373,7 +371,7 @@ class WatchTable(SpecTable):
         return Watch(**found)
 
 
-def canonical_names(wanted: Collection[str]) -> tuple[str, ...]:
+def named_gpus(wanted: Collection[str]) -> tuple[str, ...]:
     """Return the canonical names that an owner's texts stand for; a spelling in `SEEN` stands for itself.
 
     Raises:
@@ -392,7 +390,7 @@ def canonical_names(wanted: Collection[str]) -> tuple[str, ...]:
 
 def check_gpus(wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Return the texts themselves if each one stands for a GPU. Raises UnknownName."""
-    canonical_names(wanted)
+    named_gpus(wanted)
     return wanted
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.domain.analysis.price_rows import canonical_gpu
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.watches.schema import canonical_names
+from gpuwatch.domain.watches.schema import named_gpus
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.providers.vastai.query import wire_names
@@ -118,16 +118,16 @@ def test_a_card_that_the_catalogue_lacks_has_one_name_live_and_imported(
 @pytest.mark.parametrize("spelling", [spelling for spelling, _, name in UNLISTED if "Vera" not in name])
 def test_such_a_card_can_be_watched_searched_and_asked_for(spelling: str) -> None:
     name = catalog().resolve(spelling).name
-    assert name in canonical_names([spelling])
-    assert name in canonical_names([name])
+    assert name in named_gpus([spelling])
+    assert name in named_gpus([name])
     assert name in offer_filter([spelling]).gpu_names
     assert name in wire_names((name,))
 
 
 def test_without_a_socket_it_means_a_card_with_any() -> None:
-    assert canonical_names(["H800"]) == ("H800", "H800 SXM", "H800 PCIe")
-    assert canonical_names(["H800 SXM5"]) == ("H800 SXM",)
-    assert canonical_names(["NVIDIA RTX 5090D"]) == ("RTX 5090 D",)
+    assert named_gpus(["H800"]) == ("H800", "H800 SXM", "H800 PCIe")
+    assert named_gpus(["H800 SXM5"]) == ("H800 SXM",)
+    assert named_gpus(["NVIDIA RTX 5090D"]) == ("RTX 5090 D",)
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,15 @@ def test_without_a_socket_it_means_a_card_with_any() -> None:
      ("H100", "H100 CNX"), ("RTX 3080", "RTX 3080 Max-Q"), ("H20", "H20 141GB")],
 )  # fmt: skip
 def test_a_watch_on_a_card_does_not_take_one_that_only_resembles_it(text: str, other: str) -> None:
-    assert catalog().resolve(other).name not in canonical_names([text])
-    assert not set(canonical_names([other])) & set(canonical_names([text]))
+    assert catalog().resolve(other).name not in named_gpus([text])
+    assert not set(named_gpus([other])) & set(named_gpus([text]))
 
 
 @pytest.mark.parametrize("text", [*SLIPS, *NO_CARDS])
 def test_a_slip_and_what_is_no_card_stand_for_nothing(text: str) -> None:
     assert catalog().unlisted(text) == ()
     with pytest.raises(ValueError, match="unknown GPU"):
-        canonical_names([text])
+        named_gpus([text])
     with pytest.raises(UsageError, match="no GPU is called"):
         offer_filter([text])
 
