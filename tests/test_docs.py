@@ -97,6 +97,14 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
+def test_a_test_that_a_page_names_as_evidence_exists() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8") if page.name != "CHANGELOG.md" else ""  # its names stay as they were
+        for path, test in re.findall(r"(?<![\w/])(tests/[a-z0-9_/]+\.py)(?:::(\w+))?", text):
+            assert (ROOT / path).is_file(), (page.name, path)
+            assert not test or f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), (page.name, path, test)
+
+
 def test_architecture_names_every_folder() -> None:
     table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     folders = {path.name for path in (ROOT / "gpuwatch").iterdir() if (path / "__init__.py").is_file()}

@@ -17,7 +17,7 @@ from tests.cli.conftest import SERIES, Shell
 
 PAGE = ROOT / "docs/tutorial-qlora.md"
 ELSEWHERE = {
-    ("demo", "--jobs"): "tests/app/test_demo_jobs.py runs it",
+    ("demo", "--jobs"): "tests/process/test_demo_jobs.py runs it",
     ("init",): "this test has settings, with the embedded marketplace in them",
     ("run",): "a service; the demo runs it",
     ("doctor",): "asks the real services",
