@@ -283,7 +283,7 @@ def test_an_import_that_was_cut_off_is_finished_by_the_next(
             raise KeyboardInterrupt
         return real(*args, **how)
 
-    monkeypatch.setattr(price_import, "merge", dies)
+    monkeypatch.setattr(price_import, "merge_batch", dies)
     with pytest.raises(KeyboardInterrupt):
         brought_in(database, tmp_path, rows)
     assert 0 < len(kept(database)["looks"]) < len(expected["looks"])

@@ -114,7 +114,7 @@ def test_a_pass_goes_on_where_it_was_stopped(data: Path, tmp_path: Path, monkeyp
 def test_the_cheap_stages_parse_each_row_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts instead of times: rows and sketches are created in blocks."""
     calls: Counter[str] = Counter()
-    for name in ("parse_content", "parse_line", "minhashes"):
+    for name in ("parse_content", "parse_json_line", "minhashes"):
         real = getattr(cheap_stages, name)
         monkeypatch.setattr(cheap_stages, name, lambda given, name=name, real=real: calls.update([name]) or real(given))
     with open_work_folder(tmp_path / "work") as folder:
