@@ -276,7 +276,7 @@ def test_an_import_that_was_cut_off_is_finished_by_the_next(
     expected = kept(database)
     emptied(database)
     monkeypatch.setattr(price_import, "PART_ROWS", 5)
-    real, calls = price_import.merge, iter(range(10))
+    real, calls = price_import.merge_batch, iter(range(10))
 
     def dies(*args: Any, **how: Any) -> Any:
         if next(calls) == 1:
