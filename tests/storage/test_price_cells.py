@@ -128,12 +128,12 @@ def test_each_distinct_text_is_parsed_once(tmp_path: Path, monkeypatch: pytest.M
     rows = [GOOD.replace("1/ondemand", f"{number % 40}/ondemand") for number in range(50_000)]
     path.write_text("\n".join([HEAD, *rows]))
     calls: Counter[str] = Counter()
-    for name in ("read_row", "read_price", "read_moment"):
+    for name in ("parse_price_row", "read_price", "read_moment"):
         real = getattr(price_files, name)
         monkeypatch.setattr(price_files, name, lambda given, name=name, real=real: calls.update([name]) or real(given))
     assert len(read_rows(path).rows) == 50_000
     batches = len(list(cell_batches(path)))
-    assert calls == {"read_row": 40, "read_price": batches, "read_moment": batches}
+    assert calls == {"parse_price_row": 40, "read_price": batches, "read_moment": batches}
 
 
 _READS = """
