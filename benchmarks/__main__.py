@@ -14,7 +14,7 @@ import sys
 import time
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 
 # part → (what it measures, arguments, arguments with --quick)
 PARTS: dict[str, tuple[str, list[str], list[str]]] = {

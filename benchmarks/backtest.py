@@ -23,13 +23,13 @@ import msgspec
 
 from benchmarks.seeded_market import START, Market
 from gpuwatch import settings
-from gpuwatch.app.backtest import Backtest, BacktestRequest, run_backtest
+from gpuwatch.app.forecasts.backtest import Backtest, BacktestRequest, run_backtest
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
 
 OFFERS, EVERY_S, GPU = 2_000, 300, "RTX 4090"
 

@@ -25,16 +25,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gpuwatch.app.dataset.audit import AuditModels, RemovalRules
-from gpuwatch.app.dataset.cheap_stages import exact_records, sketch_lines
-from gpuwatch.app.dataset.embedding import open_embedder
-from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.app.dataset.row_text import FieldSelection
-from gpuwatch.app.dataset.scan import detect_fields
-from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
-from gpuwatch.app.dataset.wording import NO_ROW, similar_wording
-from gpuwatch.app.dataset.work_folder import open_work_folder
-from gpuwatch.domain.analysis.price_rows import COLUMNS
+from gpuwatch.dataset.audit import AuditModels, RemovalRules
+from gpuwatch.dataset.cheap_stages import exact_records, sketch_lines
+from gpuwatch.dataset.embedding import open_embedder
+from gpuwatch.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.dataset.scan import detect_fields
+from gpuwatch.dataset.staged_audit import AuditPlan, audit_in_stages
+from gpuwatch.dataset.text_rows import FieldSelection
+from gpuwatch.dataset.wording import NO_ROW, similar_wording
+from gpuwatch.dataset.work_folder import open_work_folder
+from gpuwatch.domain.history.price_rows import COLUMNS
 
 MODELS = (("H100 SXM", 80), ("RTX 4090", 24), ("A100 SXM4", 80), ("RTX 3090", 24), ("L40S", 48), ("Tesla V100", 16))
 SAMPLE = 10_000  # rows that the model reads, as by default

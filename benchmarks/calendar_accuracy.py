@@ -22,8 +22,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.app.past_prices import load_hourly_lows
-from gpuwatch.domain.analysis.calendar import (
+from gpuwatch.app.history.past_prices import load_hourly_lows
+from gpuwatch.domain.forecasts.week_effects import (
     MIN_WEEKS,
     CalendarEffect,
     EffectVerdict,
@@ -32,9 +32,9 @@ from gpuwatch.domain.analysis.calendar import (
     compare_parts,
     default_parts,
 )
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.analysis.week_patterns import hourly_logs
+from gpuwatch.domain.forecasts.week_patterns import hourly_logs
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.settings import load
 
 Logs = NDArray[np.float64]

@@ -100,7 +100,7 @@ def decide_10000(counter: CallCounter) -> None:
 
     from benchmarks.seeded_market import START, Market
     from benchmarks.watches import COMMISSIONS, make_watches
-    from gpuwatch.domain.watches.index import WatchIndex
+    from gpuwatch.domain.watches.watch_index import WatchIndex
 
     index = WatchIndex(make_watches(100), COMMISSIONS)
     for number, poll in enumerate(Market(10_000).polls(3)):

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
-from gpuwatch.app.dataset.embedding import Embedding, Vectors, open_embedder
-from gpuwatch.app.dataset.filtering import write_kept
-from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.app.dataset.scan import detect_fields
-from gpuwatch.app.dataset.wording import NO_ROW
-from gpuwatch.app.dataset.work_folder import open_work_folder
+from gpuwatch.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
+from gpuwatch.dataset.embedding import Embedding, Vectors, open_embedder
+from gpuwatch.dataset.filtering import write_kept
+from gpuwatch.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.dataset.scan import detect_fields
+from gpuwatch.dataset.wording import NO_ROW
+from gpuwatch.dataset.work_folder import open_work_folder
 
 WIDTH, NEAR = 384, 0.95
 WORDS = [

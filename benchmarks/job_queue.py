@@ -17,12 +17,12 @@ from typing import Any
 
 from gpuwatch.daemon.process import configure_gc
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.engine.job_queue import JobQueue
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.job_repository import SqlJobRepository
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.engine.jobs.job_queue import JobQueue
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 QUEUED, RUNNING, PASSES = 10_000, 500, 21

@@ -19,9 +19,9 @@ from benchmarks.check import environment
 from benchmarks.processes import in_turn, median_ms, ratio
 from benchmarks.seeded_market import START, Market
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
 
 DAYS, GOAL_MS = 31, 1000
 UNTIL = START + timedelta(days=DAYS)

@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import func, select
 
-from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts.alerts import outbox_alert
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.tables import delivery
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
+from gpuwatch.storage.setup.tables import delivery
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 STEP_S = 30.0

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuwatch.app.throughput_table import throughput_table
-from gpuwatch.domain.planning.roofline import WorkMethod
-from gpuwatch.domain.planning.throughput import HeldOutRow, ThroughputTable, leave_one_out
+from gpuwatch.app.plan.throughput_table import throughput_table
+from gpuwatch.domain.plan.roofline import WorkMethod
+from gpuwatch.domain.plan.throughput import HeldOutRow, ThroughputTable, leave_one_out
 
 MOST_MEDIAN, LEAST_WITHIN_3 = 1.5, 0.9
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.app.throughput_table import throughput_table
+from gpuwatch.app.plan.throughput_table import throughput_table
 from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.planning.memory_need import BYTES_PER_WEIGHT, Precision
-from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod
-from gpuwatch.domain.planning.throughput import estimate_speed
+from gpuwatch.domain.plan.memory_need import BYTES_PER_WEIGHT, Precision
+from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod
+from gpuwatch.domain.plan.throughput import estimate_speed
 
 JOBS = Path(__file__).with_name("published_jobs.toml")
 

@@ -169,7 +169,7 @@ class DecisionLog(logging.Handler):
         super().__init__()
         self.found: list[tuple[float, str, str]] = []
         self._clock = clock
-        self._logger = logging.getLogger("gpuwatch.engine.evaluator")
+        self._logger = logging.getLogger("gpuwatch.engine.watches.evaluator")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Parse "watch NAME: reason, best …"."""

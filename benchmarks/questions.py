@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.seeded_market import START, Market
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
+from gpuwatch.domain.history.hourly_rollup import HOUR_S
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.price_series import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history_queries import read_price_periods
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.hourly_aggregates import matching_segments, rollups
-from gpuwatch.storage.hourly_rollup import HOUR_S
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.history.queries.history_queries import read_price_periods
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.hourly_aggregates import matching_segments, rollups
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import upgrade
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 
 DAYS, OFFERS, ONE = 60, 10_000, "RTX 4090"
 UNTIL = START + timedelta(days=DAYS)

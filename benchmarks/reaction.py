@@ -27,8 +27,8 @@ from benchmarks.floors.reaction import Floor
 from benchmarks.server import COUNT, GPU, Control, running
 from gpuwatch import settings
 from gpuwatch.bootstrap import TimeSource, open_store, real_now, service
-from gpuwatch.storage import tables
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup import tables
+from gpuwatch.storage.setup.database import Database
 
 GOALS = {64: 1.6, 10_000: 1.10}
 GOAL_TAIL = 3.0  # p99 / median

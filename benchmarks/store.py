@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.seeded_market import START, Market
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
+from gpuwatch.storage.setup.sqlite_driver import configure_connection, sqlite_driver
 
 Store = Callable[[int, list[Offer]], None]
 GOAL_MS, GOAL_BYTES, MOONSHOT_BYTES = 1.25, 1.5, 1.25
@@ -92,9 +92,9 @@ class Ours:
     """gpuwatch's history, as the daemon uses it."""
 
     def __init__(self, path: Path) -> None:
-        from gpuwatch.storage.database import open_database
-        from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-        from gpuwatch.storage.migrate import upgrade
+        from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+        from gpuwatch.storage.setup.database import open_database
+        from gpuwatch.storage.setup.migrate import upgrade
 
         self._database = open_database(f"sqlite:///{path}")
         upgrade(self._database)
@@ -158,11 +158,11 @@ def check_adds_ms(folder: Path, offers: int, rounds: int = 7) -> float:
         "from benchmarks.store import an_answer\n"
         f"seen = list(Market({offers}).polls(2))[-1]\n"
         "answer = an_answer(100_000 + int(sys.argv[1]), seen)\n"
-        "import gpuwatch.storage.provider_holds\n"  # a check reads the holds before it searches
+        "import gpuwatch.storage.market.provider_holds\n"  # a check reads the holds before it searches
         "start = time.perf_counter()\n"
-        "from gpuwatch.storage.database import open_database\n"
-        "from gpuwatch.storage.history_recorder import SqlHistoryRecorder\n"
-        "from gpuwatch.storage.migrate import create_or_require_head\n"
+        "from gpuwatch.storage.setup.database import open_database\n"
+        "from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder\n"
+        "from gpuwatch.storage.setup.migrate import create_or_require_head\n"
         f"database = open_database('sqlite:///{path}')\n"
         "create_or_require_head(database)\n"
         "SqlHistoryRecorder(database).record(answer, lane='check')\n"

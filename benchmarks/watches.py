@@ -26,8 +26,8 @@ from typing import TypeVar
 from benchmarks.seeded_market import MODELS, START, Market
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch_index import WatchIndex
 
 COMMISSIONS = {"vastai": Commission("0.20")}
 T = TypeVar("T")

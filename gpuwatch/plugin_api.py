@@ -9,10 +9,10 @@ Units are in the names: `usd_hour` is US dollars per hour for the whole offer, `
 
 from __future__ import annotations
 
+from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms, Verification
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, Commission, CommissionMode
-from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.domain.market.text import clean, clean_word
 from gpuwatch.errors import (
     DeliverLater,

@@ -1,10 +1,10 @@
-"""Run by Alembic, which `gpuwatch.storage.migrate` starts with an open connection: one transaction for all steps."""
+"""Run by Alembic, which `gpuwatch.storage.setup.migrate` starts with an open connection, in one transaction."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from gpuwatch.storage.tables import metadata
+from gpuwatch.storage.setup.tables import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(

@@ -18,8 +18,8 @@ from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.exc import DBAPIError
 
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import upgrade
 from tests.drawn import QUICK_PART
 from tests.memory_folder import use_memory
 from tests.own_process import plugin_for

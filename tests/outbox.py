@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpuwatch.ports import Alert, OutboxAlert
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import Database
 
 
 def outbox_alert(

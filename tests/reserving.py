@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.watches.watch import Budget
-from gpuwatch.storage.launch_admission import reserve
+from gpuwatch.storage.launches.launch_admission import reserve
 
 
 def launch_or_refusal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Dialect
 from sqlalchemy.util import LRUCache
 
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 
 _STATEMENTS = 500  # as many as an engine keeps
 _shared: dict[str, tuple[Dialect, LRUCache]] = {}

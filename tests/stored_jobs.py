@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.app.jobs import submit_jobs
+from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import open_database
 
 JOB = (
     'command = "python train.py"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\nhours = 4\ndeadline = "2d"\n'

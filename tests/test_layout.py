@@ -184,13 +184,15 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
 
 def test_the_store_is_reached_through_sqlalchemy_alone() -> None:
     """Few files touch a driver: the engines are made there, and SQLite's copy of a file in use has no other way."""
-    assert _importers("sqlite3") == {"storage/sqlite_driver.py"}
-    assert _importers("psycopg") == {"storage/postgres_connection.py"}
-    opened = ("gpuwatch.storage.sqlite_driver", "connect_read_only")
+    assert _importers("sqlite3") == {"storage/setup/sqlite_driver.py"}
+    assert _importers("psycopg") == {"storage/setup/postgres_connection.py"}
+    opened = ("gpuwatch.storage.setup.sqlite_driver", "connect_read_only")
     openers = {name for name, source in _sources().items() if opened in source.taken}
-    assert openers == {"storage/backup.py", "storage/database.py"}
+    assert openers == {"storage/setup/backup.py", "storage/setup/database.py"}
     touched = re.compile(r"\b(driver_connection|dbapi_connection)\b|\.cursor\(|\.connection\.connection\b")
-    assert {name for name in _sources() if touched.search((PACKAGE / name).read_text())} == {"storage/database.py"}
+    assert {name for name in _sources() if touched.search((PACKAGE / name).read_text())} == {
+        "storage/setup/database.py"
+    }
 
 
 def test_commands_leave_the_store_to_use_cases() -> None:
@@ -224,7 +226,7 @@ def test_wiring_alone_reads_the_clock() -> None:
 def test_check_starts_without_what_it_does_not_need() -> None:
     """These take tens of milliseconds each, before an answer is on the screen."""
     heavy = ("sqlalchemy", "alembic", "pydantic", "rich", "apscheduler", "httpcore", "httpx")
-    program = f"import sys, gpuwatch.cli.check; print([name for name in {heavy!r} if name in sys.modules])"
+    program = f"import sys, gpuwatch.cli.watches.check; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -339,7 +341,7 @@ def test_python_3_11_is_enough() -> None:
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "time.time", "time.monotonic", "time.monotonic_ns", "time.perf_counter"}
 MAY_READ_THE_CLOCK = ("bootstrap/", "emulator/", "testing/")  # the emulator's market runs in real time by itself
-JOINS_THREADS = {"engine/alert_delivery.py"}  # limit for real threads to end
+JOINS_THREADS = {"engine/alerts/alert_delivery.py"}  # limit for real threads to end
 
 
 def test_only_bootstrap_reads_the_clock() -> None:
@@ -351,10 +353,13 @@ def test_only_bootstrap_reads_the_clock() -> None:
 
 def test_launches_change_their_state_through_one_door() -> None:
     """Whoever changes a state applies an event: so no change misses its alert, its hook or its free slot."""
-    assert {name for name, source in _sources().items() if source.transitions} == {"engine/transition_executor.py"}
+    assert {name for name, source in _sources().items() if source.transitions} == {
+        "engine/launches/following/transition_executor.py"
+    }
     writes = re.compile(r"\b(update|delete)\(launch(es|_table)?\)")
     assert {name for name in _sources() if writes.search((PACKAGE / name).read_text())} == {
-        "storage/launch_repository.py", "storage/accounts.py", "storage/watch_identities.py",  # account, watch
+        "storage/launches/launch_repository.py", "storage/setup/account_rows.py",
+        "storage/watches/watch_identities.py",  # account, watch
     }  # fmt: skip
 
 
@@ -366,7 +371,7 @@ def test_what_writes_the_database_has_the_name_of_a_write() -> None:
         " silence skip store submit take tick transition untick update upgrade"
     )
     named = set()
-    for path in sorted((PACKAGE / "storage").glob("*.py")):
+    for path in sorted((PACKAGE / "storage").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             is_public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
             if is_public and ".write()" in ast.unparse(node) and node.name not in {"write"}:

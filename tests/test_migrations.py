@@ -13,9 +13,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import alembic_config, newest_schema, require_head, revision, upgrade
-from gpuwatch.storage.tables import metadata
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import alembic_config, newest_schema, require_head, revision, upgrade
+from gpuwatch.storage.setup.tables import metadata
 
 
 def test_there_is_one_head_and_the_program_knows_it() -> None:

@@ -11,25 +11,25 @@ import pytest
 from alembic import command
 from sqlalchemy import Boolean, Connection, MetaData, select
 
-from gpuwatch.domain.launches.approval import ApprovalState
+from gpuwatch.domain.launches.instances.avoided_machines import MachineVerdict
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.domain.launches.machines import MachineVerdict
+from gpuwatch.domain.launches.life.approval import ApprovalState
 from gpuwatch.ports import AlertKind, Severity
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.checklists import SqlChecklistRepository
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history_queries import known_gpu_names
-from gpuwatch.storage.hook_runs import SqlHookQueue
-from gpuwatch.storage.invoices import SqlInvoiceRepository
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.migrate import alembic_config, newest_schema, upgrade
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.poll_queries import format_changes
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.history.queries.history_queries import known_gpu_names
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.poll_queries import format_changes
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.launches.checklists import SqlChecklistRepository
+from gpuwatch.storage.launches.hook_runs import SqlHookQueue
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
+from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import alembic_config, newest_schema, upgrade
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
-from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.checkout import TESTS
 
 # every table, filled by the gpuwatch of schema 0004 through its own repositories

@@ -112,7 +112,7 @@ def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
     ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
     assert {
         "gpuwatch/domain/market/gpu-catalog.csv",
-        "gpuwatch/domain/planning/language-models.csv",
+        "gpuwatch/domain/plan/architectures/language-models.csv",
         "gpuwatch/providers/vastai/gpu-names.txt",
     } < ours
     assert "gpuwatch/emulator/odd_rows.json" in ours

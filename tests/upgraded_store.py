@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import upgrade
 
 _LOCK = threading.Lock()  # alembic keeps its state in a module: two threads must not migrate at the same moment
 

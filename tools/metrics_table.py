@@ -1,11 +1,11 @@
-"""Writes the table of docs/metrics.md from `gpuwatch.app.metric_specs`; a test compares the two."""
+"""Writes the table of docs/metrics.md from `gpuwatch.app.setup.metric_specs`; a test compares the two."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuwatch.app.metric_specs import METRICS
+from gpuwatch.app.setup.metric_specs import METRICS
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 _BEGIN, _END = "<!-- metrics -->\n", "<!-- /metrics -->"

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PLANNING = Path(__file__).parents[1] / "gpuwatch" / "domain" / "planning"
+PLANNING = Path(__file__).parents[1] / "gpuwatch" / "domain" / "plan" / "architectures"
 READERS = ("model_keys", "layer_kinds", "layer_weights", "side_models", "encoder_models", "model_config")
 MAPPINGS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",

@@ -10,11 +10,11 @@ import numpy as np
 from benchmarks.advise import FILE, Part, parts_of
 from benchmarks.calendar_accuracy import FIRST_HOUR, PROCESSES
 from benchmarks.evidence.claims import Claim, Section, at_least, clustered_error, figure, judged
-from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
-from gpuwatch.domain.analysis.optimal_stopping import PricePath, price_path_of, rule_costs
-from gpuwatch.domain.analysis.outcomes import Numbers
-from gpuwatch.domain.analysis.price_series import PriceSeries, cut_series
-from gpuwatch.storage.price_files import read_rows
+from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, why_too_little_data
+from gpuwatch.domain.forecasts.optimal_stopping import PricePath, price_path_of, rule_costs
+from gpuwatch.domain.forecasts.outcomes import Numbers
+from gpuwatch.domain.history.price_series import PriceSeries, cut_series
+from gpuwatch.storage.history.imports.price_file_rows import read_rows
 
 DEADLINES_H = (12, 24, 48)
 TRAIN = 0.6  # share of each series; no forecasts before its end

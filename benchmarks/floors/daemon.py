@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
+from gpuwatch.storage.setup.sqlite_driver import configure_connection, sqlite_driver
 
 _TABLES = """
 CREATE TABLE offer (key INTEGER PRIMARY KEY, id INTEGER NOT NULL, machine INTEGER NOT NULL, gpu TEXT NOT NULL,

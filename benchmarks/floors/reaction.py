@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
+from gpuwatch.storage.setup.sqlite_driver import configure_connection, sqlite_driver
 
 ORDER = {"client_id": "me", "image": "vastai/pytorch", "disk": 8, "label": "floor", "runtype": "ssh"}
 

@@ -26,12 +26,12 @@ from rich.panel import Panel
 from rich.text import Text
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.ports import AlertKind, OutboxAlert
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
 from tests.browser import browser, picture
 from tests.notifiers.samples import alerts_by_kind
 from tests.web.chromium import page_at, started

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.engine.launch_hooks import LaunchHooks
+    from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
     from gpuwatch.ports import Channel, Now
     from gpuwatch.ports.declarations import Adapter, Tools
     from gpuwatch.ports.holds import HoldStore
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.providers.toolkit.http.client import PooledHttpClient
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 _ID_OF_BYTE = b"abcdefghijklmnopqrstuvwxyz234567" * 8  # each letter is used for 8 of the 256 byte values
 
@@ -152,7 +152,7 @@ def _tools(
 
 def command_holds(settings: Settings, may_write: bool = False) -> HoldStore:
     """The stored holds for a command; the store is opened only when needed. `may_write`: may also write them."""
-    from gpuwatch.storage.provider_holds import CommandHolds
+    from gpuwatch.storage.market.provider_holds import CommandHolds
 
     return CommandHolds(settings.database_url, may_write)
 
@@ -204,8 +204,8 @@ def open_store(settings: Settings, prepare: Callable[[Database], object] | None 
         StoreNotReady: its schema is older; the message says what to run.
         StoreError: it cannot be opened, or a newer gpuwatch wrote it.
     """
-    from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.migrate import create_or_require_head
+    from gpuwatch.storage.setup.database import open_database
+    from gpuwatch.storage.setup.migrate import create_or_require_head
 
     database = open_database(settings.database_url)
     try:
@@ -223,7 +223,7 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
         StoreNotReady: there is no database, or its schema is older; the message names the command to run.
         StoreError: it cannot be read, or a newer gpuwatch wrote it.
     """
-    from gpuwatch.storage.migrate import open_read_only
+    from gpuwatch.storage.setup.migrate import open_read_only
 
     if (shared := _SHARED.get()) is not None:
         url, databases = settings.database_url, shared.databases
@@ -273,9 +273,9 @@ def build_hooks(
     Args:
         stopping: when set, running hooks end and no other starts.
     """
-    from gpuwatch.engine.launch_hooks import LaunchHooks
+    from gpuwatch.engine.launches.following.launch_hooks import LaunchHooks
     from gpuwatch.hooks.runner import HookRunner
-    from gpuwatch.storage.hook_runs import SqlHookQueue
+    from gpuwatch.storage.launches.hook_runs import SqlHookQueue
 
     return LaunchHooks(
         SqlHookQueue(store),

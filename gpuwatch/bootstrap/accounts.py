@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.bootstrap import build_adapters, missing_extra_hint
-from gpuwatch.engine.provider_account import ProviderAccount
+from gpuwatch.engine.launches.following.provider_account import ProviderAccount
 from gpuwatch.errors import ProviderError, ProviderStateUnknown
-from gpuwatch.storage.accounts import SqlAccountRepository
+from gpuwatch.storage.setup.account_rows import SqlAccountRepository
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.ports import Launcher
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 
 def with_previous_keys(settings: Settings) -> Settings:

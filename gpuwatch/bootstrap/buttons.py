@@ -8,16 +8,16 @@ from hmac import digest
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.engine.alert_buttons import AlertButtons
-from gpuwatch.engine.signed_buttons import ButtonSigner
+from gpuwatch.engine.alerts.alert_buttons import AlertButtons
+from gpuwatch.engine.alerts.signed_buttons import ButtonSigner
 from gpuwatch.ports.buttons import ButtonChannel
 from gpuwatch.redaction import register_secret
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.installation import ensure_installation
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.setup.installation import ensure_installation
 
 if TYPE_CHECKING:
     from gpuwatch.ports import Channel
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 _NONCE = "abcdefghijklmnopqrstuvwxyz0123456789"
 

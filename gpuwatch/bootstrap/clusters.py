@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gpuwatch.domain.jobs.cluster import TOOL
+from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.remote.dstack import Dstack
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.bootstrap import TimeSource, build_adapters, new_id
-from gpuwatch.bootstrap.keeper import obligation_file
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.engine.newest_observations import NewestObservations
-from gpuwatch.storage.job_repository import SqlJobRepository
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.provider_holds import SqlHolds
+from gpuwatch.bootstrap.keeper_building import obligation_file
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.watches.newest_observations import NewestObservations
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.market.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
-    from gpuwatch.storage.obligation_file import ObligationFile
+    from gpuwatch.storage.launches.obligation_file import ObligationFile
+    from gpuwatch.storage.setup.database import Database
 
 
 class Essentials(msgspec.Struct, frozen=True, kw_only=True):

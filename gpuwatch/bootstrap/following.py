@@ -11,25 +11,25 @@ from zoneinfo import ZoneInfo
 from gpuwatch.bootstrap import build_adapters, new_id
 from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
 from gpuwatch.bootstrap.clusters import cluster_states, orchestrator
-from gpuwatch.bootstrap.jobs import job_shells
-from gpuwatch.bootstrap.keeper import obligations_at
+from gpuwatch.bootstrap.job_building import job_shells
+from gpuwatch.bootstrap.keeper_building import obligations_at
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
-from gpuwatch.engine.balance_cache import BalanceCache
-from gpuwatch.engine.candidate_loop import ProviderContext
-from gpuwatch.engine.guard import ProviderGuard
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.unknown_statuses import UnknownStatuses
+from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launches.guarding.guard import ProviderGuard
+from gpuwatch.engine.launches.guarding.unknown_statuses import UnknownStatuses
+from gpuwatch.engine.launches.renting.balance_cache import BalanceCache
+from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
 from gpuwatch.remote.ssh_probe import SshProbe
-from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
-from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.launches.launch import Launch
-    from gpuwatch.engine.provider_account import ProviderAccount
+    from gpuwatch.engine.launches.following.provider_account import ProviderAccount
     from gpuwatch.ports import Launcher
     from gpuwatch.ports.http import HttpClient
 

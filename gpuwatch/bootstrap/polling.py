@@ -11,41 +11,41 @@ from gpuwatch.bootstrap import new_id, pace, real_monotonic
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
-from gpuwatch.engine.answer_recorder import AnswerRecorder
-from gpuwatch.engine.auto_prices import AutoPrices
-from gpuwatch.engine.drift_detector import DriftDetector
-from gpuwatch.engine.empty_answers import PAST, EmptyAnswers
-from gpuwatch.engine.evaluator import Evaluator
-from gpuwatch.engine.forecast_scores import ForecastLedger
-from gpuwatch.engine.gather import QuoteGathering
-from gpuwatch.engine.health_monitor import HealthMonitor
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.machine_reputations import MachineReputations
-from gpuwatch.engine.past_limits import PastLimits
-from gpuwatch.engine.price_ranks import PriceRanks
-from gpuwatch.engine.prices_on_sale import PricesOnSale
-from gpuwatch.engine.provider_worker import ProviderWorker
-from gpuwatch.engine.query_planner import QueryPlanner
-from gpuwatch.engine.quote_collector import QuoteCollector
-from gpuwatch.engine.sweep import Sweeper, sweep_targets
-from gpuwatch.engine.watch_limits import WatchLimits
-from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
-from gpuwatch.storage.forecasts import SqlForecasts
-from gpuwatch.storage.hourly_lows import SqlHourlyLows
-from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
-from gpuwatch.storage.poll_queries import last_sweep, recent_sweeps
-from gpuwatch.storage.prices_on_sale import prices_on_sale
-from gpuwatch.storage.provider_holds import SqlHolds
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.forecasts.forecast_scores import ForecastLedger
+from gpuwatch.engine.history.answer_recorder import AnswerRecorder
+from gpuwatch.engine.market.drift_detector import DriftDetector
+from gpuwatch.engine.market.empty_answers import PAST, EmptyAnswers
+from gpuwatch.engine.market.health_monitor import HealthMonitor
+from gpuwatch.engine.market.price_ranks import PriceRanks
+from gpuwatch.engine.market.query_planner import QueryPlanner
+from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.watches.evaluator import Evaluator
+from gpuwatch.engine.watches.gather import QuoteGathering
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.machine_reputations import MachineReputations
+from gpuwatch.engine.watches.observed_limits import PastLimits
+from gpuwatch.engine.watches.provider_worker import ProviderWorker
+from gpuwatch.engine.watches.quote_collector import QuoteCollector
+from gpuwatch.engine.watches.sweep import Sweeper, sweep_targets
+from gpuwatch.engine.watches.watch_limits import WatchLimits
+from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits, SqlPastPrices
+from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.history.queries.hourly_lows import SqlHourlyLows
+from gpuwatch.storage.history.queries.poll_queries import last_sweep, recent_sweeps
+from gpuwatch.storage.history.queries.prices_on_sale import prices_on_sale
+from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
+from gpuwatch.storage.market.provider_holds import SqlHolds
 
 if TYPE_CHECKING:
     from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.bootstrap.following import Following
-    from gpuwatch.engine.job_queue import JobQueue
-    from gpuwatch.engine.launch_commands import LaunchCommands
-    from gpuwatch.engine.launch_executor import LaunchExecutor
+    from gpuwatch.engine.jobs.job_queue import JobQueue
+    from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
+    from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
     from gpuwatch.ports import ProviderSection
     from gpuwatch.ports.declarations import Adapter
-    from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+    from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 
 LAUNCH_PRIORITY_S = 0.2  # how long the history waits at most for launches that have just started
 

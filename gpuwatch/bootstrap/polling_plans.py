@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.engine.polling_plan import PollingPlan, plan_polling
-from gpuwatch.engine.prices_on_sale import PricesOnSale
-from gpuwatch.engine.row_budget import SWEEP_EVERY_MIN_S
-from gpuwatch.engine.sweep import sweep_targets
+from gpuwatch.engine.market.polling_plan import PollingPlan, plan_polling
+from gpuwatch.engine.market.row_budget import SWEEP_EVERY_MIN_S
+from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.watches.sweep import sweep_targets
 from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.market.expected_rows import ExpectedRows
+    from gpuwatch.domain.market.search_query import ExpectedRows
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 
 def polling_plan(settings: Settings, name: str, store: Database | None = None) -> PollingPlan:
@@ -38,7 +38,7 @@ def _expected_rows(name: str, store: Database | None) -> ExpectedRows | None:
     info = providers.info(name)
     if store is None or not info.joins_gpus:
         return None
-    from gpuwatch.storage.prices_on_sale import prices_on_sale
+    from gpuwatch.storage.history.queries.prices_on_sale import prices_on_sale
 
     prices = PricesOnSale(info.default_disk_gb)
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import TimeSource, new_id, pace
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
-from gpuwatch.engine.rehearsal import credentials_of, prerequisites_of, rehearsed_offers
+from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
+from gpuwatch.engine.launches.renting.rehearsal import credentials_of, prerequisites_of, rehearsed_offers
 from gpuwatch.errors import KeyRejected
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
 

@@ -13,7 +13,7 @@ from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.engine.candidates import UnavailableProviders
+    from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
     from gpuwatch.ports import ProviderSection
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
@@ -53,7 +53,7 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
 
 def not_rentable(settings: Settings) -> UnavailableProviders:
     """The providers where gpuwatch cannot rent, by reason."""
-    from gpuwatch.engine.candidates import UnavailableProviders
+    from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
 
     no_launcher = frozenset(name for name in settings.providers if not providers.info(name).launches)
     return UnavailableProviders(

@@ -6,14 +6,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import new_id
-from gpuwatch.engine.watch_alerts import abandoned_alerts
-from gpuwatch.storage.watch_identities import SqlWatchIdentities
+from gpuwatch.engine.alerts.watch_alerts import abandoned_alerts
+from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
 

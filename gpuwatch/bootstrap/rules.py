@@ -10,20 +10,20 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import label_lengths, not_rentable, providers_polled_for
-from gpuwatch.engine.alert_routing import AlertRouting
-from gpuwatch.engine.evaluator import EvaluationRules
-from gpuwatch.engine.row_budget import matched_pace_s
-from gpuwatch.engine.search import RENTAL_TYPES
+from gpuwatch.engine.alerts.alert_routing import AlertRouting
+from gpuwatch.engine.market.row_budget import matched_pace_s
+from gpuwatch.engine.market.watch_search import RENTAL_TYPES
+from gpuwatch.engine.watches.evaluator import EvaluationRules
 from gpuwatch.ports import SilentChannel
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.price_rank import PriceRank
+    from gpuwatch.domain.history.price_rank import PriceRank
     from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.market.pricing import Commission
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 MAX_MISSED_POLLS = 3  # this many polls may fail before the market is unknown
 AGE_SLACK = timedelta(seconds=60)
@@ -112,7 +112,7 @@ def stored_pace(settings: Settings, name: str, store: Database) -> timedelta:
 
     Raises StoreError.
     """
-    from gpuwatch.storage.poll_queries import longest_gap
+    from gpuwatch.storage.history.queries.poll_queries import longest_gap
 
     provider = settings.providers[name]
     queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in settings.watches if providers_polled_for(watch, [name]))

@@ -21,30 +21,30 @@ from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import attach_buttons
 from gpuwatch.bootstrap.essentials import Essentials, build_essentials
 from gpuwatch.bootstrap.following import Following
-from gpuwatch.bootstrap.jobs import build_cluster_jobs, build_job_queue, build_job_runner
+from gpuwatch.bootstrap.job_building import build_cluster_jobs, build_job_queue, build_job_runner
 from gpuwatch.bootstrap.polling import Polling
 from gpuwatch.bootstrap.provider_access import providers_to_follow
 from gpuwatch.bootstrap.renamed_watches import apply_watch_changes
 from gpuwatch.bootstrap.rules import build_routing
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.engine.fallback_alerts import FallbackAlerts
-from gpuwatch.engine.launch_commands import LaunchCommands
-from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
+from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
 from gpuwatch.errors import StoreError
-from gpuwatch.hooks.launch_command import LaunchCommandRunner
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.invoices import SqlInvoiceRepository
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.hooks.owner_hooks import LaunchCommandRunner
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
-    from gpuwatch.engine.job_queue import JobQueue
+    from gpuwatch.engine.jobs.job_queue import JobQueue
     from gpuwatch.ports import Channel
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 
 class Service:
@@ -162,7 +162,7 @@ def _close_later(service: Service, connections: ExitStack) -> None:
 
 def _build_commands(base: Essentials) -> LaunchCommands:
     """Return the part that runs the commands of watches; setting `base.stopping` ends running ones."""
-    from gpuwatch.storage.database import sqlite_path
+    from gpuwatch.storage.setup.database import sqlite_path
 
     return LaunchCommands(
         base.launches,

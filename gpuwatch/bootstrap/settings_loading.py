@@ -54,8 +54,8 @@ def _load(config: str | None, content: bytes | None, all_warnings: bool) -> Sett
 
 def _recorded_names(url: str) -> tuple[frozenset[str], frozenset[str]]:
     """GPU names and regions reported by providers."""
-    from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.history_queries import known_gpu_names, known_places
+    from gpuwatch.storage.history.queries.history_queries import known_gpu_names, known_places
+    from gpuwatch.storage.setup.database import open_database
 
     try:
         store = open_database(url, read_only=True)  # any schema: `run` upgrades it later
@@ -80,8 +80,8 @@ def manual_end_hints(url: str | None) -> list[str]:
 
 def _alive(url: str | None) -> list[tuple[str, str | None, str]]:
     """Provider, instance id and label of active launches."""
-    from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.launch_rows import alive_in_any_schema
+    from gpuwatch.storage.setup.database import open_database
+    from gpuwatch.storage.setup.launch_rows import alive_in_any_schema
 
     if url is None:
         return []

@@ -6,31 +6,31 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.alerts import silences, stored_events
-from gpuwatch.app.approvals import recent_approvals
-from gpuwatch.app.costs import cost_report
-from gpuwatch.app.current_offers import current_offers
-from gpuwatch.app.history_picture import price_history_png
-from gpuwatch.app.launches import all_launches
-from gpuwatch.app.pauses import pause_lines, pauses
-from gpuwatch.app.price_history import PriceHistoryRequest, PriceHistoryResult, price_history
-from gpuwatch.app.provider_status import provider_statuses
-from gpuwatch.app.watch_status import WatchStatus, watch_statuses
+from gpuwatch.app.alerts.alerts import silences, stored_events
+from gpuwatch.app.history.history_picture import price_history_png
+from gpuwatch.app.history.price_history import PriceHistoryRequest, PriceHistoryResult, price_history
+from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.launches.costs import cost_report
+from gpuwatch.app.launches.launches import all_launches
+from gpuwatch.app.launches.pauses import pause_lines, pauses
+from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.provider_status import provider_statuses
+from gpuwatch.app.watches.watch_status import WatchStatus, watch_statuses
 from gpuwatch.chat.replies import ChatContext, ChatReply, button_rows, listing, simple_reply
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.launches.approval import ApprovalState
-from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.launches.instances.obligation import latest_end
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.launches.life.approval import ApprovalState
+from gpuwatch.domain.launches.money.billing import cost_microusd
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import MICRO, usd
-from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.browse import offer_filter
-from gpuwatch.engine.signed_buttons import ButtonAction, subject_key
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction, subject_key
+from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.ports.buttons import MessageButton
-from gpuwatch.storage.events import EventFilter
+from gpuwatch.storage.alerts.events import EventFilter
 
 _OFFERS_SHOWN = 8
 _LAUNCHES_SHOWN = 12

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alert_buttons import LIVES_FOR
-from gpuwatch.engine.signed_buttons import ButtonAction, ButtonSigner
+from gpuwatch.engine.alerts.alert_buttons import LIVES_FOR
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonSigner
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, cleaned
 from gpuwatch.ports.buttons import ButtonRows, MessageButton
 from gpuwatch.settings import Settings

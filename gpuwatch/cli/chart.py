@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from gpuwatch.cli.tables import uses_colour
+from gpuwatch.cli.terminal_tables import uses_colour
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a character
 _BRAILLE = 0x2800

@@ -18,7 +18,7 @@ import msgspec
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import MarketFilter
+    from gpuwatch.domain.history.market_history import MarketFilter
     from gpuwatch.settings import Settings
 
 Function = Callable[..., Any]
@@ -61,13 +61,13 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
     """Complete names in a shell; an error completes nothing and prints nothing.
 
     Args:
-        kind: a function of `gpuwatch.app.completion`.
+        kind: a function of `gpuwatch.app.setup.completion`.
     """
 
     def complete_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
             with redirect_stderr(io.StringIO()):
-                from gpuwatch.app import completion
+                from gpuwatch.app.setup import completion
 
                 config = ctx.params.get("config") or ctx.find_root().params.get("config")
                 names: list[str] = getattr(completion, kind)(config)
@@ -169,7 +169,7 @@ def duration_option(flag: str, name: str, text: str, default: str | None = None)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from gpuwatch.domain.watches.durations import EXPECTED, parse_duration
+    from gpuwatch.domain.setup.durations import EXPECTED, parse_duration
 
     if value is None:
         return None
@@ -205,7 +205,7 @@ class PastOptions(msgspec.Struct, frozen=True):
 
     def scope(self, gpus: tuple[str, ...] | None = None) -> MarketFilter:
         """The market segment. Raises click.BadParameter."""
-        from gpuwatch.domain.analysis.market_history import MarketFilter
+        from gpuwatch.domain.history.market_history import MarketFilter
 
         low, high = _counts(self.count)
         spot = {"no": False, "only": True, "any": None}[self.spot]
@@ -245,7 +245,7 @@ class PastOptions(msgspec.Struct, frozen=True):
 
         Imported prices are usually older than any default of `--since`.
         """
-        from gpuwatch.app.past_prices import newest_price
+        from gpuwatch.app.history.past_prices import newest_price
 
         newest = None if self.data else newest_price(settings, gpus, self.provider)
         if newest is not None and newest < since:
@@ -317,7 +317,7 @@ def moment(text: str, now: datetime) -> datetime:
     """A day, a time, a duration back from now, or "all". Raises click.BadParameter."""
     from datetime import UTC
 
-    from gpuwatch.domain.watches.durations import parse_duration
+    from gpuwatch.domain.setup.durations import parse_duration
 
     if text == "all":
         return datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC)

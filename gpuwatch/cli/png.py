@@ -12,7 +12,7 @@ from gpuwatch.atomic_file import atomic_file
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.backtest.report import BacktestResult
+    from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult
     from gpuwatch.domain.watches.watch import Watch
 
 Command = Callable[..., Any]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
-from gpuwatch.domain.watches.durations import format_moment
-from gpuwatch.engine.alerts import alert_id_from, outbox_alert
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.engine.alerts.alerts import alert_id_from, outbox_alert
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import TextIO
 
-from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
+from gpuwatch.daemon.log_records import Redact, SafeRecord, safe_record
 
 JOURNAL = "/run/systemd/journal/socket"
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from gpuwatch.bootstrap import real_monotonic, real_now
-from gpuwatch.bootstrap.keeper import build_heartbeat_client, build_keeper, obligation_file
+from gpuwatch.bootstrap.keeper_building import build_heartbeat_client, build_keeper, obligation_file
 from gpuwatch.daemon.heartbeat import Heartbeat
 from gpuwatch.daemon.notify_socket import Notifier
 from gpuwatch.daemon.repeating import repeating_thread
 from gpuwatch.daemon.task_progress import TaskProgress
-from gpuwatch.engine.keeper import Keeper
+from gpuwatch.engine.launches.guarding.keeper import Keeper
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from gpuwatch.daemon.journal import JOURNAL, JournalHandler
-from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
+from gpuwatch.daemon.log_records import Redact, SafeRecord, safe_record
 from gpuwatch.daemon.repeated_lines import RepeatedLines
 
 STYLES = ("auto", "text", "json", "journal")

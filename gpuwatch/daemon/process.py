@@ -27,21 +27,21 @@ from gpuwatch.daemon.keeper_thread import KeeperThread, running_keeper
 from gpuwatch.daemon.notify_socket import Notifier
 from gpuwatch.daemon.repeating import repeating_thread
 from gpuwatch.daemon.scheduler import TaskScheduler
+from gpuwatch.daemon.service_manager import REFRESH_EVERY_S, StatusLine
 from gpuwatch.daemon.start_up import log_start_up_warnings
-from gpuwatch.daemon.status_line import REFRESH_EVERY_S, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 from gpuwatch.daemon.task_supervisor import TaskSupervisor
 from gpuwatch.daemon.tasks import periodic_tasks
-from gpuwatch.engine.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.alerts.fallback_alerts import FallbackAlerts
 from gpuwatch.errors import SettingsError, StoreDiskFailed, StoreError, StoreInUse
 from gpuwatch.ports import Alert, AlertKind, Channel, OutboxAlert
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
-from gpuwatch.storage.daemon_lock import claim_daemon
-from gpuwatch.storage.database import Database, open_database, require_intact, sqlite_path
-from gpuwatch.storage.events import EventFilter, events
-from gpuwatch.storage.leases import release_leases
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.alerts.events import EventFilter, events
+from gpuwatch.storage.alerts.leases import release_leases
+from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.setup.database import Database, open_database, require_intact, sqlite_path
+from gpuwatch.storage.setup.migrate import upgrade
 
 log = logging.getLogger(__name__)
 

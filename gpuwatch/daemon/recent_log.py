@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
+from gpuwatch.daemon.log_records import Redact, SafeRecord, safe_record
 
 MAX_RECORDS = 500  # records of about 300 bytes each
 

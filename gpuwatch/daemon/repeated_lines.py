@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.domain.setup.durations import format_moment
 
 REPEAT_AFTER_S = 3600.0
 # Loggers whose lines a periodic task repeats at every run. The owner's actions (a reload) are always logged.

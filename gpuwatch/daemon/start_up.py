@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpuwatch import notifiers
 from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
 

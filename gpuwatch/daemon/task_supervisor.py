@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gpuwatch.daemon.daemon_alerts import task_alert, task_recovery_alert
 from gpuwatch.daemon.task_progress import TaskFault, TaskProgress
-from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.engine.alerts.alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 

@@ -12,14 +12,14 @@ from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
-from gpuwatch.domain.jobs.cluster import TOOL
-from gpuwatch.domain.watches.durations import is_recent
-from gpuwatch.engine.balance_cache import REFRESH_S
-from gpuwatch.engine.first_request import FirstRequestGate
-from gpuwatch.engine.invoices import InvoiceCollector
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.provider_worker import ProviderWorker
-from gpuwatch.engine.reminders import send_reminders
+from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.domain.setup.durations import is_recent
+from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
+from gpuwatch.engine.launches.renting.balance_cache import REFRESH_S
+from gpuwatch.engine.launches.renting.reminders import send_reminders
+from gpuwatch.engine.market.first_request import FirstRequestGate
+from gpuwatch.engine.watches.provider_worker import ProviderWorker
 
 RECONCILE_EVERY_S = 2.0
 DELIVER_EVERY_S = 1.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.domain.market.text import clean
-from gpuwatch.hooks.command import CommandNotStarted, run_command
+from gpuwatch.hooks.owner_command import CommandNotStarted, run_command
 from gpuwatch.hooks.signed_post import post_signed
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.labels import LABEL_LENGTH
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import Commission, usd
-from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.domain.setup.env_text import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.holds import HoldStore

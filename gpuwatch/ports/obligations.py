@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.obligation import Obligation
 
 
 class ObligationLog(Protocol):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from gpuwatch.errors import GpuwatchError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.launches.instance_verification import MeasuredInstance
-    from gpuwatch.domain.launches.utilisation import UtilisationSample
+    from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
+    from gpuwatch.domain.launches.instances.utilisation import UtilisationSample
 
 
 class InstanceUnreachable(GpuwatchError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpuwatch.domain.launches.scopes import SkippedScope
+from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
 
 
 class ScopeLog(Protocol):

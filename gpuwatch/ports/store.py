@@ -15,13 +15,13 @@ from gpuwatch.ports.holds import Hold
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.price_forecasts import ForecastScore, PriceForecast
-    from gpuwatch.domain.analysis.price_rank import HourlyLows
-    from gpuwatch.domain.analysis.price_series import PriceSeries
-    from gpuwatch.domain.launches.approval import Approval
-    from gpuwatch.domain.launches.invoices import InvoiceRow
+    from gpuwatch.domain.forecasts.price_forecasts import ForecastScore, PriceForecast
+    from gpuwatch.domain.history.price_rank import HourlyLows
+    from gpuwatch.domain.history.price_series import PriceSeries
     from gpuwatch.domain.launches.launch import Intent, Launch, LaunchEvent, LaunchRefusal, LaunchState
-    from gpuwatch.domain.launches.unknown_instance import UnknownInstance
+    from gpuwatch.domain.launches.life.approval import Approval
+    from gpuwatch.domain.launches.life.unknown_instance import UnknownInstance
+    from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch

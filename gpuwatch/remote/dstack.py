@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpuwatch.domain.jobs.cluster import TOOL
+from gpuwatch.domain.jobs.cluster_task import TOOL
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.labels import label_ids
 from gpuwatch.domain.launches.launch import LaunchState

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from io import BytesIO
 
-from gpuwatch.domain.launches.instance_verification import MeasuredInstance
+from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded

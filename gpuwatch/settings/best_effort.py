@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.settings.errors import InvalidSettings, Location, error_line
+from gpuwatch.domain.watches.watch_schema import WatchTable
 from gpuwatch.settings.external_values import ExternalValue, UnreadableValues
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve_references
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath
+from gpuwatch.settings.plugin_options import KeyPath
+from gpuwatch.settings.settings_errors import InvalidSettings, Location, error_line
 from gpuwatch.settings.sources import Sources
 from gpuwatch.settings.validate import validate
 

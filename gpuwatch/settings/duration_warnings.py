@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 

@@ -13,7 +13,7 @@ import msgspec
 from dotenv import dotenv_values
 
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.options import PREFIX, KeyPath, is_secret_key, key_aliases, secret_keys, variable_of
+from gpuwatch.settings.plugin_options import PREFIX, KeyPath, is_secret_key, key_aliases, secret_keys, variable_of
 
 NOT_SETTINGS = (
     "GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT",

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpuwatch.domain.jobs.job import JobDefinition
+from gpuwatch.domain.jobs.job_file_schema import RESOURCE_KEYS, JobFileTable
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.errors import Location, error_line, validation_errors
-from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable
-from gpuwatch.settings.options import unknown_key
+from gpuwatch.settings.plugin_options import unknown_key
+from gpuwatch.settings.settings_errors import Location, error_line, validation_errors
 from gpuwatch.settings.settings_file import MAX_FILE_BYTES
 from gpuwatch.settings.sources import Sources, parse_file
 

@@ -7,11 +7,11 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from gpuwatch import notifiers, providers
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
-from gpuwatch.settings.options import NOTIFY_OPTIONS, options_of
-from gpuwatch.settings.schema import SettingsTables
+from gpuwatch.settings.plugin_options import NOTIFY_OPTIONS, options_of
+from gpuwatch.settings.settings_schema import SettingsTables
 from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
 
 _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
@@ -45,7 +45,7 @@ def _limits() -> list[dict[str, Any]]:
 
 def job_json_schema() -> dict[str, Any]:
     """The schema of a job file, ready for JSON."""
-    from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 - the daemon needs neither
+    from gpuwatch.domain.jobs.job_file_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 - the daemon needs neither
 
     schema: dict[str, Any] = _simplified(JobFileTable.model_json_schema())
     schema["title"] = "gpuwatch job"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gpuwatch import providers
-from gpuwatch.domain.launches.billing import END_PROVEN_S
 from gpuwatch.domain.launches.labels import EXTRA_LENGTH
+from gpuwatch.domain.launches.money.billing import END_PROVEN_S
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.planning.job_hours import HOUR_S, JobHours, hours_on
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.plan.job_hours import HOUR_S, JobHours, hours_on
+from gpuwatch.domain.setup.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 

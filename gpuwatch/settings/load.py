@@ -14,9 +14,9 @@ from gpuwatch.settings.external_values import UnreadableValues
 from gpuwatch.settings.interpolation import resolve_references
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.secrets import database_url
+from gpuwatch.settings.settings_warnings import log_warnings
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 from gpuwatch.settings.validate import validate
-from gpuwatch.settings.warnings import log_warnings
 
 
 def load(  # noqa: PLR0913 the sources, and how to read them
@@ -128,7 +128,7 @@ def from_flags(  # noqa: PLR0913 - one argument per flag of the command
     try:
         return _resolve(msgspec.structs.replace(sources, external=external), (), {"watch": [watch]})
     except SettingsError as error:
-        from gpuwatch.settings.errors import InvalidSettings  # noqa: PLC0415 - pydantic, which found the error
+        from gpuwatch.settings.settings_errors import InvalidSettings  # noqa: PLC0415 - pydantic, which found the error
 
         errors = error.errors if isinstance(error, InvalidSettings) else ()
         flag_errors = [_flag_error(loc[2:], text) for loc, text in errors if loc[:1] == ("watch",)]

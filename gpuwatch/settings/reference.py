@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuwatch import notifiers, providers
-from gpuwatch.domain.watches.durations import format_duration
-from gpuwatch.domain.watches.schema import WatchTable
+from gpuwatch.domain.setup.durations import format_duration
+from gpuwatch.domain.watches.watch_schema import WatchTable
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of, variable_of
-from gpuwatch.settings.schema import ProviderTable, SettingsTables
+from gpuwatch.settings.plugin_options import NOTIFY_OPTIONS, KeyPath, options_of, variable_of
+from gpuwatch.settings.settings_schema import ProviderTable, SettingsTables
 
 # of providers, of the registry of a launch, of the watchdog, of the web page
 _SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url", "password_hash", "tokens")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpuwatch.domain.watches.env_text import EnvText
+from gpuwatch.domain.setup.env_text import EnvText
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports.declarations import parse_token
@@ -26,7 +26,7 @@ from gpuwatch.settings.damaged_toml import readable_part
 from gpuwatch.settings.external_values import ExternalValue, UnreadableValues, secret_text
 from gpuwatch.settings.last_good import load_last_good
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, option_specs_of, read_option, secret_options, spec_at
+from gpuwatch.settings.plugin_options import KeyPath, option_specs_of, read_option, secret_options, spec_at
 from gpuwatch.settings.secrets import option_text, secret_at
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 

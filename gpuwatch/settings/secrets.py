@@ -13,7 +13,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
 from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath
+from gpuwatch.settings.plugin_options import KeyPath
 
 SecretAt = Callable[[KeyPath, Option], Secret]  # `secret_at` for given origins
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables without a secret-like name are words such as "offline"

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.domain.setup.env_text import EnvText, plain_json
 from gpuwatch.settings import validate
 from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve_references
-from gpuwatch.settings.options import KeyPath
+from gpuwatch.settings.plugin_options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
-from gpuwatch.settings.schema import SettingsTables
 from gpuwatch.settings.secrets import database_url, origin_text
+from gpuwatch.settings.settings_schema import SettingsTables
 from gpuwatch.settings.sources import Sources, collect, merge_sources, parse_file
 
 MASK = "********"

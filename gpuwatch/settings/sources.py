@@ -12,8 +12,8 @@ import msgspec
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
-from gpuwatch.domain.watches.env_text import EnvText, plain_json
-from gpuwatch.domain.watches.fields import number_in
+from gpuwatch.domain.setup.env_text import EnvText, plain_json
+from gpuwatch.domain.setup.fields import number_in
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.external_values import (
     ExternalValue,
@@ -22,9 +22,9 @@ from gpuwatch.settings.external_values import (
     read_dotenv,
     variable_values,
 )
-from gpuwatch.settings.options import PREFIX, TOP_LEVEL, KeyPath, is_secret_key, variable_of
-from gpuwatch.settings.schema import MergedTables, SettingsTables
+from gpuwatch.settings.plugin_options import PREFIX, TOP_LEVEL, KeyPath, is_secret_key, variable_of
 from gpuwatch.settings.settings_file import find_file, parse_toml, read_file
+from gpuwatch.settings.settings_schema import MergedTables, SettingsTables
 
 _FILE_PATH = ("",)  # not a key
 _REQUIRED = frozenset({_FILE_PATH, ("database_url",)})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpuwatch import notifiers, providers
 from gpuwatch.ports.declarations import OptionSpec
-from gpuwatch.settings.options import variable_of
+from gpuwatch.settings.plugin_options import variable_of
 
 SCHEMA_FILE = "gpuwatch.schema.json"
 

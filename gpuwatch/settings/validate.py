@@ -14,16 +14,15 @@ from pydantic_settings import InitSettingsSource
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.expression import comparisons_of, parse
-from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, named_gpus
+from gpuwatch.domain.watches.watch_schema import SEEN, SEEN_PLACES, WatchTable, named_gpus
 from gpuwatch.ports import ChannelSection, ProviderSection, Severity
 from gpuwatch.ports.declarations import ChannelInfo, ProviderInfo
 from gpuwatch.ports.settings import Option
 from gpuwatch.secret import Secret
-from gpuwatch.settings.errors import InvalidSettings, Location, has_unknown_names, validation_errors
 from gpuwatch.settings.external_values import ExternalValue
 from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.model import OrchestratorSettings, Settings
-from gpuwatch.settings.options import (
+from gpuwatch.settings.plugin_options import (
     HEARTBEAT_URL,
     MIN_SEVERITY,
     NOTIFY_OPTIONS,
@@ -32,8 +31,9 @@ from gpuwatch.settings.options import (
     read_options,
     unknown_key,
 )
-from gpuwatch.settings.schema import ProviderTable, SettingsTables
 from gpuwatch.settings.secrets import SecretAt, database_url, secret_at
+from gpuwatch.settings.settings_errors import InvalidSettings, Location, has_unknown_names, validation_errors
+from gpuwatch.settings.settings_schema import ProviderTable, SettingsTables
 from gpuwatch.settings.sources import Sources
 from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
 from gpuwatch.settings.web import listen_fault

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
-from gpuwatch.domain.watches.fields import Line, Switch, Table, Words
+from gpuwatch.domain.setup.fields import Line, Switch, Table, Words
 from gpuwatch.secret import Secret
 from gpuwatch.settings.web import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
 

@@ -11,16 +11,16 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gpuwatch.web.api.actions import action_routes
-from gpuwatch.web.api.events import EventFanout, event_routes
+from gpuwatch.web.api.api_actions import action_routes
+from gpuwatch.web.api.event_stream import EventFanout, event_routes
 from gpuwatch.web.api.lists import PREFIX, list_routes, with_etag
 from gpuwatch.web.api.openapi import openapi_json
 from gpuwatch.web.context import WebContext
-from gpuwatch.web.guard import Guard
-from gpuwatch.web.job_routes import job_routes
+from gpuwatch.web.jobs.job_routes import job_routes
 from gpuwatch.web.login import login_routes
 from gpuwatch.web.metrics_route import metrics_route
 from gpuwatch.web.page_routes import page_routes
+from gpuwatch.web.request_guard import Guard
 from gpuwatch.web.webhook_route import webhook_route
 
 STATIC = Path(__file__).with_name("static")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from gpuwatch.app.metrics import TaskHealth
+from gpuwatch.app.setup.metrics import TaskHealth
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.settings import Settings
 from gpuwatch.settings.web import WebSettings

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from gpuwatch.web.guard import access_in
 from gpuwatch.web.page_routes import form_fields, session_cookie
+from gpuwatch.web.page_templates import render
 from gpuwatch.web.problems import HttpProblem
-from gpuwatch.web.rendering import render
+from gpuwatch.web.request_guard import access_in
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token
 from gpuwatch.web.security.sessions import COOKIE, WebSession
 

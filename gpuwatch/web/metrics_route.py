@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gpuwatch.app.metrics import MetricsReader
-from gpuwatch.app.metrics_text import CONTENT_TYPE, exposition
+from gpuwatch.app.setup.metrics import MetricsReader
+from gpuwatch.app.setup.metrics_text import CONTENT_TYPE, exposition
 from gpuwatch.bootstrap import real_monotonic, real_now
 
 if TYPE_CHECKING:

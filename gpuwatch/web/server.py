@@ -13,7 +13,7 @@ import uvicorn
 
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.settings.web import split_listen
-from gpuwatch.web.api.events import EventFanout
+from gpuwatch.web.api.event_stream import EventFanout
 from gpuwatch.web.application import build_app
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from gpuwatch.installation import install_hint
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
-    from gpuwatch.app.metrics import TaskHealth
+    from gpuwatch.app.setup.metrics import TaskHealth
     from gpuwatch.bootstrap.service import Service
     from gpuwatch.daemon.task_progress import TaskProgress
     from gpuwatch.settings import Settings
@@ -181,7 +181,7 @@ def failing_task(progress: TaskProgress) -> str | None:
 
 def task_health(progress: TaskProgress) -> TaskHealth:
     """Return when each periodic task last succeeded, and which do not."""
-    from gpuwatch.app.metrics import TaskHealth  # noqa: PLC0415
+    from gpuwatch.app.setup.metrics import TaskHealth  # noqa: PLC0415
 
     tick_s = real_monotonic()
     failing = {*progress.stalled(tick_s), *(fault.task for fault in progress.faults(tick_s))}

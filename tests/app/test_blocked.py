@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.watch_status import watch_status_json, watch_statuses
+from gpuwatch.app.watches.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.chat.reading import watches as chat_watches
 from gpuwatch.chat.replies import ChatContext
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.engine.readiness_notes import ReadinessNotes
-from gpuwatch.engine.signed_buttons import ButtonSigner
+from gpuwatch.engine.alerts.signed_buttons import ButtonSigner
+from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
 from gpuwatch.ports.holds import Hold
 from gpuwatch.settings import Settings
-from gpuwatch.storage.approvals import SqlApprovalRepository, create_approval
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launch_admission import reserve
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.provider_holds import SqlHolds
-from gpuwatch.storage.tables import poll
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository, create_approval
+from gpuwatch.storage.launches.launch_admission import reserve
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.market.provider_holds import SqlHolds
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.tables import poll
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_match
 from tests.storage.market import an_answer, an_offer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.app.jobs import mark_cancelled
+from gpuwatch.app.jobs.jobs import mark_cancelled
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.errors import JobConflict
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.job_repository import SqlJobRepository
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders_jobs import NOON, a_job
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.app.edit_watch import BY_EDITOR_ALONE, draft_watch, save_draft, watch_form
+from gpuwatch.app.watches.edit_watch import BY_EDITOR_ALONE, draft_watch, save_draft, watch_form
 from gpuwatch.errors import GpuwatchError, SettingsError, UsageError
 
 TEXT = """\

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.metrics import MetricsReader
-from gpuwatch.app.provider_status import provider_status_json, provider_statuses
-from gpuwatch.app.watch_status import watch_statuses
+from gpuwatch.app.market.provider_status import provider_status_json, provider_statuses
+from gpuwatch.app.setup.metrics import MetricsReader
+from gpuwatch.app.watches.watch_status import watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.empty_answers import EMPTY
+from gpuwatch.engine.market.empty_answers import EMPTY
 from gpuwatch.ports.holds import Hold
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.provider_holds import SqlHolds
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.market.provider_holds import SqlHolds
+from gpuwatch.storage.setup.database import open_database
 from tests.cli.conftest import Shell, market, shell  # noqa: F401 fixtures
 from tests.storage.market import an_answer
 from tests.upgraded_store import open_upgraded

@@ -8,13 +8,13 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from gpuwatch.app.job_plan import PlannedStart, planned_start
-from gpuwatch.app.watch_status import WatchStatus
+from gpuwatch.app.jobs.job_plan import PlannedStart, planned_start
+from gpuwatch.app.watches.watch_status import WatchStatus
 from gpuwatch.domain.jobs.job_watch import price_cap, waiting_job_watch
 from gpuwatch.domain.jobs.queue import QueuedJob
 from gpuwatch.domain.launches.launch import RefusalReason
-from gpuwatch.domain.launches.watch_block import BlockReason, WatchBlock
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.launches.life.watch_block import BlockReason, WatchBlock
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.windows import is_open, opens_at
 from tests.builders import NOON, a_match
 from tests.builders_jobs import a_definition, a_job

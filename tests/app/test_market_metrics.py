@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from gpuwatch.app.metrics import MetricsReader, MetricValues
+from gpuwatch.app.setup.metrics import MetricsReader, MetricValues
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.tables import poll
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.tables import poll
 from tests.storage.market import an_answer, an_offer
 from tests.web.served import settings_in
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from gpuwatch.app.check import MarketCheck, store_check
+from gpuwatch.app.watches.check import MarketCheck, store_check
 from gpuwatch.domain.market.offer import Verification
-from gpuwatch.engine.check import ProviderCheck, ProviderReport
+from gpuwatch.engine.watches.one_poll import ProviderCheck, ProviderReport
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Answer, Query
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history_recorder import RecordedCounts, SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.migrate import revision
-from gpuwatch.storage.tables import hourly
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import revision
+from gpuwatch.storage.setup.tables import hourly
 from tests.builders import changed
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.web.served import settings_in

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.edit_watch import draft_watch
-from gpuwatch.app.watch_preview import preview_backtest, preview_market
+from gpuwatch.app.forecasts.watch_preview import preview_backtest, preview_market
+from gpuwatch.app.watches.edit_watch import draft_watch
 from gpuwatch.emulator import Marketplace
 
 TEXT = """

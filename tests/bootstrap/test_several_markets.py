@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.doctor import _missing_extras
-from gpuwatch.app.doctor_account import image_findings
+from gpuwatch.app.setup.doctor import _missing_extras
+from gpuwatch.app.setup.doctor_account import image_findings
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, provider_access
 from gpuwatch.bootstrap.rules import build_rules
 from gpuwatch.bootstrap.service import Service, build_service

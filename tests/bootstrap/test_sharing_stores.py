@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.bootstrap import open_store_read_only, share_open_stores
 from gpuwatch.errors import StoreError, StoreNotReady
-from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
 from tests.upgraded_store import open_upgraded
 from tests.web.served import settings_in
 

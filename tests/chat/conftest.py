@@ -9,7 +9,7 @@ import pytest
 import respx
 
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.chat.telegram_bot import Bot
 from tests.chat.telegram_chat import OWNER, Chat
 from tests.telegram_double import telegram

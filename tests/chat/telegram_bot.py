@@ -8,11 +8,11 @@ from typing import Any
 
 from gpuwatch.chat.telegram.receiver import ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender
-from gpuwatch.engine.signed_buttons import ButtonSigner
+from gpuwatch.engine.alerts.signed_buttons import ButtonSigner
 from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.storage.chat_inbox import ChatInbox
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.alerts.chat_inbox import ChatInbox
+from gpuwatch.storage.setup.database import Database
 from tests.chat.telegram_chat import OWNER, Clock
 from tests.telegram_double import TOKEN
 from tests.web.served import settings_in

@@ -10,13 +10,13 @@ from pathlib import Path
 from gpuwatch.bootstrap.buttons import button_signer
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.chat.telegram.chat import open_chat
-from gpuwatch.engine.signed_buttons import ButtonAction
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.ports import AlertKind
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.events import EventFilter, StoredEvent, events
+from gpuwatch.storage.alerts.events import EventFilter, StoredEvent, events
+from gpuwatch.storage.setup.database import Database
 from tests.process.daemon_child import wait_for
 from tests.telegram_double import TOKEN, Shown, TelegramDouble
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from gpuwatch.chat.actions import COMMANDS
+from gpuwatch.chat.chat_actions import COMMANDS
 from gpuwatch.chat.telegram.poller import UpdatePoller
 from tests.chat.telegram_bot import Bot, written
 from tests.chat.telegram_chat import OWNER

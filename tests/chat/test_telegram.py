@@ -10,13 +10,13 @@ import pytest
 
 from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
 from gpuwatch.chat.telegram.updates import read_updates
-from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.buttons import DATA_BYTES
-from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.job_repository import SqlJobRepository
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import Database, open_database
 from tests.builders_jobs import a_job
 from tests.chat.telegram_chat import NOON, OWNER, Chat, audits
 from tests.process.daemon_child import wait_for

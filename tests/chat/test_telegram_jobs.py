@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.job_actions import job_of
-from gpuwatch.chat.jobs import log_pressed
+from gpuwatch.app.jobs.job_actions import job_of
+from gpuwatch.chat.jobs.jobs import log_pressed
 from gpuwatch.chat.replies import ChatContext
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.engine.alert_buttons import AlertButtons
-from gpuwatch.engine.job_alerts import job_alert
-from gpuwatch.engine.signed_buttons import ButtonAction, ButtonSigner, SignedButton
+from gpuwatch.engine.alerts.alert_buttons import AlertButtons
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonSigner, SignedButton
+from gpuwatch.engine.alerts.work_alerts import job_alert
 from gpuwatch.ports import AlertKind
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders_jobs import a_job
 from tests.chat.telegram_chat import NOON, OWNER, Chat, audits
 from tests.process.daemon_child import wait_for

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from gpuwatch.chat.telegram.webhook import WebhookIntake, WebhookTarget
+from gpuwatch.chat.telegram.telegram_webhook import WebhookIntake, WebhookTarget
 from tests.chat.telegram_bot import Bot
 from tests.chat.telegram_chat import NOON
 from tests.sent_requests import sent

@@ -14,8 +14,8 @@ from alembic import command
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 from gpuwatch.settings import load
-from gpuwatch.storage.database import sqlite_path
-from gpuwatch.storage.migrate import alembic_config, newest_schema, revision
+from gpuwatch.storage.setup.database import sqlite_path
+from gpuwatch.storage.setup.migrate import alembic_config, newest_schema, revision
 from tests.checkout import TESTS
 from tests.upgraded_store import empty_file, open_upgraded
 

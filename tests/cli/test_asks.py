@@ -16,11 +16,11 @@ from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.providers import build
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.checkout import ROOT
 from tests.cli.conftest import Ran, Shell

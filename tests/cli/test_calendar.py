@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from cli.conftest import Shell
 
-from gpuwatch.app.calendar import DAYS
+from gpuwatch.app.forecasts.calendar import DAYS
 from gpuwatch.bootstrap import real_now
 from tests.checkout import TESTS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from tests.cli.conftest import Shell
 
 H100 = ("check", "--gpu", "H100", "--max-price")

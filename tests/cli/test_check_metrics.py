@@ -13,8 +13,8 @@ import pytest
 from alembic import command
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import alembic_config
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import alembic_config
 from tests.cli.conftest import Shell
 
 SETTINGS = 'database_url = "sqlite:///gpuwatch.db"\n' + "".join(

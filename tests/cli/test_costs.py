@@ -16,15 +16,15 @@ from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.service import build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon.tasks import periodic_tasks
-from gpuwatch.domain.launches.invoices import InvoiceRow
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
+from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage.invoices import SqlInvoiceRepository
-from gpuwatch.storage.launch_rows import launch_row_of
-from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.setup.launch_rows import launch_row_of
+from gpuwatch.storage.setup.tables import launch as launches
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
 from tests.upgraded_store import open_upgraded

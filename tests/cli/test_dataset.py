@@ -13,7 +13,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
 from gpuwatch.installation import install_hint, package_hint
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from tests.app.dataset import tiny_models
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
@@ -193,7 +193,7 @@ def test_without_the_extra_it_is_what_is_named_first(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
-    monkeypatch.setattr("gpuwatch.app.dataset.onnx_models._candidate_folders", lambda: iter(()))
+    monkeypatch.setattr("gpuwatch.dataset.onnx_models._candidate_folders", lambda: iter(()))
     reported = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
     assert (reported.code, "no embedding model on this machine" in reported.err) == (2, True)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

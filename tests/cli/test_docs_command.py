@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gpuwatch.cli.docs import documentation_pages
+from gpuwatch.cli.setup.help_commands import documentation_pages
 from tests.checkout import ROOT
 from tests.cli.conftest import Shell
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.doctor_account import KnownLaunches, account_findings
+from gpuwatch.app.setup.doctor_account import KnownLaunches, account_findings
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.emulator import Marketplace
 from gpuwatch.settings import load

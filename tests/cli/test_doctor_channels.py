@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gpuwatch.app.doctor_channels import channel_findings
+from gpuwatch.app.setup.doctor_adapters import channel_findings
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
 from tests.cli.conftest import Shell

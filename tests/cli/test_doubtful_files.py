@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.domain.analysis.price_rows import COLUMNS
+from gpuwatch.domain.history.price_rows import COLUMNS
 from tests.cli.conftest import Shell
 
 HOURS = 24 * 9

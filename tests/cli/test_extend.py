@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.extend import _extended_end, extend
+from gpuwatch.app.launches.extend import _extended_end, extend
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.errors import ProviderStateUnknown, StoreError, UsageError
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile
+from gpuwatch.storage.setup.database import Database
 from tests.domain.launches.guard_values import a_running_launch
 from tests.engine.launch_world import World
 from tests.process.daemon_child import Home, bargain, wait_for

@@ -14,7 +14,7 @@ import pytest
 
 import gpuwatch
 from gpuwatch.cli import COMMANDS, SECTIONS, main
-from gpuwatch.cli.command import Command, Group
+from gpuwatch.cli.base import Command, Group
 from tests.cli.conftest import Shell
 
 PREPARED = Path(gpuwatch.__file__).parent / "cli" / "help.txt"

@@ -12,9 +12,9 @@ import pytest
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import PastOptions
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.prune import prune
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
 from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer

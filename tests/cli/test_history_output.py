@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.app.price_history import period_json
-from gpuwatch.cli.history import print_periods
-from gpuwatch.cli.tables import csv_out
-from gpuwatch.domain.analysis.price_series import PricePeriod
+from gpuwatch.app.history.price_history import period_json
+from gpuwatch.cli.history.price_history import print_periods
+from gpuwatch.cli.terminal_tables import csv_out
+from gpuwatch.domain.history.price_series import PricePeriod
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 TRACK = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.jobs import new_job
+from gpuwatch.app.jobs.jobs import new_job
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap

@@ -9,8 +9,8 @@ import pytest
 from gpuwatch.cli import Exit
 from gpuwatch.domain.jobs.job import JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import open_database
 from tests.builders import NOON
 from tests.cli.conftest import Shell
 

@@ -14,14 +14,14 @@ import pytest
 import gpuwatch
 from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
-from gpuwatch.domain.launches.end_rules import late_start, overdue
+from gpuwatch.domain.launches.instances.end_rules import late_start, overdue
 from gpuwatch.domain.launches.launch import InstanceCondition, Intent, Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal
@@ -380,7 +380,7 @@ def test_a_list_that_fails_each_second_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "gpuwatch.toml").write_text('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 2\n')
     code = (
         "import logging, sys; from gpuwatch.app import stop; from gpuwatch.cli import run;"
-        " warn = logging.getLogger('gpuwatch.engine.launch_reconciler').warning;"
+        " warn = logging.getLogger('gpuwatch.engine.launches.following.launch_reconciler').warning;"
         " stop.stop = lambda *_: any(warn('could not list instances: 401') for _ in range(3));"
         " sys.argv = ['gpuwatch', 'stop', 'abcdefghijkl']; sys.exit(run())"
     )

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
+from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Alert, AlertKind, ProviderHealth
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.pauses import save_breaker
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.pauses import save_breaker
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
 from tests.cli.test_asks import SETTINGS, House

@@ -8,9 +8,9 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.market import duration_text, heading
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.cli.market.market import duration_text, heading
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
 from tests.checkout import TESTS
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer

@@ -9,15 +9,15 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.daemon.status_line import pause_summary
+from gpuwatch.daemon.service_manager import pause_summary
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.launches.scopes import SkippedScope
+from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.errors import RefusalScope
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal

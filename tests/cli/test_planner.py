@@ -12,15 +12,15 @@ import pytest
 from sqlalchemy import insert
 
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.launches.instances.utilisation import UtilisationSample
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
-from gpuwatch.domain.launches.utilisation import UtilisationSample
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launch_rows import launch_row_of
-from gpuwatch.storage.tables import launch as launches
-from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.launch_rows import launch_row_of
+from gpuwatch.storage.setup.tables import launch as launches
 from tests.builders import a_match, a_watch, changed
 from tests.checkout import ROOT
 from tests.cli.conftest import Shell

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.analysis.price_rows import COLUMNS
+from gpuwatch.domain.history.price_rows import COLUMNS
 from gpuwatch.emulator import Marketplace
 from gpuwatch.installation import install_hint
 from tests.checkout import TESTS

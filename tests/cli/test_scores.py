@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.app.advise import forecast_of
+from gpuwatch.app.forecasts.advise import forecast_of
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
-from gpuwatch.domain.analysis.advice import advise
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_series import known_until, series_of
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.forecasts import SqlForecasts
-from gpuwatch.storage.stored_prices import read_market_history
+from gpuwatch.domain.forecasts.advice import advise
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.price_series import known_until, series_of
+from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.setup.database import open_database
 from tests.cli.conftest import Shell
 
 COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"

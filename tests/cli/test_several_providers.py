@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 from sqlalchemy import insert
 
-from gpuwatch.cli.offers import ListLayout, live_table, offers_table
-from gpuwatch.cli.tables import table_lines
+from gpuwatch.cli.market.offers import ListLayout, live_table, offers_table
+from gpuwatch.cli.terminal_tables import table_lines
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
-from gpuwatch.engine.browse import ProviderOffers
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.tables import seen_value
+from gpuwatch.engine.market.browse import ProviderOffers
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.tables import seen_value
 from tests.builders import NOON, a_match, an_offer
 from tests.cli.conftest import Shell
 from tests.stalls import ONE, PRICES, TWO, down, open_stalls

@@ -9,9 +9,9 @@ from alembic import command
 
 from gpuwatch.cli import Exit
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import alembic_config
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import alembic_config
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from tests.cli.conftest import Shell, older_schema
 
 WATCH = """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.cli.output import displayable, make_output_safe
-from gpuwatch.cli.tables import Column, cell_width, left, right, table_lines, text
+from gpuwatch.cli.terminal_tables import Column, cell_width, left, right, table_lines, text
 
 COLUMNS = (left("id"), right("price"), left("place", drop=2), text("why", drop=1))
 ROWS = [("k3f7q2mzt5ab", "1.125", "Frankfurt am Main, Germany", "the price rose above the limit of the watch")]

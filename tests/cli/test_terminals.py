@@ -13,7 +13,7 @@ import pytest
 
 import gpuwatch.cli
 from gpuwatch.cli import COMMANDS as COMMANDS_OF_GPUWATCH
-from gpuwatch.cli.plan import PLANS
+from gpuwatch.cli.plan.plan import PLANS
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell

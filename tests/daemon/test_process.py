@@ -33,8 +33,8 @@ _FIRST_START = """
 import sys
 from sqlalchemy import inspect
 from gpuwatch.daemon.process import claim_store
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
 with claim_store(sys.argv[1]):
     store = open_database(sys.argv[1])
     print(upgrade(store), inspect(store.engine).has_table("launch"))

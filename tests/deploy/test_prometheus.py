@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.metric_specs import METRICS
+from gpuwatch.app.setup.metric_specs import METRICS
 from gpuwatch.emulator import Delays, Marketplace
 from tests.checkout import ROOT
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for

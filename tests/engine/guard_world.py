@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpuwatch.domain.launches.end_rules import EndCause
-from gpuwatch.domain.launches.instance_verification import MeasuredInstance
+from gpuwatch.domain.launches.instances.end_rules import EndCause
+from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.guard import ProviderGuard
-from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.guarding.guard import ProviderGuard
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused, UtilisationRepository
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.lying_provider import LyingProvider
 from tests.outbox import new_alerts

@@ -6,22 +6,22 @@ import itertools
 from collections.abc import Callable, Sequence
 from datetime import UTC, timedelta
 
+from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.candidate_loop import ProviderContext
-from gpuwatch.engine.guard import ProviderGuard
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_executor import LaunchExecutor
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launches.guarding.guard import ProviderGuard
+from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
+from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.remote.ssh_probe import SshProbe
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, a_watch, an_offer, seen_at
 from tests.engine.lying_provider import LyingProvider
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.engine.alert_routing import AlertRouting
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts.alert_routing import AlertRouting
 from gpuwatch.ports import Alert, AlertKind, Channel, Severity
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import Database
 from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.pause import Pause
-from gpuwatch.engine.alert_delivery import messages
+from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.engine.alerts.alert_delivery import messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind, DueDelivery
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.setup.database import Database
 from tests.engine.scripted_channels import HOUR, NOON, DeliveryBench, Hanging, Scripted, Several
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BLOCKED, CHAT, TOKEN, moved, telegram, too_many

@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuwatch.bootstrap.alert_log import log_alert
-from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.engine.alert_routing import AlertRouting
-from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts.alert_routing import AlertRouting
+from gpuwatch.engine.alerts.alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert, severity_of
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import Database
 from tests.engine.scripted_channels import Scripted
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday

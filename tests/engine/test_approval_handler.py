@@ -9,18 +9,23 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from gpuwatch.domain.launches.approval import Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Intent, LaunchState
+from gpuwatch.domain.launches.life.approval import Approval, ApprovalState
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalOutcome, ApprovalReply, watch_bound_to_quote
-from gpuwatch.engine.approval_requests import ApprovalTerms
+from gpuwatch.engine.launches.renting.approval_requests import ApprovalTerms
+from gpuwatch.engine.launches.renting.asked_launches import (
+    ApprovalHandler,
+    ApprovalOutcome,
+    ApprovalReply,
+    watch_bound_to_quote,
+)
 from gpuwatch.errors import OfferGone, OrderRefused, ProviderDown, ProviderError, RefusalKind, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_match, a_watch, an_offer, changed
 from tests.engine.launch_world import World

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule
-from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.forecasts.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule
+from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, AutoPrice, LaunchSpec, Watch
-from gpuwatch.engine.auto_prices import AutoPrices
-from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import StoreError
 from tests.builders import a_watch
 from tests.drawn import examples

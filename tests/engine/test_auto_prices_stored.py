@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from sqlalchemy import insert
 
-from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy
-from gpuwatch.engine.auto_prices import AutoPrices
-from gpuwatch.engine.backtest_waits import BacktestWaits
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.forecasts.backtest_waits import BacktestWaits
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.stored_prices import read_market_history
-from gpuwatch.storage.tables import launch
+from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits
+from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import launch
 from tests.builders import an_offer
 from tests.engine.test_auto_prices import WATCH, H
 from tests.engine.uow_fakes import NOON, an_answer

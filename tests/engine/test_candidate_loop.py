@@ -15,12 +15,12 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, La
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
-from gpuwatch.engine.balance_cache import STALE_S, BalanceCache
-from gpuwatch.engine.orders import build_order
+from gpuwatch.engine.launches.renting.balance_cache import STALE_S, BalanceCache
+from gpuwatch.engine.launches.renting.orders import build_order
 from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited, StoreError
 from gpuwatch.ports import Created, InstanceState, Order
 from gpuwatch.secret import Secret
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, match_on
 from tests.engine.lying_provider import LyingProvider

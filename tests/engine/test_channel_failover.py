@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import MONEY_KINDS, AlertKind, Severity
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.engine.scripted_channels import DeliveryBench, Hanging, Scripted
 
 DAY = timedelta(days=1)

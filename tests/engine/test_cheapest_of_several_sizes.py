@@ -16,11 +16,11 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.browse import offer_filter, search_offers
-from gpuwatch.engine.check import ProviderCheck, check_provider
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.requoter import Requoter
-from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for
+from gpuwatch.engine.launches.renting.requoter import Requoter
+from gpuwatch.engine.market.browse import offer_filter, search_offers
+from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.one_poll import ProviderCheck, check_provider
 from gpuwatch.ports import Answer, Completeness, Query
 from tests.builders import a_watch, changed
 from tests.engine.cut_market import CutMarket, machine

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.check import PAGE_ROWS, check_provider, shared_queries
+from gpuwatch.engine.watches.one_poll import PAGE_ROWS, check_provider, shared_queries
 from gpuwatch.errors import NoRowUnderstood, ProviderDown
 from gpuwatch.ports import Completeness
 from tests.builders import a_watch, an_offer

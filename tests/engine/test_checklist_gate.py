@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.checklist import checklist_refusal, unticked
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
+from gpuwatch.domain.launches.life.checklist import checklist_refusal, unticked
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Action, Budget, ChecklistPolicy, LaunchSpec, Watch
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
-from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.checklists import SqlChecklistRepository
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.launches.checklists import SqlChecklistRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.uow_fakes import FakeExecutor, Started, an_answer, evaluate

@@ -10,16 +10,22 @@ from typing import Any, cast
 import pytest
 
 from gpuwatch.daemon.tasks import _follow_clusters
-from gpuwatch.domain.launches.circuit_breaker import OPEN_FOR, CircuitBreaker, after_failure, after_run, breaker_refusal
-from gpuwatch.domain.launches.scopes import scopes_in_force
-from gpuwatch.domain.watches.durations import is_recent
-from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.engine.machine_reputations import REPUTATIONS_READ_EVERY, MachineReputations
-from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
+from gpuwatch.domain.launches.life.circuit_breaker import (
+    OPEN_FOR,
+    CircuitBreaker,
+    after_failure,
+    after_run,
+    breaker_refusal,
+)
+from gpuwatch.domain.launches.life.refused_scopes import scopes_in_force
+from gpuwatch.domain.setup.durations import is_recent
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
+from gpuwatch.engine.launches.renting.prerequisite_gate import PrerequisiteGate
+from gpuwatch.engine.watches.machine_reputations import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.silences import Silence, SqlSilences
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.silences import Silence, SqlSilences
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch, changed
 from tests.domain.launches.test_circuit_breaker import a_launch, failed
 from tests.engine.test_evaluator import RENTS, Bench, h100

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.engine.empty_answers import EmptyAnswers, emptied
+from gpuwatch.engine.market.empty_answers import EmptyAnswers, emptied
 from gpuwatch.ports import HUNT, SWEEP, AlertKind, Query
 from gpuwatch.ports.holds import Hold
 from tests.engine.uow_fakes import NOON, MemoryUnitOfWork

@@ -17,12 +17,12 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.ports import AlertKind, Completeness
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate

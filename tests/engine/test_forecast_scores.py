@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from gpuwatch.domain.analysis.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
-from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.engine.auto_prices import AutoPrices
-from gpuwatch.engine.forecast_scores import ForecastLedger
+from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
+from gpuwatch.domain.history.price_series import PriceSeries
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.forecasts.forecast_scores import ForecastLedger
 from tests.engine.test_auto_prices import WATCH, H, Waits, nightly
 from tests.engine.uow_fakes import NOON
 

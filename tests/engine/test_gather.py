@@ -16,12 +16,12 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.candidates import UnavailableProviders
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
-from gpuwatch.engine.first_request import FIRST_LIST_S, READY_S, FirstRequestGate
-from gpuwatch.engine.gather import QuoteGathering
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_orders import UnavailableProviders
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.market.first_request import FIRST_LIST_S, READY_S, FirstRequestGate
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator, unanswered
+from gpuwatch.engine.watches.gather import QuoteGathering
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Query
 from tests.builders import a_watch, an_offer

@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.launch import EndReason
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, PriceIncreasePolicy
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import AlertKind, PriceIncrease
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON
 from tests.engine.guard_world import GuardWorld
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuwatch.engine.health_monitor import HealthMonitor
+from gpuwatch.engine.market.health_monitor import HealthMonitor
 from gpuwatch.errors import KeyRejected, NoRowUnderstood, ProviderDown, QuotaSpent, StoreError
 from gpuwatch.ports import HUNT, SWEEP, AlertKind
 from tests.clocks import Clock

@@ -11,9 +11,9 @@ import pytest
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.row_budget import HUNT_ROWS
-from gpuwatch.engine.search import queries_for
+from gpuwatch.engine.market.row_budget import HUNT_ROWS
+from gpuwatch.engine.market.watch_search import queries_for
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, RateLimited
 from gpuwatch.ports import Answer, Completeness, Query
 from tests.builders import a_watch

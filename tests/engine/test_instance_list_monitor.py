@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuwatch.engine.instance_list_monitor import ALERT_AFTER_S, InstanceListMonitor
-from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.guarding.instance_lists import ALERT_AFTER_S, InstanceListMonitor
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
 from tests.clocks import Clock
 from tests.outbox import new_alerts
 

@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.errors import OutcomeUnknown, ProviderDown
 from gpuwatch.ports import AlertKind, Instance, InstanceState
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.launch_world import World, end, running
 

@@ -8,7 +8,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, InstanceState
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, stop
 from tests.engine.lying_provider import AskableProvider

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.instance_verification import MeasuredInstance
+from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.domain.launches.launch import EndReason, LaunchState, Promise
 from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode
-from gpuwatch.engine.instance_verifier import InstanceVerifier
+from gpuwatch.engine.launches.guarding.instance_verifier import InstanceVerifier
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.guard_world import GuardWorld, Looker, an_instance
 

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.invoices import NO_CHARGE
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
+from gpuwatch.domain.launches.money.charge_comparison import NO_CHARGE
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.engine.invoices import FETCH_EVERY_S, FIRST_AFTER_S, InvoiceCollector, invoice_rows
+from gpuwatch.engine.launches.guarding.invoice_fetcher import (
+    FETCH_EVERY_S,
+    FIRST_AFTER_S,
+    InvoiceCollector,
+    invoice_rows,
+)
 from gpuwatch.errors import ProviderDown, ProviderError
 from gpuwatch.ports import ProviderCharge
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.invoices import SqlInvoiceRepository
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch, changed
 
 DAY = timedelta(days=1)

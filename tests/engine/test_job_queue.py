@@ -11,11 +11,11 @@ import pytest
 from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.job_queue import RUNNER_GRACE, JobQueue
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.engine.jobs.job_queue import RUNNER_GRACE, JobQueue
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
 from tests.jobs.job_world import MemoryLaunches

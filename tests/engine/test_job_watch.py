@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from gpuwatch.domain.launches.launch import LaunchRefusal, LaunchState, RefusalReason, most_microusd_hour
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.planning.figures import exactly, parse_gpu_config
-from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
+from gpuwatch.domain.plan.figures import exactly, parse_gpu_config
+from gpuwatch.domain.plan.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.watches.decide import DecisionReason, Match
 from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour, job_microusd, max_job_microusd
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine import offer_alerts
-from gpuwatch.engine.check import check_provider
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.engine.requoter import Requoter, payable_match
+from gpuwatch.engine.alerts import offer_alerts
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.requoter import Requoter, payable_match
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.one_poll import check_provider
 from gpuwatch.ports import Completeness, UnitOfWorkFactory
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer, seen_at
 from tests.engine.launch_world import World

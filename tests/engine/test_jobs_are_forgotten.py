@@ -15,13 +15,13 @@ from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.evaluator import unanswered
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.watch_indexes import WatchIndexes
+from gpuwatch.engine.watches.evaluator import unanswered
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.watch_indexes import WatchIndexes
 from gpuwatch.ports import Answer
 from gpuwatch.settings import load
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders_jobs import a_job
 from tests.engine.test_evaluator import RENTS, WATCH, Bench, h100
 from tests.engine.test_hunt import TWENTY, Clock

@@ -18,10 +18,10 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.market.query import joined
 from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.prices_on_sale import PricesOnSale
-from gpuwatch.engine.query_planner import QueryPlanner
-from gpuwatch.engine.search import PAGE_ROWS, queries_for
+from gpuwatch.engine.market.query_planner import QueryPlanner
+from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.market.watch_search import PAGE_ROWS, queries_for
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Answer, Query
 from tests.builders import a_watch

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.obligation import Obligation, reopened_obligation
-from gpuwatch.engine.keeper import AFTER_S, Keeper
+from gpuwatch.domain.launches.instances.obligation import Obligation, reopened_obligation
+from gpuwatch.engine.launches.guarding.keeper import AFTER_S, Keeper
 from gpuwatch.errors import (
     GpuwatchError,
     KeyRejected,

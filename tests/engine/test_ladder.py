@@ -14,11 +14,11 @@ from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget
-from gpuwatch.engine.candidate_loop import ProviderContext
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_executor import LaunchExecutor
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
+from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.errors import (
     OfferGone,
     OrderRateLimited,
@@ -29,10 +29,10 @@ from gpuwatch.errors import (
     RefusalScope,
 )
 from gpuwatch.ports import AlertKind, Instance, InstanceState
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, an_offer, seen_at
 from tests.engine.launch_world import RENTS
 from tests.engine.lying_provider import LyingProvider

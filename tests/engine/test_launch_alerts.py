@@ -18,9 +18,9 @@ from gpuwatch.domain.launches.launch import (
     Promise,
     RefusalReason,
 )
-from gpuwatch.domain.launches.stored_terms import terms_of
+from gpuwatch.domain.launches.life.launch_record import terms_of
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.engine.launch_alerts import LaunchAlerts, day_limit_alert
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts, day_limit_alert
 from gpuwatch.ports import Alert, Market
 from gpuwatch.ports.declarations import Adapter
 from tests.builders import NOON, a_watch

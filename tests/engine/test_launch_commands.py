@@ -12,20 +12,20 @@ import pytest
 from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_commands import LaunchCommands
-from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.engine.reminders import send_reminders
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.renting.launch_commands import LaunchCommands
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.reminders import send_reminders
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.hooks import CommandOutcome
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.obligation_file import ObligationFile
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.tables import hook_run
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.obligation_file import ObligationFile
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import hook_run
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.outbox import new_alerts
 from tests.reserving import launch_or_refusal

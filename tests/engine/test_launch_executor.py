@@ -7,14 +7,14 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.engine.requoter import payable_match
+from gpuwatch.engine.launches.renting.requoter import payable_match
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import AlertKind, Created, Order
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, match_on
 from tests.engine.uow_fakes import an_answer

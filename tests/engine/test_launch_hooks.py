@@ -13,14 +13,14 @@ import pytest
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, HookSpec, LaunchSpec, Watch
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.following.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
+from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import StoreError
 from gpuwatch.hooks.runner import hook_environment
 from gpuwatch.ports.hooks import HookCall
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.hook_runs import SqlHookQueue
+from gpuwatch.storage.launches.hook_runs import SqlHookQueue
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch
 from tests.engine.launch_world import World, running, stop
 

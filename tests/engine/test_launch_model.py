@@ -22,15 +22,15 @@ from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.engine.candidate_loop import ProviderContext
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_executor import LaunchExecutor
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launches.renting.candidate_loop import ProviderContext
+from gpuwatch.engine.launches.renting.launch_executor import LaunchExecutor
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.tables import alert, metadata
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.tables import alert, metadata
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.lying_marketplace import LATE_S, Died, LyingMarketplace
 from tests.engine.uow_fakes import ScriptedMarket, an_answer

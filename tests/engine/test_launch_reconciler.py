@@ -22,8 +22,8 @@ from gpuwatch.errors import (
     StoreError,
 )
 from gpuwatch.ports import Alert, AlertKind, InstanceState
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import alert as alerts
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
 from tests.engine.lying_provider import AskableProvider

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S
+from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
 from gpuwatch.ports import AlertKind, InstanceState
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, end, match_on, running, stop
 from tests.engine.uow_fakes import an_answer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gpuwatch.domain.launches.instances.obligation import Obligation
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
-from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import AlertKind, Order
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.engine.launch_world import RENTS, World, running
 from tests.engine.uow_fakes import NOON
 

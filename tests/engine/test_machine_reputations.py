@@ -11,8 +11,8 @@ import pytest
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.reputation import MachineRecord, MachineRecords
-from gpuwatch.engine.hunt import CurrentLimit, Hunter
-from gpuwatch.engine.machine_reputations import REPUTATIONS_READ_EVERY, MachineReputations
+from gpuwatch.engine.watches.hunt import CurrentLimit, Hunter
+from gpuwatch.engine.watches.machine_reputations import REPUTATIONS_READ_EVERY, MachineReputations
 from gpuwatch.errors import StoreError
 from tests.builders import a_watch, an_offer
 from tests.engine.test_evaluator import Bench

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S
+from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import OutcomeUnknown, ProviderDown
 from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match, an_offer, changed
 from tests.engine.launch_world import RENTS, World, match_on, running
 from tests.engine.lying_provider import AskableProvider

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine.offer_alerts import offer_alert
+from gpuwatch.engine.alerts.offer_alerts import offer_alert
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert
 from tests.builders import NOON, a_match, a_watch, an_offer

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import Intent, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.life.approval import Approval
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import Action, Budget
-from gpuwatch.engine.evaluator import Evaluator
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_admission import reserve
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.engine.watches.evaluator import Evaluator
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.launches.launch_admission import reserve
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_match
 from tests.engine.test_evaluator import ASKS, Bench, h100

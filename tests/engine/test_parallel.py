@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gpuwatch.engine.parallel import ParallelResult, run_in_parallel
+from gpuwatch.engine.setup.parallel import ParallelResult, run_in_parallel
 from gpuwatch.errors import ProviderDown
 
 

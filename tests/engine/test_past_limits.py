@@ -14,13 +14,13 @@ import pytest
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.past_limits import PastLimits
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.observed_limits import PastLimits
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.storage.auto_prices import SqlPastPrices
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch, an_offer
 from tests.engine.test_evaluator import Bench
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer

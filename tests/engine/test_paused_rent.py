@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpuwatch.domain.launches.instances.avoided_machines import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Created, Order
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
-from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import a_match
 from tests.engine.launch_world import World, match_on
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
-from gpuwatch.engine.polling_plan import PollingPlan, plan_polling
+from gpuwatch.engine.market.polling_plan import PollingPlan, plan_polling
 from gpuwatch.ports import ProviderSettings
 from tests.builders import a_watch, changed
 

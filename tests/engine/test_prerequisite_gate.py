@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from gpuwatch.engine.prerequisite_gate import RENTING, PrerequisiteGate, why_held
+from gpuwatch.engine.launches.renting.prerequisite_gate import RENTING, PrerequisiteGate, why_held
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, OutboxAlert
 from gpuwatch.ports.holds import Hold

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.expected_rows import OnSale, SalePrice, listed_usd_hour, passes_filters
 from gpuwatch.domain.market.query import Query
-from gpuwatch.engine.prices_on_sale import PricesOnSale
+from gpuwatch.domain.market.search_query import OnSale, SalePrice, listed_usd_hour, passes_filters
+from gpuwatch.engine.market.sale_prices import PricesOnSale
 from gpuwatch.ports import Answer, Completeness
 from tests.builders import an_offer, changed
 from tests.engine.uow_fakes import an_answer

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.engine.provider_account import ProviderAccount, other_account_reason
+from gpuwatch.engine.launches.following.provider_account import ProviderAccount, other_account_reason
 from gpuwatch.errors import ProviderDown
-from gpuwatch.storage.accounts import BY_KEY, SqlAccountRepository
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.account_rows import BY_KEY, SqlAccountRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON
 from tests.domain.launches.guard_values import a_running_launch
 from tests.storage.test_launch_repository import renting, reserve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from gpuwatch.engine.launch_executor import ProviderExecutors
+from gpuwatch.engine.launches.renting.launch_executor import ProviderExecutors
 
 
 def test_orders_that_hang_at_one_provider_hold_up_no_other() -> None:

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import pytest
 
-from gpuwatch.engine.gather import QuoteRequest
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.quote_collector import QuoteCollector
+from gpuwatch.engine.watches.gather import QuoteRequest
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.quote_collector import QuoteCollector
 from tests.engine.test_gather import Race, SlowRace
 from tests.process.daemon_child import wait_for
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.instances.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import PartlyDone, ProviderDown, StoreError
 from gpuwatch.ports import Instance, InstanceState, OutboxAlert
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.end_rules import billed_rates, end_cause
+from gpuwatch.domain.launches.instances.end_rules import billed_rates, end_cause
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, new_launch
 from gpuwatch.ports import Instance, InstanceState
 from tests.builders import NOON, a_match, a_watch, changed

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.engine.alert_delivery import PROBE_AFTER_S
+from gpuwatch.engine.alerts.alert_delivery import PROBE_AFTER_S
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.engine.scripted_channels import HOUR, DeliveryBench, Scripted
 
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.domain.launches.launch import LaunchState
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.reminders import send_reminders
-from gpuwatch.storage.database import Database
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.renting.reminders import send_reminders
+from gpuwatch.storage.setup.database import Database
 from tests.engine.launch_world import World, running
 
 LAUNCH_ALERTS = LaunchAlerts(iter(f"id{n}" for n in range(1000)).__next__)

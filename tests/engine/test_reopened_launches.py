@@ -8,11 +8,11 @@ import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.reminders import send_reminders
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.renting.reminders import send_reminders
 from gpuwatch.errors import OutcomeUnknown
 from gpuwatch.ports import AlertKind, Instance, InstanceState
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
 from tests.engine.lying_provider import AskableProvider

@@ -14,15 +14,15 @@ import pytest
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.engine.answer_recorder import AnswerRecorder
-from gpuwatch.engine.drift_detector import DriftDetector
-from gpuwatch.engine.health_monitor import HealthMonitor
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.prices_on_sale import PricesOnSale
-from gpuwatch.engine.provider_worker import ProviderWorker
-from gpuwatch.engine.query_planner import QueryPlanner
-from gpuwatch.engine.row_budget import HUNT_ROWS, matched_pace_s
-from gpuwatch.engine.sweep import Sweeper
+from gpuwatch.engine.history.answer_recorder import AnswerRecorder
+from gpuwatch.engine.market.drift_detector import DriftDetector
+from gpuwatch.engine.market.health_monitor import HealthMonitor
+from gpuwatch.engine.market.query_planner import QueryPlanner
+from gpuwatch.engine.market.row_budget import HUNT_ROWS, matched_pace_s
+from gpuwatch.engine.market.sale_prices import PricesOnSale
+from gpuwatch.engine.watches.hunt import Hunter
+from gpuwatch.engine.watches.provider_worker import ProviderWorker
+from gpuwatch.engine.watches.sweep import Sweeper
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import AlertKind, Answer, ProviderSettings, Query
 from tests.builders import a_watch, an_offer

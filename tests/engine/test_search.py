@@ -9,8 +9,8 @@ import pytest
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.match import match_of, price_for
-from gpuwatch.engine.requoter import Requoter
-from gpuwatch.engine.search import find_offer, search_complete
+from gpuwatch.engine.launches.renting.requoter import Requoter
+from gpuwatch.engine.market.watch_search import find_offer, search_complete
 from gpuwatch.ports import Answer, Completeness, Query
 from tests.builders import an_offer
 from tests.engine.test_evaluator import WATCH, h100

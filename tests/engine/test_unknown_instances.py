@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World
 from tests.engine.lying_provider import AskableProvider, LyingProvider

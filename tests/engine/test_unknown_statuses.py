@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuwatch.engine.unknown_statuses import UnknownStatuses
+from gpuwatch.engine.launches.guarding.unknown_statuses import UnknownStatuses
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import NOON
 from tests.outbox import new_alerts

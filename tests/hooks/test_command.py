@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.hooks.command import CommandResult, run_command
+from gpuwatch.hooks.owner_command import CommandResult, run_command
 
 SHELL = ("/bin/sh", "-c")
 

@@ -13,7 +13,7 @@ import yaml
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
 from gpuwatch.domain.watches.watch import Action, HandoverSpec, LaunchSpec, Watch
-from gpuwatch.hooks.launch_command import LaunchCommandRunner
+from gpuwatch.hooks.owner_hooks import LaunchCommandRunner
 from gpuwatch.ports.hooks import CommandOutcome
 from gpuwatch.redaction import register_secret
 from tests.builders import NOON, a_match, a_watch, an_offer, changed

@@ -30,8 +30,8 @@ from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.emulator.machine_sshd import MachineSshd
-from gpuwatch.engine.job_parts import JobParts, RunBounds
-from gpuwatch.engine.job_runner import JobRunner
+from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
+from gpuwatch.engine.jobs.job_runner import JobRunner
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.remote import ObjectStores, RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable, SshAddress

@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, JobState
 from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import InstanceCondition, LaunchState
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from tests.jobs.job_world import WATCH, JobWorld
 

@@ -13,18 +13,18 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.app.owner_actions import audit_alert
+from gpuwatch.app.launches.owner_actions import audit_alert
 from gpuwatch.daemon.daemon_alerts import task_alert
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
-from gpuwatch.domain.analysis.price_rank import PriceRank
-from gpuwatch.domain.launches.approval import Approval
+from gpuwatch.domain.history.price_rank import PriceRank
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
+from gpuwatch.domain.launches.life.approval import Approval
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine import channel_alerts, health_alerts
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.offer_alerts import offer_alert
-from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.engine.alerts import channel_alerts, health_alerts
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.alerts.offer_alerts import offer_alert
+from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState, ProviderHealth

@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 
 from gpuwatch.notifiers.email import EmailSettings, compose
-from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import Role, as_text, footer, lines, subject
 from gpuwatch.ports import Alert, AlertKind, Severity

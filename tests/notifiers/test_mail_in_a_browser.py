@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.ports import Severity
 from tests.browser import BROWSERS, browser, measure
 from tests.notifiers.alerts import a_line, an_alert

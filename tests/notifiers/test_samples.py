@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.bootstrap.alert_log import log_alert
-from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind

@@ -12,7 +12,7 @@ from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
 from gpuwatch.notifiers.email import EmailSettings, compose
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import TEMPLATES, as_text, custom_text, plain, template_errors
-from gpuwatch.notifiers.toolkit.templates import FACT_NAMES, GENERAL_NAMES
+from gpuwatch.notifiers.toolkit.owner_texts import FACT_NAMES, GENERAL_NAMES
 from gpuwatch.ports import AlertKind
 from tests.engine.test_alerts import WATCH, a_match, reported
 from tests.notifiers.alerts import an_alert

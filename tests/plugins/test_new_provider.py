@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.new_provider import package_files, write_package
+from gpuwatch.app.setup.new_provider import package_files, write_package
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import DISTRIBUTION
 from tests.checkout import ROOT

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import notifiers, plugin_api, providers, testing
-from gpuwatch.app.new_provider import package_files
+from gpuwatch.app.setup.new_provider import package_files
 from tests.plugins.conftest import Beside
 from tests.plugins.test_example import PAGE
 
@@ -131,7 +131,7 @@ def test_a_package_that_imports_from_elsewhere_is_one_line_and_the_others_stay(
 
 
 def test_gpuwatch_itself_starts_without_it() -> None:
-    program = "import sys, gpuwatch.cli.check, gpuwatch.bootstrap; print('gpuwatch.plugin_api' in sys.modules)"
+    program = "import sys, gpuwatch.cli.watches.check, gpuwatch.bootstrap; print('gpuwatch.plugin_api' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
     own = Path(plugin_api.__file__).parent

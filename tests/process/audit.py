@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import open_database, sqlite_path
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.database import open_database, sqlite_path
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from tests.telegram_double import TelegramDouble
 
 LABEL = "gpuwatch-"

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import sqlite_path
+from gpuwatch.storage.setup.database import sqlite_path
 from tests.process.audit import launches, undelivered
 from tests.process.fork_server import ForkedProcess, start_gpuwatch
 from tests.telegram_double import CHAT, TOKEN, TelegramDouble

@@ -32,13 +32,16 @@ PRELOADED = (
     "alembic.command", "alembic.config", "apscheduler.executors.pool", "apscheduler.schedulers.background",
     "apscheduler.triggers.interval", "certifi", "click", "click.shell_completion", "httpx", "msgspec",
     "rich.console", "rich.table", "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
-    "gpuwatch.__main__", "gpuwatch.app.alerts", "gpuwatch.app.jobs", "gpuwatch.app.launches", "gpuwatch.app.pauses",
-    "gpuwatch.bootstrap.service", "gpuwatch.chat.interface", "gpuwatch.chat.webhooks", "gpuwatch.cli.alerts",
-    "gpuwatch.cli.job", "gpuwatch.cli.launches", "gpuwatch.cli.run_daemon", "gpuwatch.daemon.process",
-    "gpuwatch.engine.launch_hooks", "gpuwatch.hooks.runner", "gpuwatch.notifiers.telegram",
+    "gpuwatch.__main__", "gpuwatch.app.alerts.alerts", "gpuwatch.app.jobs.jobs",
+    "gpuwatch.app.launches.launches",
+    "gpuwatch.app.launches.pauses",
+    "gpuwatch.bootstrap.service", "gpuwatch.chat.interface", "gpuwatch.chat.webhooks", "gpuwatch.cli.alerts.alerts",
+    "gpuwatch.cli.jobs.jobs", "gpuwatch.cli.launches.launches", "gpuwatch.cli.setup.run_daemon",
+    "gpuwatch.daemon.process",
+    "gpuwatch.engine.launches.following.launch_hooks", "gpuwatch.hooks.runner", "gpuwatch.notifiers.telegram",
     "gpuwatch.providers.toolkit.http.client", "gpuwatch.providers.vastai.client",
     "gpuwatch.providers.vastai.launcher", "gpuwatch.providers.vastai.market", "gpuwatch.settings.validate",
-    "gpuwatch.storage.migrate", "gpuwatch.storage.obligation_file", "gpuwatch.web.serving",
+    "gpuwatch.storage.setup.migrate", "gpuwatch.storage.launches.obligation_file", "gpuwatch.web.serving",
 )  # fmt: skip
 
 
@@ -175,7 +178,7 @@ def main() -> None:
     for name in PRELOADED:
         __import__(name)
     from gpuwatch.providers.vastai.query import wire_names
-    from gpuwatch.storage.sqlite_driver import sqlite_driver
+    from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 
     sqlite_driver()
     wire_names(("H100 SXM", "RTX 4090"))  # packaged tables, which are only read

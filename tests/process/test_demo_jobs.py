@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.demo_jobs import missing_for_jobs
+from gpuwatch.app.setup.demo_jobs import missing_for_jobs
 from tests.process.daemon_child import ROOT
 
 

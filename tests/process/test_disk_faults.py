@@ -19,8 +19,8 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import upgrade
 from tests.black_hole import black_hole
 from tests.conftest import Postgres
 from tests.process.audit import Audit, Limits

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.engine.prerequisite_gate import RENTING
+from gpuwatch.engine.launches.renting.prerequisite_gate import RENTING
 from gpuwatch.ports.prerequisites import PrerequisiteName
-from gpuwatch.storage.provider_holds import CommandHolds
+from gpuwatch.storage.market.provider_holds import CommandHolds
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_account import KEY_PAIR, SSH_GROUP, Ec2Account
 from tests.clouds.runpod import RunPod

@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.storage.obligation_file import FILE_NAME
+from gpuwatch.storage.launches.obligation_file import FILE_NAME
 from tests.conftest import Postgres
 from tests.process.daemon_child import Home, bargain, terminate, wait_for
 from tests.process.test_crash_matrix import somebody_rents

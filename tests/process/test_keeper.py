@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.storage.obligation_file import FILE_NAME
+from gpuwatch.storage.launches.obligation_file import FILE_NAME
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
 from tests.process.service_manager import heard_heartbeats
 from tests.telegram_double import TelegramDouble, telegram

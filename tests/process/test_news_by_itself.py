@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.builders import an_offer
 from tests.engine.uow_fakes import an_answer
 from tests.process.audit import rows

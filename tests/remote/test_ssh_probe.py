@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.domain.launches.instance_verification import MeasuredInstance
+from gpuwatch.domain.launches.instances.instance_checks import MeasuredInstance
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.ssh_probe import SshProbe, parse_probe_output
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.domain.setup.durations import parse_duration
 from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.settings.json_schema import json_schema
 from gpuwatch.settings.template import template

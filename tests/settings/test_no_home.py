@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.dataset import onnx_models as models
+from gpuwatch.dataset import onnx_models as models
 from gpuwatch.errors import SettingsError
 from gpuwatch.home_folder import expand_home, home_folder, xdg_folder
 from gpuwatch.settings import load

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.planning.figures import FigureRange, exactly
-from gpuwatch.domain.planning.job_hours import JobSpec
+from gpuwatch.domain.plan.figures import FigureRange, exactly
+from gpuwatch.domain.plan.job_hours import JobSpec
 
 JOB = 'hours = 72\non = "4x A100"\nspeedup = { "4x H100" = 2.5 }\n'
 WATCH = '[[watch]]\nname = "tune"\ngpu = ["A100 SXM 80GB", "H100"]\ngpu_count = { min = 1, max = 8 }\n'

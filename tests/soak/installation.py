@@ -25,15 +25,15 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.errors import DeliverLater, GpuwatchError, SettingsError
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.leases import release_leases
-from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.sqlite_driver import sqlite_driver
-from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.alerts.leases import release_leases
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import upgrade
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.tables import launch as launches
 from tests.soak.cloud import NAME, Cloud, Died, launch_id_in
 
 if TYPE_CHECKING:
-    from gpuwatch.engine.keeper import Keeper
+    from gpuwatch.engine.launches.guarding.keeper import Keeper
 
 
 try:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import TimeSource, new_id
-from gpuwatch.bootstrap.keeper import _Launchers, obligation_file
-from gpuwatch.engine.keeper import Keeper
+from gpuwatch.bootstrap.keeper_building import _Launchers, obligation_file
+from gpuwatch.engine.launches.guarding.keeper import Keeper
 
 if TYPE_CHECKING:
     from gpuwatch.ports import Alert

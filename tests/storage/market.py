@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.price_series import PeriodLength, PricePeriod
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness
 
 if TYPE_CHECKING:
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 PLAIN: dict[str, Any] = {
@@ -72,7 +72,7 @@ def price_track(
     commissions: Mapping[str, Commission] | None = None,
 ) -> list[PricePeriod]:
     """Return a point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
-    from gpuwatch.storage.history_queries import read_price_periods
+    from gpuwatch.storage.history.queries.history_queries import read_price_periods
 
     rates = {name: 1 + float(commission.on_top_rate(None)) for name, commission in (commissions or {}).items()}
     spans = (PeriodLength.HOUR, UTC) if day_in is None else (PeriodLength.DAY, day_in)

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from gpuwatch.domain.launches.approval import Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.life.approval import Approval, ApprovalState
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.storage import approvals
-from gpuwatch.storage.approvals import SqlApprovalRepository
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.tables import approval as asks_table
-from gpuwatch.storage.tables import launch as launches_table
-from gpuwatch.storage.tables import launch_event
+from gpuwatch.storage.launches import approval_rows as approvals
+from gpuwatch.storage.launches.approval_rows import SqlApprovalRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.tables import approval as asks_table
+from gpuwatch.storage.setup.tables import launch as launches_table
+from gpuwatch.storage.setup.tables import launch_event
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import NOON, a_match, a_watch, an_offer
 

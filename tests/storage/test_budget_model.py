@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, PriceSpan, RefusalReason
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.tables import metadata
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.tables import metadata
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.reserving import launch_or_refusal
 

@@ -17,9 +17,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.database import Database, open_database, wal_is_safe
-from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.database import Database, open_database, wal_is_safe
+from gpuwatch.storage.setup.migrate import upgrade
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from tests.conftest import Postgres
 
 NOTE = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"
@@ -288,7 +288,7 @@ def test_a_writer_that_sleeps_in_its_transaction_does_not_block_the_others(
 ) -> None:
     """M03: a daemon was stopped (SIGSTOP, a suspended machine) between two statements: its locks would remain."""
     database_url = postgres.upgraded()
-    monkeypatch.setattr("gpuwatch.storage.database.IDLE_TIMEOUT_MS", 300)
+    monkeypatch.setattr("gpuwatch.storage.setup.database.IDLE_TIMEOUT_MS", 300)
     sleeper, other = open_database(database_url), open_database(database_url)
     asleep = pytest.raises(StoreError, match="idle-in-transaction")
     with asleep, sleeper.write() as connection:

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_forecasts import ForecastOutcome, ForecastScore
+from gpuwatch.domain.forecasts.price_forecasts import ForecastOutcome, ForecastScore
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.forecasts import SqlForecasts
+from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.setup.database import Database
 from tests.domain.analysis.test_price_forecasts import stated
 from tests.storage.market import NOON
 

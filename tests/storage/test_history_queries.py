@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.price_series import PeriodLength
+from gpuwatch.domain.history.price_series import PeriodLength
+from gpuwatch.domain.history.quantile_sketch import encode_sketch, merge_sketches, price_of_step, quantile, step_of
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import (
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.history.queries.history_queries import (
     first_poll_at,
     kept_from,
     known_gpu_names,
     newest_prices,
     read_price_periods,
 )
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.prune import prune
-from gpuwatch.storage.quantile_sketch import encode_sketch, merge_sketches, price_of_step, quantile, step_of
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer, on_demand, price_track
 
 NOON_HOUR = int(NOON.timestamp()) // 3600

@@ -10,10 +10,10 @@ import pytest
 
 from gpuwatch.domain.market.offer import Verification
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import RecordedCounts, SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.open_prices import OpenPrice, ProviderPrices
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
+from gpuwatch.storage.market.open_prices import OpenPrice, ProviderPrices
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer, machines
 
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history_recorder import RecordedCounts, SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.recording.history_recorder import RecordedCounts, SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database, open_database
 from tests.storage.market import NOON, an_answer, an_offer, machines
 
 

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.history_state import load_open_prices
-from gpuwatch.storage.hourly_aggregates import aggregate_from_store
-from gpuwatch.storage.hourly_rollup import COVERAGE_S, HOUR_S
-from gpuwatch.storage.market_snapshot import market_at
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.history_state import load_open_prices
+from gpuwatch.storage.history.recording.hourly_aggregates import aggregate_from_store
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer
 
 MACHINES = ("a", "b", "c")

@@ -7,18 +7,18 @@ from typing import Any, cast
 
 from sqlalchemy import Connection
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.history_state import load_open_prices
-from gpuwatch.storage.hourly_aggregates import (
+from gpuwatch.domain.history.hourly_rollup import HOUR_S
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.history_state import load_open_prices
+from gpuwatch.storage.history.recording.hourly_aggregates import (
     EndedIntervalLog,
     aggregate_from_store,
     matching_segments,
     unfinished_hours,
 )
-from gpuwatch.storage.hourly_rollup import HOUR_S
-from gpuwatch.storage.recording import EndedInterval
+from gpuwatch.storage.history.recording.recording import EndedInterval
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer
 
 GPUS = ("H100 SXM", "A100 SXM 80GB", "RTX 4090", "L40S")

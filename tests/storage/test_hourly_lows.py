@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.hourly_lows import SqlHourlyLows
+from gpuwatch.storage.history.queries.hourly_lows import SqlHourlyLows
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
 from tests.storage.market import NOON, an_answer, an_offer
 
 if TYPE_CHECKING:
-    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.setup.database import Database
 
 HOUR = 3600.0
 

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, insert, select
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.hourly_aggregates import aggregate_hours, matching_segments
-from gpuwatch.storage.hourly_rollup import HOUR_S
-from gpuwatch.storage.import_rollup import replace_aggregates
-from gpuwatch.storage.tables import hourly, place, poll, price_interval, segment, series
+from gpuwatch.domain.history.hourly_rollup import HOUR_S
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.storage.history.imports.import_rollup import replace_aggregates
+from gpuwatch.storage.history.recording.hourly_aggregates import aggregate_hours, matching_segments
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import hourly, place, poll, price_interval, segment, series
 from tests.storage.test_history_recorder_model import emptied
 
 START_S = 480_000 * HOUR_S

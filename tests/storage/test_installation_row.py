@@ -6,10 +6,10 @@ import re
 
 import msgspec
 
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.installation import ensure_installation
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.tables import installation
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.installation import ensure_installation
+from gpuwatch.storage.setup.tables import installation
 from tests.builders import NOON
 from tests.storage.test_launch_repository import race, renting, reserve, reserving
 

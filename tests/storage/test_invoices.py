@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.invoices import InvoiceRow
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.invoices import SqlInvoiceRepository
+from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.setup.database import Database
 
 DAY = date(2026, 11, 20)
 

@@ -10,16 +10,16 @@ from sqlalchemy import select
 from gpuwatch.domain.jobs.job import JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import ALLOWED_JOB_TRANSITIONS, JobTransition, JobTransitionRefused
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.errors import JobConflict, UsageError
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.identity_tables import watch_identity
-from gpuwatch.storage.job_repository import SqlJobRepository
-from gpuwatch.storage.job_tables import JOB_STATES
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.prune import prune
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.identity_tables import watch_identity
+from gpuwatch.storage.setup.side_tables import JOB_STATES
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.builders_jobs import a_job
 from tests.reserving import launch_or_refusal

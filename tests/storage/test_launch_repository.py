@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
+from gpuwatch.domain.launches.instances.avoided_machines import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
-from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.extension_lookup import ExtensionLookup
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile
-from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.storage.tables import launch_event
+from gpuwatch.storage.launches.extension_lookup import ExtensionLookup
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.tables import launch_event
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.reserving import launch_or_refusal
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuwatch.storage.chat_inbox import ChatInbox
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.leases import release_leases
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.chat_inbox import ChatInbox
+from gpuwatch.storage.alerts.leases import release_leases
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import Database, open_database
 from tests.conftest import Postgres
 from tests.storage.test_outbox import ids, lease, reported
 

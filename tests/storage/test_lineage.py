@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database, open_database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.conftest import Postgres
 from tests.storage.test_launch_repository import renting, reserve

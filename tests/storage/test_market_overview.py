@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.gpu_status import GpuHistory, gpu_status_of, lifetime_curve_at, median_price
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.survival import kaplan_meier
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.market_overview import read_gpu_price_history
+from gpuwatch.domain.history.gpu_status import GpuHistory, gpu_status_of, lifetime_curve_at, median_price
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.survival import kaplan_meier
+from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer, on_demand, price_track
 
 NOON_S = int(NOON.timestamp())

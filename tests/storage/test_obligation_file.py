@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile, obligation_path
+from gpuwatch.storage.launches.obligation_file import FILE_NAME, ObligationFile, obligation_path
 from tests.builders import a_match, a_watch, changed
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.ports import Alert, AlertKind, DueDelivery
-from gpuwatch.storage import new_alerts as module
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.storage.tables import delivery
+from gpuwatch.storage.alerts import new_alerts as module
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.tables import alert as alerts
+from gpuwatch.storage.setup.tables import delivery
 from tests.outbox import outbox_alert
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

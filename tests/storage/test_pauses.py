@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from gpuwatch.domain.launches.instances.avoided_machines import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Intent,
@@ -19,17 +20,16 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
     new_launch,
 )
-from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.pauses import SqlPauseRepository
-from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import alert as alerts
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.reserving import launch_or_refusal
 from tests.storage.test_launch_repository import launch_ids, race
@@ -316,8 +316,8 @@ def test_an_instance_is_adopted_once_and_is_no_foreign_instance_then(database: D
 
 
 def adoption(launch_id: str, instance_id: str, slot: int = 0) -> Launch:
-    from gpuwatch.domain.launches.adoption import adopted_launch
     from gpuwatch.domain.launches.instance import Instance, InstanceState
+    from gpuwatch.domain.launches.life.strays import adopted_launch
     from gpuwatch.domain.market.pricing import Commission
 
     instance = Instance(

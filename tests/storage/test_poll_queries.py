@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.poll_queries import (
+from gpuwatch.storage.history.queries.poll_queries import (
     FormatChange,
     LastPoll,
     LastSweep,
@@ -16,6 +14,8 @@ from gpuwatch.storage.poll_queries import (
     last_poll,
     last_sweep,
 )
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import changed
 from tests.storage.market import NOON, an_answer

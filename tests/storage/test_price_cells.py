@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, parse_price_row
+from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, parse_price_row
 from gpuwatch.domain.market.text import unescape_formula
 from gpuwatch.errors import UsageError
-from gpuwatch.storage import price_files
-from gpuwatch.storage.price_files import PriceFileReader, cell_batches, read_rows
+from gpuwatch.storage.history.imports import price_file_rows as price_files
+from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader, cell_batches, read_rows
 
 HEAD = ",".join(COLUMNS)
 GOOD = '2026-03-02T12:00:00Z,vastai,1/ondemand,"Utah, US",RTX 4090,8,24,false,3.308444'
@@ -139,7 +139,7 @@ def test_each_distinct_text_is_parsed_once(tmp_path: Path, monkeypatch: pytest.M
 _READS = """
 import sys, time
 from pathlib import Path
-from gpuwatch.storage.price_files import PriceFileReader
+from gpuwatch.storage.history.imports.price_file_rows import PriceFileReader
 for batch in PriceFileReader(Path(sys.argv[1])).batches(lambda *_: None, latest_s=2**31, late_reason="later"):
     time.sleep(0.005)  # whoever reads is slower than the disk
 lines = Path("/proc/self/status").read_text().splitlines()

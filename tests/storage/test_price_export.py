@@ -15,17 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
-from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.history.price_rows import COLUMNS, PriceRow, csv_cells
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.price_export import check_export_target, history_rows, write_rows
-from gpuwatch.storage.price_files import read_rows
-from gpuwatch.storage.price_import import import_file
-from gpuwatch.storage.stored_prices import read_market_history
+from gpuwatch.storage.history.imports.price_export import check_export_target, history_rows, write_rows
+from gpuwatch.storage.history.imports.price_file_rows import read_rows
+from gpuwatch.storage.history.imports.price_import import import_file
+from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer
 from tests.storage.test_history_recorder_model import Poll, a_poll, emptied, reported
 from tests.storage.test_price_import import KINDS, LATER_S, NOON_S, a_look, a_row, each_file

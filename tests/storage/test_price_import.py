@@ -12,20 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.history_from_rows import history_of_rows
-from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
-from gpuwatch.domain.analysis.price_rows import PriceRow
+from gpuwatch.domain.history.history_from_rows import history_of_rows
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.history.price_rows import PriceRow
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
-from gpuwatch.storage import price_import
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.price_export import write_rows
-from gpuwatch.storage.price_files import read_rows
-from gpuwatch.storage.price_import import ImportReport, import_file, own_poll_span
-from gpuwatch.storage.prune import prune
-from gpuwatch.storage.stored_prices import read_market_history
+from gpuwatch.storage.history.imports import price_import
+from gpuwatch.storage.history.imports.price_export import write_rows
+from gpuwatch.storage.history.imports.price_file_rows import read_rows
+from gpuwatch.storage.history.imports.price_import import ImportReport, import_file, own_poll_span
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.checkout import TESTS
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import emptied

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Answer
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.poll_queries import last_poll
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.poll_queries import last_poll
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 
 H100 = on_demand("H100 SXM")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.holds import Hold
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.provider_holds import CommandHolds, SqlHolds
+from gpuwatch.storage.market.provider_holds import CommandHolds, SqlHolds
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import upgrade
 from tests.builders import NOON
 
 HELD = Hold(

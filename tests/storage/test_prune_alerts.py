@@ -7,11 +7,11 @@ from datetime import timedelta
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.storage import new_alerts
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.prune import prune
+from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch
 from tests.outbox import outbox_alert
 from tests.reserving import launch_or_refusal

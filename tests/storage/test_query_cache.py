@@ -14,16 +14,16 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from gpuwatch.engine.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.hook_runs import SqlHookQueue
-from gpuwatch.storage.job_repository import SqlJobRepository
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.query_cache import QueryCache
-from gpuwatch.storage.sqlite_driver import sqlite_driver
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.hook_runs import SqlHookQueue
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.query_cache import QueryCache
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
 from tests.engine.scripted_channels import Scripted
 from tests.outbox import outbox_alert
 

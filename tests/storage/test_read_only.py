@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from gpuwatch.engine.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts.alert_delivery import AlertDelivery
 from gpuwatch.errors import StoreMissing
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.leases import release_leases
-from gpuwatch.storage.migrate import open_read_only, revision
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.sqlite_driver import connect_read_only, sqlite_driver
+from gpuwatch.storage.alerts.leases import release_leases
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import open_read_only, revision
+from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver
 from tests.engine.scripted_channels import Scripted
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpuwatch.domain.watches.decide import WatchMemory
 from gpuwatch.ports import ProviderHealth
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.storage.market import NOON
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gpuwatch.storage.database import POSTGRES_NETWORK, Database, open_database
+from gpuwatch.storage.setup.database import POSTGRES_NETWORK, Database, open_database
 from tests.black_hole import black_hole
 from tests.conftest import Postgres
 from tests.storage.test_database import NOTE, days
@@ -15,7 +15,7 @@ from tests.storage.test_database import NOTE, days
 def test_a_network_that_swallows_every_packet_is_reported_and_holds_nobody_up_for_ever(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuwatch.storage.database.STATEMENT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("gpuwatch.storage.setup.database.STATEMENT_TIMEOUT_S", 1.0)
     monkeypatch.setitem(POSTGRES_NETWORK, "connect_timeout", 2)
     database_url = postgres.upgraded()
     hole, url = black_hole(database_url)

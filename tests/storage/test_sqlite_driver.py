@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from gpuwatch.storage.sqlite_driver import _choose_journal
+from gpuwatch.storage.setup.sqlite_driver import _choose_journal
 
 
 class BusyConnection:

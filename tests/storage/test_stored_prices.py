@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
-from gpuwatch.domain.analysis.price_series import series_of
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, OfferInterval
+from gpuwatch.domain.history.price_series import series_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.stored_prices import read_market_history, read_polls
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import Database
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import Poll, a_poll, emptied, reported
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.launches.unknown_instance import UnknownInstance
+from gpuwatch.domain.launches.life.unknown_instance import UnknownInstance
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.reserving import launch_or_refusal
 from tests.storage.test_approvals import FIRST, SECOND, asked

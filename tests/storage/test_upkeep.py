@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import text
 
 from gpuwatch.errors import StoreError, StoreInUse, UsageError
-from gpuwatch.storage.backup import backup
-from gpuwatch.storage.daemon_lock import claim_daemon
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.prune import prune
-from gpuwatch.storage.store_stats import read_store_stats
+from gpuwatch.storage.history.prune import prune
+from gpuwatch.storage.history.queries.market_snapshot import market_at
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.backup import backup
+from gpuwatch.storage.setup.daemon_lock import claim_daemon
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.store_stats import read_store_stats
 from tests.storage.market import NOON, an_answer, an_offer, machines
 
 HOUR_S = 3600

@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import insert, select
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
-from gpuwatch.storage import tables
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_admission import reserve
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.pauses import load_pauses, save_pause
-from gpuwatch.storage.rows import to_ms
-from gpuwatch.storage.watch_identities import SqlWatchIdentities
+from gpuwatch.storage.alerts.pauses import load_pauses, save_pause
+from gpuwatch.storage.launches.launch_admission import reserve
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup import tables
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.stored_values import to_ms
+from gpuwatch.storage.watches.watch_identities import SqlWatchIdentities
 from tests.builders import NOON, a_match, a_watch, an_offer
 
 LATER = NOON + timedelta(minutes=1)

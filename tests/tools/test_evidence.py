@@ -13,8 +13,8 @@ from benchmarks.evidence.claims import Holds, Section, at_least, at_most, cluste
 from benchmarks.evidence.clock import calendar_section
 from benchmarks.evidence.speed import write_rows
 from benchmarks.evidence.waiting import statements
-from gpuwatch.domain.analysis.advice import BuyVerdict
-from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.forecasts.advice import BuyVerdict
+from gpuwatch.domain.history.price_series import PriceSeries
 from tests.checkout import ROOT
 
 DOCS = ROOT / "docs"

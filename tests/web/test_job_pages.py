@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.app.jobs import submit_jobs
+from gpuwatch.app.jobs.jobs import submit_jobs
 from gpuwatch.domain.jobs.job import JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.setup.database import open_database
 from tests.builders import NOON
 from tests.web.served import PAGE, served
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.app.jobs import job_details
+from gpuwatch.app.jobs.jobs import job_details
 from gpuwatch.domain.jobs.job import JobState
 from tests.process.daemon_child import wait_for
 from tests.stored_jobs import a_running_job

@@ -17,10 +17,10 @@ from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.domain.launches.launch import COMMAND_PLACE, Intent, LaunchState, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launch_rows import launch_row_of
-from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.launch_rows import launch_row_of
+from gpuwatch.storage.setup.tables import launch as launches
 from tests.builders import a_match, a_watch, an_offer, changed
 from tests.engine.uow_fakes import an_answer
 from tests.web.served import PAGE, Served, serving_settings, settings_in

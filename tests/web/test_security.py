@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gpuwatch.errors import SettingsError
-from gpuwatch.web.guard import HEADERS, MAX_BODY_BYTES
+from gpuwatch.web.request_guard import HEADERS, MAX_BODY_BYTES
 from gpuwatch.web.security.login_limit import PER_CLIENT
 from gpuwatch.web.security.passwords import hash_password
 from gpuwatch.web.security.sessions import COOKIE

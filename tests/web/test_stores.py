@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from alembic import command
 
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import alembic_config
+from gpuwatch.storage.setup.database import open_database
+from gpuwatch.storage.setup.migrate import alembic_config
 from tests.conftest import Postgres
 from tests.web.served import PAGE, WATCH, Served, serving_settings, settings_in
 

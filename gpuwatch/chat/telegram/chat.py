@@ -14,15 +14,15 @@ from gpuwatch.bootstrap.buttons import button_signer, webhook_secret
 from gpuwatch.chat.telegram.poller import POLL_S, UpdatePoller
 from gpuwatch.chat.telegram.receiver import ANSWER_WITHIN_S, ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender
-from gpuwatch.chat.telegram.webhook import WebhookIntake, WebhookTarget
+from gpuwatch.chat.telegram.telegram_webhook import WebhookIntake, WebhookTarget
 from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.telegram import TelegramChannel
 from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.settings import Settings
-from gpuwatch.storage.chat_inbox import ChatInbox
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.alerts.chat_inbox import ChatInbox
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.setup.database import Database
 
 log = logging.getLogger(__name__)
 

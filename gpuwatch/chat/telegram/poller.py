@@ -12,7 +12,7 @@ from gpuwatch.chat.telegram.receiver import UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, ReadUpdates, read_updates
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply
 from gpuwatch.notifiers.telegram.webhook_info import read_webhook_info
-from gpuwatch.storage.chat_inbox import ChatInbox, PollingLease
+from gpuwatch.storage.alerts.chat_inbox import ChatInbox, PollingLease
 
 log = logging.getLogger(__name__)
 

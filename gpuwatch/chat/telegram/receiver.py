@@ -10,16 +10,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.chat.actions import COMMANDS, answer_command, run_press
+from gpuwatch.chat.chat_actions import COMMANDS, answer_command, run_press
 from gpuwatch.chat.replies import ChatContext, ChatReply
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
-from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
 from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.toolkit import Line, Piece, Role
 from gpuwatch.ports.buttons import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
-from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
+from gpuwatch.storage.alerts.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 
 log = logging.getLogger(__name__)
 

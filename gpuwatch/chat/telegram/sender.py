@@ -22,7 +22,7 @@ from tenacity import (
 from gpuwatch.chat.replies import ChatReply
 from gpuwatch.chat.telegram.updates import ChatMessage
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply, keyboard
-from gpuwatch.notifiers.telegram.html import MAX_UNITS, line_html
+from gpuwatch.notifiers.telegram.telegram_html import MAX_UNITS, line_html
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, plain
 from gpuwatch.ports.buttons import ButtonRows
 from gpuwatch.redaction import redact

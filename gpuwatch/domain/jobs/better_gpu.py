@@ -9,13 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobRun
-from gpuwatch.domain.jobs.merge import START_H
 from gpuwatch.domain.jobs.run_progress import VARIATION, spent_usd
+from gpuwatch.domain.jobs.shared_instance import START_H
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.decide import Match, current_quotes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.domain.setup.durations import parse_duration
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _END_OF_DAY = time(23, 59)

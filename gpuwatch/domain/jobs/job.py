@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Purpose, Watch
 
 

@@ -12,8 +12,8 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, PilotSpec
 from gpuwatch.domain.jobs.job_watch import work_hours_left
 from gpuwatch.domain.jobs.run_sample import RunSample
-from gpuwatch.domain.launches.checklist import ChecklistTick
-from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
+from gpuwatch.domain.launches.life.checklist import ChecklistTick
+from gpuwatch.domain.plan.utilisation import LOW_UTILISATION_PERCENT
 
 PILOT_EVENT: Final = "pilot"
 FULL_MEMORY: Final = 0.97  # above this share of memory in use, a longer batch does not fit (assumed)

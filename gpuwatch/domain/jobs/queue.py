@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_watch import price_cap, usd_left, work_hours_left
-from gpuwatch.domain.jobs.merge import SharedInstances
+from gpuwatch.domain.jobs.shared_instance import SharedInstances
 
 URGENT_S = 3600.0
 _NEVER = float("inf")

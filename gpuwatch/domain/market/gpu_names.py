@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
+from gpuwatch.domain.market.gpu_cards import WHOLE, gpu_fraction
 from gpuwatch.domain.market.spellings import (
     MAX_NAME_LENGTH,
     Reading,

@@ -107,7 +107,7 @@ def preferred(watch: Watch, match: Match) -> float:
 
 def _tflops(gpu: str) -> float:
     """Dense 16-bit TFLOP/s by the data sheet; if unknown, almost 0, so that the offer comes last."""
-    from gpuwatch.domain.planning.card_specs import card_specs_of  # noqa: PLC0415 - few watches need the data sheets
+    from gpuwatch.domain.plan.card_specs import card_specs_of  # noqa: PLC0415 - few watches need the data sheets
 
     specs = card_specs_of(gpu)
     return (specs.fp16_tflops if specs else None) or math.ulp(0.0)

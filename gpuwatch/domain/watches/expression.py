@@ -25,7 +25,7 @@ from gpuwatch.domain.market.marks import arch_of
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.places import country_of, wanted_place
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
-from gpuwatch.domain.planning.card_specs import card_specs_of
+from gpuwatch.domain.plan.card_specs import card_specs_of
 
 LONGEST: Final = 500  # characters
 _DEEPEST: Final = 20

@@ -9,8 +9,8 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, OfferPrice, microusd, threshold_microusd
-from gpuwatch.domain.planning.job import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
-from gpuwatch.domain.planning.job_hours import JobSpec, hours_on
+from gpuwatch.domain.plan.job_hours import JobSpec, hours_on
+from gpuwatch.domain.plan.job_total import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.watches.watch import Watch
 
 _FINE = Decimal("0.000001")

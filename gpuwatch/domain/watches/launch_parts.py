@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
-from gpuwatch.domain.watches.fields import Line, Measure, Number, Share, Span, SpecTable, Table, Usd, seconds
+from gpuwatch.domain.setup.fields import Line, Measure, Number, Share, Span, SpecTable, Table, Usd, seconds
 from gpuwatch.domain.watches.launch_text import (
     MAX_ONSTART,
     OWN_VARIABLES,

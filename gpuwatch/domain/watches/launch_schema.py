@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gpuwatch.domain.watches.fields import Line, Span, SpanFrom1s, SpecTable, Switch, Usd, Whole
+from gpuwatch.domain.setup.fields import Line, Span, SpanFrom1s, SpecTable, Switch, Usd, Whole
 from gpuwatch.domain.watches.launch_parts import (
     BidTable,
     EnvName,

@@ -34,7 +34,7 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
 
 def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
     """Return all clauses that reject this offer, in the order of the settings; empty: it matches."""
-    from gpuwatch.domain.watches.rare_clauses import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
+    from gpuwatch.domain.watches.computed_limits import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
 
     clauses = (*_CLAUSES[:-1], *RARE_CLAUSES)
     found = tuple(failure for clause in clauses if (failure := clause(watch, offer, price, now)) is not None)
@@ -318,7 +318,7 @@ def _rare(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> Failu
         and watch.min_reputation is None
     ):
         return None
-    from gpuwatch.domain.watches.rare_clauses import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
+    from gpuwatch.domain.watches.computed_limits import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
 
     return next(filter(None, (clause(watch, offer, price, now) for clause in RARE_CLAUSES)), None)
 

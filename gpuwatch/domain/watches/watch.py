@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gpuwatch.domain.planning.job_hours import JobSpec
+from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.past_limits import PastComparison
 from gpuwatch.domain.watches.reputation import MachineRecords
 from gpuwatch.secret import Secret

@@ -17,8 +17,8 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.addresses import envelope_address, header_address, parse_address
-from gpuwatch.notifiers.email.connection import BoundedSmtp
-from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.notifiers.email.mail_connection import BoundedSmtp
+from gpuwatch.notifiers.email.mail_page import as_html
 from gpuwatch.notifiers.toolkit import (
     CHECK_S,
     TEMPLATES,

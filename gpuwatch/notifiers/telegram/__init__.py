@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram.bot_api import BASE_URL, BotApi, BotApiReply, keyboard
-from gpuwatch.notifiers.telegram.html import render, truncate_text
+from gpuwatch.notifiers.telegram.telegram_html import render, truncate_text
 from gpuwatch.notifiers.telegram.webhook_info import parse_webhook, read_webhook_info
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, check_findings
 from gpuwatch.ports import Alert, ChannelSettings

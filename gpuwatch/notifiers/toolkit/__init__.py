@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
 from gpuwatch.notifiers.toolkit.layout import GAP, Line, Piece, Role, as_text, cleaned, footer, lines, plain, subject
-from gpuwatch.notifiers.toolkit.templates import TEMPLATES, custom_text, template_errors, text_of
+from gpuwatch.notifiers.toolkit.owner_texts import TEMPLATES, custom_text, template_errors, text_of
 from gpuwatch.ports.findings import Finding
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.watches.durations import format_moment
+from gpuwatch.domain.setup.durations import format_moment
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.validation import number, objects, word

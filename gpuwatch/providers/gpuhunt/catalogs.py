@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.gpu_cards import WHOLE, gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
 from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.installation import install_hint

@@ -6,8 +6,8 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
+from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
-from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.domain.market.text import clean
 from gpuwatch.providers.pricelist.declaration import DeclaredMachine, PriceSource, paths
 from gpuwatch.providers.pricelist.paths import Row, first_text, first_value, template_texts

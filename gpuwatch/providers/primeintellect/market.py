@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.resold import known_as
-from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools

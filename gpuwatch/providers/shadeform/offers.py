@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.toolkit.announced_end import is_ending

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.web.api.actions import ACTIONS, ApiAction
+from gpuwatch.web.api.api_actions import ACTIONS, ApiAction
 from gpuwatch.web.api.lists import PREFIX
 from gpuwatch.web.api.resources import RESOURCES, Resource
 

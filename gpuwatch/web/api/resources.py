@@ -10,20 +10,20 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.alerts import event_filter, event_with_delivery, stored_events
-from gpuwatch.app.approvals import approval_json, recent_approvals
-from gpuwatch.app.costs import cost_report, cost_report_json, month_start
-from gpuwatch.app.current_offers import current_offers
-from gpuwatch.app.jobs import listed_jobs
-from gpuwatch.app.launches import launches_json
-from gpuwatch.app.offers import offers_json
-from gpuwatch.app.provider_status import provider_status_json, provider_statuses
-from gpuwatch.app.watch_status import watch_status_json, watch_statuses
+from gpuwatch.app.alerts.alerts import event_filter, event_with_delivery, stored_events
+from gpuwatch.app.jobs.jobs import listed_jobs
+from gpuwatch.app.launches.approvals import approval_json, recent_approvals
+from gpuwatch.app.launches.costs import cost_report, cost_report_json, month_start
+from gpuwatch.app.launches.launches import launches_json
+from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.offers import offers_json
+from gpuwatch.app.market.provider_status import provider_status_json, provider_statuses
+from gpuwatch.app.watches.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_json import job_json
+from gpuwatch.domain.setup.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
-from gpuwatch.engine.browse import offer_filter
+from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import ResourceNotFound
 from gpuwatch.ports import AlertKind
 from gpuwatch.settings import Settings
@@ -139,12 +139,12 @@ def _costs(settings: Settings, query: CostParameters) -> ResourceAnswer:
 
 def _history(settings: Settings, query: HistoryParameters) -> ResourceAnswer:
     """Return the prices of one GPU; without one, of all watched or recorded GPUs."""
-    from gpuwatch.app.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB
+    from gpuwatch.app.history.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB
         PriceHistoryRequest,
         period_json,
         price_history,
     )
-    from gpuwatch.domain.analysis.market_history import MarketFilter  # noqa: PLC0415
+    from gpuwatch.domain.history.market_history import MarketFilter  # noqa: PLC0415
 
     now = real_now()
     since = now - timedelta(seconds=seconds_of(query.since))

@@ -1,6 +1,6 @@
 """BERT as an ONNX graph: for tiny models, and for the packaged MiniLM, whose weights onnxruntime adds at load.
 
-    python -m tests.app.dataset.bert_graph        # write gpuwatch/app/dataset/all-minilm-l6-v2*.onnx again
+    python -m tests.app.dataset.bert_graph        # write gpuwatch/dataset/all-minilm-l6-v2*.onnx again
 
 Devlin et al., "BERT", 2019; Vaswani et al., "Attention Is All You Need", 2017.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from gpuwatch.app.dataset import onnx_models as models
-from gpuwatch.app.dataset.onnx_models import find_model
+from gpuwatch.dataset import onnx_models as models
+from gpuwatch.dataset.onnx_models import find_model
 from tests.checkout import TESTS
 from tests.late import LateModule
 

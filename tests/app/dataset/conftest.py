@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
-from gpuwatch.app.dataset.embedding import Embedder, open_embedder
-from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.app.dataset.perplexity import CausalModel
-from gpuwatch.app.dataset.scan import detect_fields
-from gpuwatch.app.dataset.work_folder import open_work_folder
+from gpuwatch.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
+from gpuwatch.dataset.embedding import Embedder, open_embedder
+from gpuwatch.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.dataset.perplexity import CausalModel
+from gpuwatch.dataset.scan import detect_fields
+from gpuwatch.dataset.work_folder import open_work_folder
 from tests.app.dataset import tiny_models
 
 Auditor = Callable[..., Audit]

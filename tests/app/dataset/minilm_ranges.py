@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from gpuwatch.app.dataset.onnx_models import find_model, read_tokenizer
+from gpuwatch.dataset.onnx_models import find_model, read_tokenizer
 from tests.app.dataset.bert_graph import RANGES, Builder
 from tests.checkout import ROOT
 from tests.late import LateModule

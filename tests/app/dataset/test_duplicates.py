@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset import duplicates as module
-from gpuwatch.app.dataset.duplicates import exact_duplicates, near_duplicates
-from gpuwatch.app.dataset.scan import ROW_TYPE, ScannedFile
-from gpuwatch.app.dataset.wording import NO_ROW, minhashes, wording_similarity
+from gpuwatch.dataset import duplicates as module
+from gpuwatch.dataset.duplicates import exact_duplicates, near_duplicates
+from gpuwatch.dataset.scan import ROW_TYPE, ScannedFile
+from gpuwatch.dataset.wording import NO_ROW, minhashes, wording_similarity
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
 

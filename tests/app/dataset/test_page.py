@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.dataset.audit import RemovalRules
-from gpuwatch.app.dataset.rendering import audit_page, lines_for, size_text
-from gpuwatch.app.dataset.report import report_of, tokens_of
-from gpuwatch.app.dataset.saving import TrainingPrice, TrainingWork, training_saving
+from gpuwatch.dataset.audit import RemovalRules
+from gpuwatch.dataset.audit_report import audit_page, lines_for, size_text
+from gpuwatch.dataset.report import report_of, tokens_of
+from gpuwatch.dataset.saving import TrainingPrice, TrainingWork, training_saving
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwatch.app.dataset import perplexity as module
-from gpuwatch.app.dataset.audit import RemovalReason, RemovalRules
-from gpuwatch.app.dataset.perplexity import CausalModel
+from gpuwatch.dataset import perplexity as module
+from gpuwatch.dataset.audit import RemovalReason, RemovalRules
+from gpuwatch.dataset.perplexity import CausalModel
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.conftest import Auditor, written

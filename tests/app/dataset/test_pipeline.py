@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of, run_pipeline
+from gpuwatch.dataset.pipeline import PipelinePlan, compare_all, copy_share, read_share, readings_of, run_pipeline
 from gpuwatch.errors import UsageError
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words

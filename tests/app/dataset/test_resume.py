@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuwatch.app.dataset import scan as module
-from gpuwatch.app.dataset.audit import AuditModels
-from gpuwatch.app.dataset.embedding import Embedding
-from gpuwatch.app.dataset.scan import VECTOR_TYPE, KnownTexts
-from gpuwatch.app.dataset.work_folder import open_work_folder
+from gpuwatch.dataset import scan as module
+from gpuwatch.dataset.audit import AuditModels
+from gpuwatch.dataset.embedding import Embedding
+from gpuwatch.dataset.scan import VECTOR_TYPE, KnownTexts
+from gpuwatch.dataset.work_folder import open_work_folder
 from gpuwatch.errors import GpuwatchError, UsageError
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
@@ -26,7 +26,7 @@ from tests.checkout import ROOT
 # dies of kill -9 at the n-th call of one of these, before or after it has done its work
 CHILD = """
 import os, signal, sys
-from gpuwatch.app.dataset import scan, work_folder
+from gpuwatch.dataset import scan, work_folder
 from gpuwatch.cli import run
 place, number, path, model = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 scan._BLOCK_ROWS = 16
@@ -116,7 +116,7 @@ def test_a_text_that_is_forgotten_is_read_again_and_is_the_same(
     data: Path, audit: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = audit(data)
-    monkeypatch.setattr("gpuwatch.app.dataset.scan._KNOWN_TEXTS", 3)
+    monkeypatch.setattr("gpuwatch.dataset.scan._KNOWN_TEXTS", 3)
     other = audit(data.rename(data.with_name("b.jsonl")))
     assert np.abs(one.scanned.vectors - other.scanned.vectors).max() < 1e-6
     assert np.array_equal(one.scanned.rows, other.scanned.rows)

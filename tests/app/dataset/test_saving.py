@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset.saving import TrainingPrice, TrainingWork, training_saving
+from gpuwatch.dataset.saving import TrainingPrice, TrainingWork, training_saving
 from gpuwatch.errors import UsageError
 
 TWO = TrainingPrice(usd_gpu_hour=2.0, source="as said")

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset import cheap_stages
-from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalReason, RemovalRules
-from gpuwatch.app.dataset.cheap_stages import read_whole, wording_duplicates
-from gpuwatch.app.dataset.filtering import write_kept
-from gpuwatch.app.dataset.report import report_of
-from gpuwatch.app.dataset.row_text import FieldSelection
-from gpuwatch.app.dataset.saving import TrainingWork, training_saving
-from gpuwatch.app.dataset.scan import detect_fields
-from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
-from gpuwatch.app.dataset.wording import NO_ROW, minhashes, similar_wording, wording_similarity
-from gpuwatch.app.dataset.work_folder import open_work_folder
+from gpuwatch.dataset import cheap_stages
+from gpuwatch.dataset.audit import Audit, AuditModels, RemovalReason, RemovalRules
+from gpuwatch.dataset.cheap_stages import read_whole, wording_duplicates
+from gpuwatch.dataset.filtering import write_kept
+from gpuwatch.dataset.report import report_of
+from gpuwatch.dataset.saving import TrainingWork, training_saving
+from gpuwatch.dataset.scan import detect_fields
+from gpuwatch.dataset.staged_audit import AuditPlan, audit_in_stages
+from gpuwatch.dataset.text_rows import FieldSelection
+from gpuwatch.dataset.wording import NO_ROW, minhashes, similar_wording, wording_similarity
+from gpuwatch.dataset.work_folder import open_work_folder
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
 

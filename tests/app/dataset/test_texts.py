@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset.fields import select_fields
-from gpuwatch.app.dataset.row_text import FieldSelection, ReadRow, read_text_row
-from gpuwatch.app.dataset.rows import UnusableLine, parse_json_line
+from gpuwatch.dataset.fields import select_fields
+from gpuwatch.dataset.rows import UnusableLine, parse_json_line
+from gpuwatch.dataset.text_rows import FieldSelection, ReadRow, read_text_row
 from gpuwatch.errors import UsageError
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpuwatch.domain.analysis.calendar import (
+from gpuwatch.domain.forecasts.week_effects import (
     Calendar,
     CalendarEffect,
     EffectVerdict,
@@ -22,9 +22,9 @@ from gpuwatch.domain.analysis.calendar import (
     default_parts,
     week_part,
 )
-from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.analysis.resampling import mean_interval, t_quantile
-from gpuwatch.domain.analysis.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
+from gpuwatch.domain.forecasts.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
+from gpuwatch.domain.history.nonparametric import mean_interval, t_quantile
+from gpuwatch.domain.history.price_series import PriceSeries
 from gpuwatch.domain.watches.windows import parse_window
 from tests.drawn import examples
 

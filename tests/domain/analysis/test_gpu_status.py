@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.gpu_status import (
+from gpuwatch.domain.forecasts.snipe import lifetime_curve, offer_lifetimes
+from gpuwatch.domain.history.gpu_status import (
     MIN_HOURS,
     MIN_LIFETIMES,
     GpuStatus,
@@ -14,7 +15,6 @@ from gpuwatch.domain.analysis.gpu_status import (
     gpu_status_of,
     lifetime_curve_at,
 )
-from gpuwatch.domain.analysis.snipe import lifetime_curve, offer_lifetimes
 from tests.domain.analysis.test_price_series import START_S, Looks, a_history, listed, some_looks
 
 DAY_MIN = 24 * 60

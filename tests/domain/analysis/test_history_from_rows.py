@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.history_from_rows import PollScope, history_of_rows
-from gpuwatch.domain.analysis.history_to_rows import price_rows_of
-from gpuwatch.domain.analysis.market_history import CompletePoll, MarketHistory, OfferInterval
-from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow
+from gpuwatch.domain.history.history_from_rows import PollScope, history_of_rows
+from gpuwatch.domain.history.market_history import CompletePoll, MarketHistory, OfferInterval
+from gpuwatch.domain.history.price_rows import SAW_NOTHING_MICROUSD, PriceRow
+from gpuwatch.domain.history.row_conversion import price_rows_of
 from gpuwatch.domain.market.offer import OfferKind
 
 GPUS = ("H100 SXM", "A100 SXM 80GB")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from gpuwatch.domain.analysis import optimal_stopping
-from gpuwatch.domain.analysis.advice import (
+from gpuwatch.domain.forecasts import optimal_stopping
+from gpuwatch.domain.forecasts.advice import (
     Advice,
     BuyVerdict,
     advise,
@@ -23,10 +23,10 @@ from gpuwatch.domain.analysis.advice import (
     saving_of,
     why_too_little_data,
 )
-from gpuwatch.domain.analysis.history_from_rows import history_of_rows
-from gpuwatch.domain.analysis.price_rows import PriceRow, identity_of
-from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
-from gpuwatch.storage.price_files import read_rows
+from gpuwatch.domain.history.history_from_rows import history_of_rows
+from gpuwatch.domain.history.price_rows import PriceRow, identity_of
+from gpuwatch.domain.history.price_series import PriceSeries, series_of
+from gpuwatch.storage.history.imports.price_file_rows import read_rows
 from tests.checkout import TESTS
 from tests.domain.analysis.outcome_reference import Poll, outcome
 from tests.drawn import examples

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.past_prices import drop_limit, new_low_limit, percentile_limit
-from gpuwatch.domain.analysis.price_series import PriceSeries, with_newer
+from gpuwatch.domain.history.past_lows import drop_limit, new_low_limit, percentile_limit
+from gpuwatch.domain.history.price_series import PriceSeries, with_newer
 from gpuwatch.domain.watches.past_limits import PastLimit
 from tests.builders import NOON
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.forecast_scoring import LATER_OFFER_WITHIN, score
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_forecasts import (
+from gpuwatch.domain.forecasts.forecast_scoring import LATER_OFFER_WITHIN, score
+from gpuwatch.domain.forecasts.price_forecasts import (
     ForecastOutcome,
     ForecastScore,
     ForecastSource,
     PriceForecast,
     forecast_record,
 )
-from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.price_series import PriceSeries
 
 FIRST_HOUR = 480_000
 BEGAN = datetime.fromtimestamp(FIRST_HOUR * 3600, UTC) + timedelta(minutes=20)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.price_rows import (
+from gpuwatch.domain.history.price_rows import (
     COLUMNS,
     PriceRow,
     csv_cells,

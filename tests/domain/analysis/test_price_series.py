@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
-from gpuwatch.domain.analysis.price_series import (
+from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.history.price_periods import price_periods_of, time_under
+from gpuwatch.domain.history.price_series import (
     HOUR_S,
     PeriodLength,
     PeriodSpan,

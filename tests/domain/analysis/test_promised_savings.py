@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.advice import BuyVerdict, advise, reached
+from gpuwatch.domain.forecasts.advice import BuyVerdict, advise, reached
 from tests.domain.analysis.test_optimal_stopping import path, series
 from tests.drawn import examples
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.resampling import (
+from gpuwatch.domain.history.nonparametric import (
     abs_t_statistic,
     holm,
     max_statistic_p_values,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gpuwatch.domain.analysis.market_history import MarketHistory, MarketPoll
-from gpuwatch.domain.analysis.snipe import OfferLifetime, poll_spacing_s, snipe_odds
+from gpuwatch.domain.forecasts.snipe import OfferLifetime, poll_spacing_s, snipe_odds
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
 
 DAY_S = 86_400
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis import optimal_stopping
-from gpuwatch.domain.analysis.advice import advise
+from gpuwatch.domain.forecasts import optimal_stopping
+from gpuwatch.domain.forecasts.advice import advise
 from tests.domain.analysis.outcome_reference import Poll, outcome
 from tests.domain.analysis.test_optimal_stopping import series
 from tests.drawn import examples

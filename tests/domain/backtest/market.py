@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.backtest.candidates import find_candidates
-from gpuwatch.domain.backtest.replay import ReplaySettings, WatchReplay, replay
+from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, WatchReplay, replay
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.history.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.market.offer import Identity
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from tests.builders import a_watch

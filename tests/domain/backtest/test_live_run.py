@@ -15,23 +15,23 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.backtest.candidates import find_candidates
-from gpuwatch.domain.backtest.replay import ReplaySettings, replay
+from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.history.market_history import MarketFilter
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB, Commission
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
-from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.watches.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import ProviderDown, ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.stored_prices import read_market_history
+from gpuwatch.storage.history.queries.stored_prices import read_market_history
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch
 from tests.engine.uow_fakes import Started

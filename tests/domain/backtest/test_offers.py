@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
-from gpuwatch.domain.backtest.candidates import find_candidates
-from gpuwatch.domain.backtest.offers import quoted_offer, without_unrecorded_clauses
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.forecasts.backtest.replayed_offers import quoted_offer, without_unrecorded_clauses
+from gpuwatch.domain.history.market_history import ListedOffer, OfferInterval
 from gpuwatch.domain.market.offer import Identity, Verification
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Action, CpuArch
-from gpuwatch.storage.answer_changes import price_parts
+from gpuwatch.storage.history.recording.answer_changes import price_parts
 from tests.builders import an_offer
 from tests.domain.backtest.market import a_rule, history_of
 

@@ -7,11 +7,11 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.cluster import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
+from gpuwatch.domain.jobs.cluster_task import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, PilotSpec
-from gpuwatch.domain.launches.budget import budget_refusal
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.launches.money.budget import budget_refusal
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.domain.jobs.job import JobLimit
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, waiting_job_watch, work_hours_left
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, Purpose
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job

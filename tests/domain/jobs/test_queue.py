@@ -10,7 +10,6 @@ import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobLimit, JobState
 from gpuwatch.domain.jobs.job_watch import waiting_job_watch
-from gpuwatch.domain.jobs.merge import InstanceHolder, SharedInstances, costs_less_here
 from gpuwatch.domain.jobs.queue import (
     failed_dependency,
     group_states,
@@ -20,7 +19,8 @@ from gpuwatch.domain.jobs.queue import (
     schedule,
     searching_jobs,
 )
-from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.jobs.shared_instance import InstanceHolder, SharedInstances, costs_less_here
+from gpuwatch.domain.plan.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.jobs.simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+from gpuwatch.domain.history.price_series import PriceSeries
+from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 
 Q = QueuePolicy
 

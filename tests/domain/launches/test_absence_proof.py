@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.absence_proof import (
+from gpuwatch.domain.launches.instances.absence import (
     ABSENCE_WAIT_S,
     PROOF_WITHIN_S,
     QUICK_SPAN_S,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuwatch.domain.launches.admission import AdmissionState, admit_launch
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
-from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
+from gpuwatch.domain.launches.life.pause import Pause
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 

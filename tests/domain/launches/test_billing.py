@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.billing import END_PROVEN_S, billed_time, cost_microusd
-from gpuwatch.domain.launches.budget import budget_refusal, remaining_microusd
-from gpuwatch.domain.launches.costs import predicted_cost
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
+from gpuwatch.domain.launches.money.billing import END_PROVEN_S, billed_time, cost_microusd
+from gpuwatch.domain.launches.money.budget import budget_refusal, remaining_microusd
+from gpuwatch.domain.launches.money.launch_costs import predicted_cost
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.calibration import BilledLaunch, calibrate, fitted_factor
-from gpuwatch.domain.launches.costs import predicted_cost
-from gpuwatch.domain.launches.invoices import InvoicedAmounts, invoice_lines
+from gpuwatch.domain.launches.money.calibration import BilledLaunch, calibrate, fitted_factor
+from gpuwatch.domain.launches.money.charge_comparison import InvoicedAmounts, invoice_lines
+from gpuwatch.domain.launches.money.launch_costs import predicted_cost
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from tests.builders import NOON, changed
 from tests.domain.launches.test_costs import DAY, a_row, a_run

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.circuit_breaker import (
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, RefusalReason, new_launch
+from gpuwatch.domain.launches.life.circuit_breaker import (
     COUNTED_REASONS,
     OPEN_FOR,
     CircuitBreaker,
@@ -17,7 +18,6 @@ from gpuwatch.domain.launches.circuit_breaker import (
     closed_breaker,
     is_counted_failure,
 )
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, RefusalReason, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 

@@ -7,16 +7,6 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.command_life import (
-    RENTED_NOTHING,
-    CommandEnded,
-    CommandEvent,
-    CommandLost,
-    CommandNotRun,
-    CommandTimePassed,
-    command_transition,
-)
-from gpuwatch.domain.launches.events import ClockReading
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Intent,
@@ -26,6 +16,16 @@ from gpuwatch.domain.launches.launch import (
     may_transition,
     new_launch,
 )
+from gpuwatch.domain.launches.life.command_life import (
+    RENTED_NOTHING,
+    CommandEnded,
+    CommandEvent,
+    CommandLost,
+    CommandNotRun,
+    CommandTimePassed,
+    command_transition,
+)
+from gpuwatch.domain.launches.life.launch_events import ClockReading
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 

@@ -11,19 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.billing import cost_microusd
-from gpuwatch.domain.launches.costs import (
-    billed_days,
-    burn_rate,
-    midnight,
-    month_of,
-    predicted_cost,
-    price_segments,
-    remaining_cost,
-    total_cost,
-)
-from gpuwatch.domain.launches.forecast import BudgetUse, budget_uses, forecast_costs, past_uses
-from gpuwatch.domain.launches.invoices import (
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, Promise, new_launch
+from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.launches.money.charge_comparison import (
     NO_CHARGE,
     InvoicedAmounts,
     InvoiceRow,
@@ -33,7 +23,17 @@ from gpuwatch.domain.launches.invoices import (
     summarize_by,
     unbroken_runs,
 )
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, Promise, new_launch
+from gpuwatch.domain.launches.money.launch_costs import (
+    billed_days,
+    burn_rate,
+    midnight,
+    month_of,
+    predicted_cost,
+    price_segments,
+    remaining_cost,
+    total_cost,
+)
+from gpuwatch.domain.launches.money.month_forecast import BudgetUse, budget_uses, forecast_costs, past_uses
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 

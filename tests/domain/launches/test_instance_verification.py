@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.instance_verification import (
+from gpuwatch.domain.launches.instances.instance_checks import (
     MeasuredInstance,
     listing_mismatch,
     measurement_mismatch,

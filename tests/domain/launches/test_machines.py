@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.budget import all_budgets_refusal, budget_refusal
+from gpuwatch.domain.launches.instances.avoided_machines import (
+    MachineNote,
+    MachineVerdict,
+    find_avoided_machines,
+    machine_records,
+    machine_refusal,
+    offer_machine_refusal,
+)
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Intent,
@@ -19,16 +26,9 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
     new_launch,
 )
-from gpuwatch.domain.launches.machines import (
-    MachineNote,
-    MachineVerdict,
-    find_avoided_machines,
-    machine_records,
-    machine_refusal,
-    offer_machine_refusal,
-)
-from gpuwatch.domain.launches.pause import Pause, pause_refusal
-from gpuwatch.domain.launches.watch_limits import replaced_launch_id
+from gpuwatch.domain.launches.life.pause import Pause, pause_refusal
+from gpuwatch.domain.launches.life.watch_limits import replaced_launch_id
+from gpuwatch.domain.launches.money.budget import all_budgets_refusal, budget_refusal
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.reputation import MachineRecord
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec

@@ -8,8 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
-from gpuwatch.domain.launches.obligation import (
+from gpuwatch.domain.launches.instances.obligation import (
     Obligation,
     changes,
     compacted,
@@ -18,6 +17,7 @@ from gpuwatch.domain.launches.obligation import (
     obligation_of,
     read_obligation_lines,
 )
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from tests.builders import a_match, a_watch, changed
 

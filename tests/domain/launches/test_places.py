@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.launches.admission import AdmissionState, admit_launch
-from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.launch import new_launch as launch_of
+from gpuwatch.domain.launches.life.admission import AdmissionState, admit_launch
+from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker
 from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
-from gpuwatch.domain.launches.relocation import relocation
-from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.planning.job_hours import JobSpec
+from gpuwatch.domain.launches.money.bids import relocation
+from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.plan.job_hours import JobSpec
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import RelocateSpec
 from tests.builders import NOON, a_match, a_watch, an_offer, changed, seen_at

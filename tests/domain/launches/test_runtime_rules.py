@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
-from gpuwatch.domain.launches.runtime_rules import (
+from gpuwatch.domain.launches.instances.runtime_rules import (
     IncreaseAnswer,
     closes_at,
     contract_too_short,
@@ -22,6 +21,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     raised_microusd_hour,
     runtime_nearly_over,
 )
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_watch, changed
 from tests.domain.launches.guard_values import a_running_launch

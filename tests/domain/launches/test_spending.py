@@ -6,7 +6,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState, PriceSpan
-from gpuwatch.domain.launches.spending import BudgetStatus, budget_statuses, current_rate_microusd_hour, launches_to_end
+from gpuwatch.domain.launches.money.budgets import (
+    BudgetStatus,
+    budget_statuses,
+    current_rate_microusd_hour,
+    launches_to_end,
+)
 from gpuwatch.domain.watches.watch import Budget, BudgetPolicy
 from tests.builders import NOON, changed
 from tests.domain.launches.guard_values import a_running_launch

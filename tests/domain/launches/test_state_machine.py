@@ -11,9 +11,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gpuwatch.domain.launches.absence_proof import AbsenceVerdict
-from gpuwatch.domain.launches.billing import cost_microusd
-from gpuwatch.domain.launches.events import (
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    InstanceCondition,
+    Intent,
+    Launch,
+    LaunchState,
+    may_transition,
+    new_launch,
+)
+from gpuwatch.domain.launches.life.launch_events import (
     AnswerLost,
     BidRaised,
     ClockReading,
@@ -27,18 +36,9 @@ from gpuwatch.domain.launches.events import (
     WatchTerms,
     watch_terms,
 )
-from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    InstanceCondition,
-    Intent,
-    Launch,
-    LaunchState,
-    may_transition,
-    new_launch,
-)
-from gpuwatch.domain.launches.state_machine import transition
-from gpuwatch.domain.launches.transitions import NO_TRANSITION, Destroy, RaiseBid, SlotFreed, TransitionResult
+from gpuwatch.domain.launches.life.state_machine import transition
+from gpuwatch.domain.launches.life.transitions import NO_TRANSITION, Destroy, RaiseBid, SlotFreed, TransitionResult
+from gpuwatch.domain.launches.money.billing import cost_microusd
 from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.drawn import examples

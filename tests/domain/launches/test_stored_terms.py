@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.launches.stored_terms import governing_watch, stored_watch, terms_of
+from gpuwatch.domain.launches.life.launch_record import governing_watch, stored_watch, terms_of
 from gpuwatch.domain.watches.watch import (
     Action,
     BidSpec,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.launch import EndReason
-from gpuwatch.domain.launches.utilisation import (
+from gpuwatch.domain.launches.instances.utilisation import (
     UtilisationSample,
     idle_cause,
     mean_utilisation,
     useful_usd_gpu_hour,
     wasted_microusd,
 )
+from gpuwatch.domain.launches.launch import EndReason
 from tests.builders import NOON
 
 BELOW, FOR_S = 10.0, 1200.0

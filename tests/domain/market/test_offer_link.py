@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.app.offers import match_json
+from gpuwatch.app.market.offers import match_json
 from gpuwatch.domain.market.offer import OfferTerms
 from tests.builders import a_match, an_offer
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.gpu_cards import WHOLE, gpu_fraction
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
 
 
 @pytest.mark.parametrize(

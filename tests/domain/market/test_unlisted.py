@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.analysis.price_rows import canonical_gpu
+from gpuwatch.domain.history.price_rows import canonical_gpu
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.watches.schema import named_gpus
-from gpuwatch.engine.browse import offer_filter
+from gpuwatch.domain.watches.watch_schema import named_gpus
+from gpuwatch.engine.market.browse import offer_filter
 from gpuwatch.errors import UsageError
 from gpuwatch.providers.vastai.query import wire_names
 

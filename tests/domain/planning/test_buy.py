@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.planning.buy import (
+from gpuwatch.domain.plan.buy import (
     SOURCE_OWN,
     SOURCE_TARIFF,
     MachineUsage,

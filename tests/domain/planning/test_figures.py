@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.planning.figures import FigureRange, parse_figure, parse_gpu_config, parse_range
+from gpuwatch.domain.plan.figures import FigureRange, parse_figure, parse_gpu_config, parse_range
 
 
 @pytest.mark.parametrize(

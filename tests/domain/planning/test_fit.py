@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.planning.card_specs import card_specs_of
-from gpuwatch.domain.planning.fit import (
+from gpuwatch.domain.plan.card_specs import card_specs_of
+from gpuwatch.domain.plan.fit import (
     CostMeasure,
     GpuTask,
     PricedClass,
@@ -21,7 +21,7 @@ from gpuwatch.domain.planning.fit import (
     source_classes,
     source_ratio,
 )
-from gpuwatch.domain.planning.memory_need import cards_hold
+from gpuwatch.domain.plan.memory_need import cards_hold
 
 NAMES = sorted(gpu_specs())
 

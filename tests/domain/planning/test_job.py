@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.domain.market.pricing import Commission, price_of
-from gpuwatch.domain.planning.figures import FigureRange, exactly, parse_gpu_config
-from gpuwatch.domain.planning.job import (
-    SOURCE_LOAD_USD_GPU_HOUR,
-    JobCost,
-    JobTraffic,
-    PricedGpus,
-    cost_on,
-    load_usd,
-)
-from gpuwatch.domain.planning.job_comparison import (
+from gpuwatch.domain.plan.figures import FigureRange, exactly, parse_gpu_config
+from gpuwatch.domain.plan.job_comparison import (
     ComparedHardware,
     HardwareExtras,
     PlannedHardware,
@@ -29,7 +21,15 @@ from gpuwatch.domain.planning.job_comparison import (
     parse_hardware,
     rank_offers,
 )
-from gpuwatch.domain.planning.job_hours import GpuRate, JobHours, JobSpec, hours_on
+from gpuwatch.domain.plan.job_hours import GpuRate, JobHours, JobSpec, hours_on
+from gpuwatch.domain.plan.job_total import (
+    SOURCE_LOAD_USD_GPU_HOUR,
+    JobCost,
+    JobTraffic,
+    PricedGpus,
+    cost_on,
+    load_usd,
+)
 from tests.builders import an_offer, changed
 
 A100, H100 = "4x A100 SXM 80GB", "4x H100 SXM"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.planning.figures import exactly, parse_gpu_config
-from gpuwatch.domain.planning.job import inference_flop, training_flop
-from gpuwatch.domain.planning.job_hours import GpuRate, JobHours, JobSpec, hours_on
+from gpuwatch.domain.plan.figures import exactly, parse_gpu_config
+from gpuwatch.domain.plan.job_hours import GpuRate, JobHours, JobSpec, hours_on
+from gpuwatch.domain.plan.job_total import inference_flop, training_flop
 
 A100, H100 = "4x A100 SXM 80GB", "4x H100 SXM"
 THREE_DAYS = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100))

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.planning.language_models import MODELS, LanguageModel, model_from_config, model_of, of_size
-from gpuwatch.domain.planning.memory_need import (
+from gpuwatch.domain.plan.architectures.language_models import (
+    MODELS,
+    LanguageModel,
+    model_from_config,
+    model_of,
+    of_size,
+)
+from gpuwatch.domain.plan.memory_need import (
     OPTIMIZER_BYTES,
     MemoryNeed,
     Precision,

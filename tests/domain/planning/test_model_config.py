@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.planning.language_models import LanguageModel, model_from_config, model_of
-from gpuwatch.domain.planning.memory_need import MemoryPart, Precision, TrainingMethod, Workload, memory_need
-from gpuwatch.domain.planning.model_keys import model_types
+from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_from_config, model_of
+from gpuwatch.domain.plan.architectures.model_keys import model_types
+from gpuwatch.domain.plan.memory_need import MemoryPart, Precision, TrainingMethod, Workload, memory_need
 from tests.checkout import TESTS
 
 RECORDED = TESTS / "recorded" / "models"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.planning.language_models import model_from_config, model_of
-from gpuwatch.domain.planning.memory_need import TrainingMethod, Workload, memory_need
-from gpuwatch.domain.planning.model_index import ListedModel, model_index
+from gpuwatch.domain.plan.architectures.language_models import model_from_config, model_of
+from gpuwatch.domain.plan.architectures.model_index import ListedModel, model_index
+from gpuwatch.domain.plan.memory_need import TrainingMethod, Workload, memory_need
 
 _GPT_OSS = {  # openai/gpt-oss-120b, config.json
     "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 36, "num_attention_heads": 64, "head_dim": 64,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.domain.planning.language_models import model_from_config
+from gpuwatch.domain.plan.architectures.language_models import model_from_config
 from tests.checkout import TESTS
 
 _RECORDED = TESTS / "recorded" / "models"

@@ -9,9 +9,9 @@ from importlib.resources import files
 
 import pytest
 
-from gpuwatch.domain.planning.scenario import ScenarioCost, compare_scenarios, parse_scenarios
+from gpuwatch.domain.plan.scenario import ScenarioCost, compare_scenarios, parse_scenarios
 
-BUILT_IN = (files("gpuwatch.domain.planning") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
+BUILT_IN = (files("gpuwatch.domain.plan") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
 
 
 def ways(text: str, price: str = "2") -> list[ScenarioCost]:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from benchmarks.plan_error import LEAST_WITHIN_3, MOST_MEDIAN, plan_error
-from gpuwatch.app.throughput_table import parse_throughput, throughput_table
+from gpuwatch.app.plan.throughput_table import parse_throughput, throughput_table
 from gpuwatch.domain.market.gpu_specs import gpu_specs
-from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
-from gpuwatch.domain.planning.throughput import estimate_speed, leave_one_out, share_of
+from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
+from gpuwatch.domain.plan.throughput import estimate_speed, leave_one_out, share_of
 
 TABLE = throughput_table()
 SEVENTY = SpeedTask(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.watches.durations import MAX_S, format_duration, parse_duration
+from gpuwatch.domain.setup.durations import MAX_S, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

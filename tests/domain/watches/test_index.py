@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
-from gpuwatch.domain.watches import index as index_module
-from gpuwatch.domain.watches.index import WatchIndex
+from gpuwatch.domain.watches import watch_index as index_module
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.domain.watches.watch_index import WatchIndex
 from tests.builders import NOON, a_watch, an_offer, changed
 from tests.drawn import examples
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
-from gpuwatch.domain.planning.figures import FigureRange, exactly, parse_gpu_config
-from gpuwatch.domain.planning.job import JobCost
-from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
+from gpuwatch.domain.plan.figures import FigureRange, exactly, parse_gpu_config
+from gpuwatch.domain.plan.job_hours import GpuRate, JobSpec
+from gpuwatch.domain.plan.job_total import JobCost
 from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
-from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.job_cost import (
     ceiling_microusd,
     highest_usd_gpu_hour,
@@ -27,7 +26,8 @@ from gpuwatch.domain.watches.job_cost import (
 )
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine.search import queries_for
+from gpuwatch.domain.watches.watch_index import WatchIndex
+from gpuwatch.engine.market.watch_search import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
 from tests.drawn import examples
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.watches.job_schema import WrongJob, job_from
+from gpuwatch.domain.plan.figures import FigureRange
+from gpuwatch.domain.watches.watch_job_schema import WrongJob, job_from
 
 
 def test_setup_and_load_take_one_duration_or_two() -> None:

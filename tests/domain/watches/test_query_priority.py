@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.price_rank import HourlyLows, arrivals_at
+from gpuwatch.domain.history.price_rank import HourlyLows, arrivals_at
 from gpuwatch.domain.watches.query_priority import query_priority
 
 HOUR = 3600.0

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gpuwatch.domain.watches.env_text import EnvText
+from gpuwatch.domain.setup.env_text import EnvText
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.schema import SEEN, WatchTable
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch_schema import SEEN, WatchTable
 
 LEAST = 'name = "w"\ngpu = "H100"\nmax_price = 3.60\n'
 

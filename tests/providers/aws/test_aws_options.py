@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.settings.options import read_options
+from gpuwatch.settings.plugin_options import read_options
 
 INFO = providers.info("aws")
 

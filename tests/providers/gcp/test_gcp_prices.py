@@ -11,9 +11,9 @@ import httpx
 import pytest
 import respx
 
+from gpuwatch.domain.market.gpu_cards import gpu_fraction
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.gcp import INFO

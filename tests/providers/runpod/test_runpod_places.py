@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.engine.orders import build_order
+from gpuwatch.engine.launches.renting.orders import build_order
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Order, Query
 from gpuwatch.ports.declarations import Adapter

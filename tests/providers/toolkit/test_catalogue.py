@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.watches.hunt import Hunter
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.ports.declarations import OptionSpec, ProviderInfo, web_address
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.options import read_options
+from gpuwatch.settings.plugin_options import read_options
 
 
 def short(value: Option) -> None:

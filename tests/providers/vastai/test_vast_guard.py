@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.launches.instance_verification import listing_mismatch
+from gpuwatch.domain.launches.instances.instance_checks import listing_mismatch
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, new_launch
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, price_of
@@ -20,7 +20,7 @@ from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Instance, Order, Query
 from gpuwatch.ports.declarations import Adapter
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.setup.database import Database
 from tests.builders import NOON, a_watch
 from tests.engine.guard_world import GuardWorld
 from tests.providers.vastai.bench import marketplace, pointed_at

@@ -1,0 +1,1 @@
+"""Use cases of alerts: the list, silences, test messages."""

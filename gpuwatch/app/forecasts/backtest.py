@@ -1,0 +1,281 @@
+"""Backtests: replay recorded prices through the decisions of watches."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.app.history.past_prices import load_prices
+from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
+from gpuwatch.bootstrap.provider_access import is_polled_for, not_rentable
+from gpuwatch.bootstrap.rules import all_commissions, max_ages
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.forecasts.backtest.replay import ReplaySettings, replay
+from gpuwatch.domain.forecasts.backtest.replay_result import result_of
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import find_candidates
+from gpuwatch.domain.forecasts.backtest.replayed_offers import without_unrecorded_clauses
+from gpuwatch.domain.forecasts.backtest.threshold_sweep import sweep_thresholds, with_threshold
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.history.price_series import POLL_LASTS_S
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+from gpuwatch.domain.market.text import clean
+from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+from gpuwatch.engine.forecasts.backtest_waits import BACKTEST_RECOMPUTE_EVERY, BacktestWaits
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.forecasts.backtest.replay_result import BacktestResult
+    from gpuwatch.domain.forecasts.backtest.replayed_candidates import BacktestCandidate
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+
+_DAY_S = 86_400.0
+_AUTO_HISTORY = timedelta(days=90)
+ReportProgress = Callable[[str, int, int], None]  # (what, done, total)
+
+
+class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The watches or a rule instead of them, the prices, and the evaluation; the options of `gpuwatch backtest`."""
+
+    names: tuple[str, ...]  # watch names; empty: all
+    gpu: tuple[str, ...]  # a rule instead of the watches: its GPUs, and the options down to `max_runtime_s`
+    max_price: str | None
+    count: str | None
+    spot: str | None
+    action: str | None
+    max_runtime_s: float | None
+    thresholds: tuple[Decimal, ...]  # test one watch at each threshold
+    since: datetime
+    until: datetime
+    data: Path | None  # None: the store
+    provider: str | None
+    job_s: float | None  # how long a launch is needed; None: its `max_runtime`
+    deadline_s: float | None  # how far ahead a cheaper offer counts as missed; None: a day
+    strict: bool  # a clause that the history cannot evaluate is an error
+
+    @property
+    def deadline(self) -> timedelta:
+        """How far ahead a cheaper offer counts as missed."""
+        return timedelta(seconds=self.deadline_s or _DAY_S)
+
+
+class Backtest(msgspec.Struct, frozen=True, kw_only=True):
+    """The result; for a sweep, one entry per threshold."""
+
+    results: Sequence[tuple[Watch, BacktestResult | None]]
+    ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot evaluate
+    source: str
+    intervals: int  # number of prices read
+    polls: int
+    deadline: timedelta
+
+
+def backtested_watches(request: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
+    """The settings, and the watches of the request.
+
+    Raises:
+        UsageError: the request is contradictory, or a watch is unknown.
+        SettingsError: the settings are invalid.
+    """
+    if request.gpu:
+        return _with_rule(request, config)
+    of_rule = {
+        "--max-price": request.max_price,
+        "--action": request.action,
+        "--max-runtime": request.max_runtime_s,
+        "--count": request.count,
+        "--spot": request.spot,
+    }
+    if used := [name for name, value in of_rule.items() if value is not None]:
+        raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own settings")
+    settings = load_settings(config)
+    watches = select_watches(settings, request.names)
+    if request.thresholds and len(watches) > 1:
+        raise UsageError(f"--sweep requires one watch: {', '.join(watch.name for watch in watches)}")
+    return settings, watches
+
+
+def _with_rule(request: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
+    if request.names:
+        raise UsageError("use either a watch name or --gpu")
+    max_price = request.max_price or (str(max(request.thresholds)) if request.thresholds else None)
+    if max_price is None:
+        raise UsageError(GPU_AND_PRICE)
+    settings = settings_with_rule(
+        request.gpu,
+        max_price,
+        count=request.count,
+        spot=request.spot,
+        config=config,
+        action=request.action,
+        max_runtime_s=request.max_runtime_s,
+    )
+    return settings, settings.watches
+
+
+@contextmanager
+def _gc_paused() -> Iterator[None]:
+    """Run without the garbage collector, which would repeatedly scan half a million small values that stay alive."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_gc_paused()
+def run_backtest(
+    settings: Settings, watches: Sequence[Watch], request: BacktestRequest, stage: ReportProgress
+) -> Backtest:
+    """What these watches would have done together; with thresholds, what one watch would have done at each of them.
+
+    Raises:
+        UsageError: the file cannot be used, or `strict` is set and a clause cannot be evaluated.
+        StoreError: the store cannot be read.
+    """
+    history = _history(settings, watches, request, stage)
+    rules = [(watch, *_with_judged_rule(watch, history, request)) for watch in watches]
+    run = _replayed_thresholds if request.thresholds else _replayed
+    return Backtest(
+        results=run(settings, [(watch, judged) for watch, judged, _ in rules], history, request, stage),
+        ignored={watch.name: ignored for watch, _, ignored in rules},
+        source=clean(history.source),
+        intervals=len(history.intervals),
+        polls=len({poll.at_s for poll in history.polls}),
+        deadline=request.deadline,
+    )
+
+
+def _replayed(
+    settings: Settings,
+    watches: Sequence[tuple[Watch, Watch]],
+    history: MarketHistory,
+    request: BacktestRequest,
+    stage: ReportProgress,
+) -> list[tuple[Watch, BacktestResult | None]]:
+    """Run all watches together, each with and without the clauses that the history cannot evaluate."""
+    setting = _with_limits(settings, _setting(settings, request), [watch for watch, _ in watches], request, stage)
+    players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
+    replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))
+    return [
+        (watch, result_of(result, simulated, request.deadline))
+        for (watch, _), result in zip(watches, replayed, strict=True)
+    ]
+
+
+def _replayed_thresholds(
+    settings: Settings,
+    watches: Sequence[tuple[Watch, Watch]],
+    history: MarketHistory,
+    request: BacktestRequest,
+    stage: ReportProgress,
+) -> list[tuple[Watch, BacktestResult | None]]:
+    """Run one watch at many thresholds."""
+    setting, prices = _setting(settings, request), request.thresholds
+    ((watch, judged),) = watches
+    candidates = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
+    results: list[tuple[Watch, BacktestResult | None]] = []
+    for price, result in sweep_thresholds(judged, candidates, history, setting, prices, request.deadline):
+        stage("replaying", len(results), len(prices))
+        results.append((with_threshold(watch, price), result))
+    return results
+
+
+def _with_judged_rule(
+    watch: Watch, market_history: MarketHistory, request: BacktestRequest
+) -> tuple[Watch, tuple[str, ...]]:
+    rule, ignored = without_unrecorded_clauses(watch, market_history.listings)
+    if ignored and request.strict and market_history.listings:
+        raise UsageError(f"watch {watch.name!r}: the history cannot evaluate {', '.join(ignored)} (--strict)")
+    return rule, ignored
+
+
+def _candidates(
+    watch: Watch, market_history: MarketHistory, setting: ReplaySettings, stage: ReportProgress
+) -> list[BacktestCandidate]:
+
+    def report(done: int, of: int) -> None:
+        stage("judging prices", done, of)
+
+    return find_candidates(watch, market_history, setting.commissions, setting.reference_disk_gb, report)
+
+
+def _history(
+    settings: Settings, watches: Sequence[Watch], request: BacktestRequest, stage: ReportProgress
+) -> MarketHistory:
+    """Live prices, and list prices if a watch accepts them."""
+    stage("reading", 0, 1)
+    gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
+    scopes = [MarketFilter(gpus=gpus, provider=request.provider)]
+    if request.data is None and request.provider is None:
+        scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in _listing(settings, watches)]
+    return _joined_history(
+        [load_prices(settings, scope, request.since, request.until, request.data) for scope in scopes]
+    )
+
+
+def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
+    """The providers whose list prices a watch accepts."""
+    listing = [name for name in settings.providers if OfferKind.LISTED in providers.info(name).kinds]
+    return [name for name in listing if any(is_polled_for(name, watch) and watch.listed for watch in watches)]
+
+
+def _joined_history(histories: Sequence[MarketHistory]) -> MarketHistory:
+    first, *others = histories
+    if not any(market_history.polls for market_history in others):
+        return first
+    listings, intervals, polls = list(first.listings), list(first.intervals), list(first.polls)
+    for market_history in others:
+        intervals += [
+            interval._replace(listing=interval.listing + len(listings)) for interval in market_history.intervals
+        ]
+        listings += market_history.listings
+        polls += market_history.polls
+    intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
+    polls.sort(key=lambda poll: poll.at_s)
+    return msgspec.structs.replace(first, listings=tuple(listings), intervals=intervals, polls=polls)
+
+
+def _setting(settings: Settings, request: BacktestRequest) -> ReplaySettings:
+    min_age = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
+    access = not_rentable(settings)
+    return ReplaySettings(
+        commissions=all_commissions(settings),
+        max_age=min_age,
+        max_ages={name: max(age, min_age) for name, age in max_ages(settings, list(settings.providers)).items()},
+        budget=settings.budget,
+        zone=ZoneInfo(settings.timezone),
+        job=None if request.job_s is None else timedelta(seconds=request.job_s),
+        reference_disk_gb=REFERENCE_DISK_GB,
+        able=lambda matches: access.able(matches, dry_run=True),  # without a key, the result is the same as with one
+    )
+
+
+def _with_limits(
+    settings: Settings,
+    setting: ReplaySettings,
+    watches: Sequence[Watch],
+    request: BacktestRequest,
+    stage: ReportProgress,
+) -> ReplaySettings:
+    """`max_price = "auto"`: the limits that the daemon would have used, from the data known at each moment."""
+    auto = [watch for watch in watches if watch.auto is not None]
+    if not auto:
+        return setting
+    longer = msgspec.structs.replace(
+        request, since=request.since - _AUTO_HISTORY
+    )  # history before the start of the replay
+    waits = BacktestWaits(_history(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
+    return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)

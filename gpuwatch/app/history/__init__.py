@@ -1,0 +1,1 @@
+"""Use cases of the price history: its prices, charts, import and export."""

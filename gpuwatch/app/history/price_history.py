@@ -1,0 +1,229 @@
+"""The price of a part of the market over time, from the store or from a file of price rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.history.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.history.market_history import MarketPoll
+from gpuwatch.domain.history.price_periods import price_periods_of, time_under
+from gpuwatch.domain.history.price_series import PeriodLength, hours_under, unobserved_gaps
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+from gpuwatch.domain.market.text import clean
+from gpuwatch.storage.history.queries.history_queries import (
+    first_poll_at,
+    kept_from,
+    known_gpu_names,
+    read_price_periods,
+)
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, OfferInterval
+    from gpuwatch.domain.history.price_series import PricePeriod, PricePeriods, TimeShare
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+_BY_HOUR_UP_TO = timedelta(days=3)
+_BY_DAY_UP_TO = timedelta(days=120)
+_DAY = timedelta(days=1)
+
+
+class PriceHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result; without points, there was no poll."""
+
+    gpus: tuple[str, ...]
+    track: PricePeriods
+    every: PeriodLength
+    under: Sequence[tuple[float, TimeShare]]  # dollars per GPU-hour → share of the time
+    source: str
+    until: datetime  # nothing is known from then on
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """The end of the last hour, or the end of what is known; None: there was no poll."""
+        series = self.track.series
+        return min(series.starts_at(len(series.polled)), self.until) if series.polled else None
+
+
+class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request.
+
+    Attributes:
+        scope: without GPUs; they come from `gpu`.
+        every: length of one period; None: an hour for programs, and for people a length that gives a readable table.
+    """
+
+    gpu: str
+    scope: MarketFilter
+    since: datetime
+    until: datetime
+    data: Path | None
+    every: str | None
+    is_for_programs: bool
+    zone: tzinfo
+    under_usd: Sequence[float]
+
+
+def price_history(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
+    """The price per period.
+
+    Raises:
+        UsageError: no GPU has this name, or the file cannot be used.
+        StoreError: the store cannot be read.
+    """
+    return _history_of_file(settings, request) if request.data else _history_of_store(settings, request)
+
+
+def _history_of_file(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
+    full_history = load_prices(settings, request.scope, request.since, request.until, request.data)
+    gpus = gpu_names_of(request.gpu, _gpu_names_in(full_history))
+    market_history = narrow_to_scope(full_history, msgspec.structs.replace(request.scope, gpus=gpus))
+    length = timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0))
+    every = _period_length(request, length, _poll_spacing(market_history))
+    priced, listed = _pricers(settings, market_history)
+    periods = price_periods_of(market_history, listed, priced, every, request.zone, int(request.until.timestamp()))
+    return PriceHistoryResult(
+        gpus=gpus,
+        track=periods,
+        every=every,
+        under=_time_under(settings, market_history, request),
+        source=clean(request.data.name) if request.data else "",
+        until=request.until,
+    )
+
+
+def _history_of_store(settings: Settings, request: PriceHistoryRequest) -> PriceHistoryResult:
+    with open_store_read_only(settings) as database:
+        gpus = gpu_names_of(request.gpu, known_gpu_names(database))
+        scope = msgspec.structs.replace(request.scope, gpus=gpus)
+        since = max(request.since, first_poll_at(database) or request.until)
+        every = _period_length(request, request.until - since, timedelta())
+        rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
+        periods = read_price_periods(
+            database, scope, (since, request.until), spans=(every, request.zone), rates=rates, trim=True
+        )
+        under = _stored_under(settings, database, msgspec.structs.replace(request, scope=scope, since=since), periods)
+    return PriceHistoryResult(
+        gpus=gpus, track=periods, every=every, under=under, source="the store", until=request.until
+    )
+
+
+def _period_length(request: PriceHistoryRequest, length: timedelta, poll_spacing: timedelta) -> PeriodLength:
+    """The length of a period, from the length of the whole and the spacing of the polls."""
+    if request.every:
+        return PeriodLength(request.every)
+    if request.is_for_programs or length <= _BY_HOUR_UP_TO:
+        return PeriodLength.HOUR
+    return PeriodLength.DAY if length <= _BY_DAY_UP_TO and poll_spacing <= _DAY else PeriodLength.WEEK
+
+
+def _stored_under(
+    settings: Settings, database: Database, request: PriceHistoryRequest, periods: PricePeriods
+) -> Sequence[tuple[float, TimeShare]]:
+    """To the second if the exact prices are still stored, otherwise by the hour."""
+    from gpuwatch.storage.history.queries.stored_prices import read_market_history, read_polls
+
+    if not request.under_usd:
+        return ()
+    exact_from = kept_from(database)
+    if exact_from is not None and exact_from > request.since:
+        return [(usd, hours_under(periods.series, usd * 1e6)) for usd in request.under_usd]
+    part = (database, request.scope, request.since, request.until)
+    counted_polls = [MarketPoll(poll.poll.at_s, poll.provider, poll.gpu, poll.spot, True) for poll in read_polls(*part)]
+    return _time_under(settings, read_market_history(*part), request, counted_polls)
+
+
+def _time_under(
+    settings: Settings,
+    market_history: MarketHistory,
+    request: PriceHistoryRequest,
+    counted_polls: Sequence[MarketPoll] | None = None,
+) -> Sequence[tuple[float, TimeShare]]:
+    priced, _ = _pricers(settings, market_history)
+    until_s = int(request.until.timestamp())
+    return [
+        (usd, time_under(market_history, round(usd * 1e6), priced, until_s, counted_polls)) for usd in request.under_usd
+    ]
+
+
+def _pricers(
+    settings: Settings, market_history: MarketHistory
+) -> tuple[Callable[[int, OfferInterval], float], Callable[[int, OfferInterval], float]]:
+    """Price functions per GPU-hour: with commission, and as listed."""
+
+    def listed(listing: int, interval: OfferInterval) -> float:
+        return interval.listed_microusd_hour(REFERENCE_DISK_GB) / market_history.listings[listing].identity.gpu_count
+
+    return pricer(settings, market_history), listed
+
+
+def _poll_spacing(market_history: MarketHistory) -> timedelta:
+    """The usual interval between polls."""
+    times = sorted({poll.at_s for poll in market_history.polls})
+    return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
+
+
+def _gpu_names_in(market_history: MarketHistory) -> frozenset[str]:
+    """Every GPU name and family in the history."""
+    return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
+
+
+METHOD = (
+    # word-check: allow - a value of the JSON
+    "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
+)
+
+
+def price_history_json(history: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
+    series = history.track.series
+    return {
+        "gpus": history.gpus,
+        "every": history.every.value,
+        "source": history.source,
+        "method": METHOD,
+        "samples": series.known,  # hours with a poll
+        "since": rfc3339(series.starts_at(0)) if series.polled else None,
+        "until": rfc3339(history.ends_at),
+        "hours": len(series.polled),
+        "known_hours": series.known,
+        "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in unobserved_gaps(series)],
+        "under": [
+            {
+                "price_usd_gpu_hour": usd,
+                "share": share.share,
+                "under_hours": share.under_s / 3600,
+                "known_hours": share.known_s / 3600,
+                "method": share.method,
+            }
+            for usd, share in history.under
+        ],
+        "points": points,
+    }
+
+
+def period_json(point: PricePeriod) -> dict[str, Any]:
+    return {
+        "starts_at": rfc3339(point.starts_at),
+        "looked": point.polled,
+        "offers": point.offers,
+        "min_price_usd_gpu_hour": usd_number(point.min_with_commission_microusd),
+        "min_listed_usd_gpu_hour": usd_number(point.min_microusd),
+        "q1_listed_usd_gpu_hour": usd_number(point.q1_microusd),
+        "median_listed_usd_gpu_hour": usd_number(point.median_microusd),
+        "q3_listed_usd_gpu_hour": usd_number(point.q3_microusd),
+        "q1_price_usd_gpu_hour": usd_number(point.q1_with_commission_microusd),
+        "median_price_usd_gpu_hour": usd_number(point.median_with_commission_microusd),
+        "q3_price_usd_gpu_hour": usd_number(point.q3_with_commission_microusd),
+        "hours": point.hours,
+        "known_hours": point.known_hours,
+    }

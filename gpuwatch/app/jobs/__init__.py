@@ -1,0 +1,1 @@
+"""Use cases of jobs: plan, queue, look at, hand over."""

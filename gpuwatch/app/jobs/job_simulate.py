@@ -1,0 +1,291 @@
+"""`gpuwatch job simulate`: a whole queue on recorded prices, under three policies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.history.past_prices import load_prices
+from gpuwatch.app.jobs.jobs import new_job
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.bootstrap.rules import all_commissions
+from gpuwatch.domain.forecasts.auto_limit import limit_at, limit_schedule
+from gpuwatch.domain.forecasts.auto_limit import whole_hours_left as whole_hours
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import fitting_offers
+from gpuwatch.domain.history.market_history import MarketFilter, MarketHistory, moment_of
+from gpuwatch.domain.history.price_series import HOUR_S, PriceSeries, known_until, last_hour, series_of
+from gpuwatch.domain.jobs.job_watch import price_cap, work_hours_left
+from gpuwatch.domain.jobs.queue_simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.forecasts.auto_limit import LimitSchedule
+    from gpuwatch.settings import Settings
+
+ASSUMED = (
+    "whatever was on offer could have been rented, by as many jobs as there are slots",
+    "the price at the start holds for the whole run, which takes the hours that its job states",
+    "list price: the median of what fits in that hour, as a catalogue states it",
+    "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
+    "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch scores)",
+    "interruptions, set-up, disk above the default and traffic are left out of all three",
+)
+_RENEW_H = 24
+_DRAWS = 2000
+_MAX_GPUS = 8  # GPU models in a synthetic queue
+
+
+class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The simulation request; the options of `gpuwatch job simulate`."""
+
+    since: datetime
+    until: datetime
+    scope: MarketFilter  # without GPUs: they come from the jobs
+    data: Path | None = None
+    files: tuple[Path, ...] = ()
+    made_up: int | None = None  # number of synthetic jobs; None: the queue, or the files
+    seed: int = 1
+    slots: int | None = None
+
+
+class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy. Costs are totals over the jobs that ran under all policies.
+
+    Attributes:
+        saved: the share that the queue saves compared with it; None: it is the queue, or nothing was compared.
+        saved_low, saved_high: 95 % interval from resampled days of submission.
+    """
+
+    policy: QueuePolicy
+    usd: float
+    usd_gpu_hour: float
+    late: int
+    over_limit: int
+    median_wait_h: float
+    saved: float | None = None
+    saved_low: float | None = None
+    saved_high: float | None = None
+
+
+class QueueSimulation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result."""
+
+    source: str
+    since: datetime | None
+    until: datetime | None
+    jobs: int
+    left_out: int  # too few polls between submission and deadline
+    compared: int  # ran under every policy, in time or late
+    policies: tuple[PolicyResult, ...]
+
+
+class _Market:
+    """The price series for each set of needs, and the limits from the history known at a time."""
+
+    def __init__(self, history: MarketHistory, settings: Settings) -> None:
+        self._history = history
+        self._commissions = all_commissions(settings)
+        self.lows: dict[str, PriceSeries] = {}
+        self.medians: dict[str, PriceSeries] = {}
+        self._schedules: dict[tuple[str, float, int, int], LimitSchedule] = {}
+
+    def add(self, key: str, watch: Watch) -> None:
+        if key in self.lows:
+            return
+        fitting, gpu_price = fitting_offers(watch, self._history, self._commissions, REFERENCE_DISK_GB)
+        self.lows[key] = lows = series_of(fitting, gpu_price)
+        prices: list[list[float]] = [[] for _ in lows.lows]
+        for interval in fitting.intervals:
+            price = gpu_price(interval.listing, interval)
+            first, last = interval.from_s // HOUR_S - lows.first_hour, last_hour(interval) - lows.first_hour
+            for at in range(max(0, first), min(last, len(prices) - 1) + 1):
+                prices[at].append(price)
+        medians = [round(median(hour_prices)) if hour_prices else None for hour_prices in prices]
+        self.medians[key] = msgspec.structs.replace(lows, lows=medians)
+
+    def limit(self, job: SimulatedJob, hour: int) -> float:
+        """The limit of `max_price = "auto"` at that time: only past hours count."""
+        now = datetime.fromtimestamp(hour * HOUR_S, UTC)
+        deadline = datetime.fromtimestamp(job.latest_start_h * HOUR_S, UTC)
+        auto = AutoPrice(cap_usd_gpu_hour=_decimal(job.cap_usd_gpu_hour), deadline_at=deadline)
+        day = hour // _RENEW_H * _RENEW_H
+        horizon = -(-max(1, whole_hours(deadline, now)) // _RENEW_H)  # whole days, so that many jobs share a schedule
+        key = (job.market, job.cap_usd_gpu_hour, day, horizon)
+        if key not in self._schedules:
+            at = datetime.fromtimestamp(day * HOUR_S, UTC)
+            series = known_until(self.lows[job.market], at)
+            far = at + timedelta(hours=horizon * _RENEW_H)
+            self._schedules[key] = limit_schedule(series, auto, far, at)
+        return float(limit_at(self._schedules[key], auto, deadline, now))
+
+
+def _decimal(value: float) -> Decimal:
+    return Decimal(repr(round(value, 6)))
+
+
+def simulate(settings: Settings, request: SimulationRequest) -> QueueSimulation:
+    """Replay a queue under each policy.
+
+    Raises:
+        UsageError: there are no jobs, or the file cannot be used.
+        SettingsError: a job file is wrong.
+        StoreError: the store cannot be read.
+    """
+    watches = _watches(settings, request)
+    gpus = tuple(dict.fromkeys(name for _, watch, _ in watches for name in watch.gpu_names))
+    scope = msgspec.structs.replace(request.scope, gpus=gpus or None)
+    history = load_prices(settings, scope, request.since, request.until, request.data)
+    market = _Market(history, settings)
+    jobs = (
+        _synthetic_jobs(history, request, market)
+        if request.made_up is not None
+        else _replayed(watches, history, market)
+    )
+    covered = [job for job in jobs if is_covered(job, market.lows[job.market])]
+    runs = {
+        policy: simulate_queue(covered, policy, market.lows, market.medians, market.limit, request.slots)
+        for policy in QueuePolicy
+    }
+    completed = [at for at in range(len(covered)) if all(run[at].started_h is not None for run in runs.values())]
+    return QueueSimulation(
+        source=history.source,
+        since=moment_of(history.starts_s),
+        until=moment_of(history.ends_s),
+        jobs=len(jobs),
+        left_out=len(jobs) - len(covered),
+        compared=len(completed),
+        policies=tuple(_result(policy, runs, completed) for policy in QueuePolicy),
+    )
+
+
+def _watches(settings: Settings, request: SimulationRequest) -> list[tuple[str, Watch, Any]]:
+    """Each job's offers and the job, by name; empty for a synthetic queue."""
+    if request.made_up is not None:
+        return []
+    if request.files:
+        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic
+
+        jobs = [new_job(read_job_file(file), "-", request.since) for file in request.files]
+    else:
+        with open_store_read_only(settings) as store:
+            jobs = SqlJobRepository(store).open_jobs()
+    if not jobs:
+        raise UsageError("no job is open; name job files, or use --jobs 1000 for a synthetic queue")
+    return [(job.name, job.definition.resources, job) for job in jobs]
+
+
+def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory, market: _Market) -> list[SimulatedJob]:
+    """Submit each job once a day of the history, with the same time to its deadline."""
+    if history.starts_s is None or history.ends_s is None:
+        return []
+    simulated = []
+    for name, watch, job in watches:
+        market.add(name, watch)
+        has_h = 3 * work_hours_left(job)  # without a deadline: three times its work (assumed)
+        if job.deadline is not None:
+            has_h = max(work_hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
+        for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
+            simulated.append(
+                SimulatedJob(
+                    name=f"{name}@{at}",
+                    market=name,
+                    gpus=watch.gpu_count_min,
+                    hours=work_hours_left(job),
+                    submitted_h=at,
+                    deadline_h=at + int(has_h),
+                    cap_usd_gpu_hour=float(price_cap(job)),
+                    priority=job.priority,
+                )
+            )
+    return simulated
+
+
+def _synthetic_jobs(history: MarketHistory, request: SimulationRequest, market: _Market) -> list[SimulatedJob]:
+    """Create jobs of 1 to 24 hours on the most frequent GPUs of the history, with 2 to 6 times their hours as time."""
+    if history.starts_s is None or history.ends_s is None or not request.made_up:
+        return []
+    seen: dict[tuple[str, int], int] = {}
+    for interval in history.intervals:
+        identity = history.listings[interval.listing].identity
+        if not identity.spot:
+            seen[identity.gpu, identity.gpu_count] = seen.get((identity.gpu, identity.gpu_count), 0) + 1
+    kinds = sorted(seen, key=lambda kind: (-seen[kind], kind))[:_MAX_GPUS]
+    for gpu, count in kinds:
+        market.add(f"{count}x {gpu}", Watch(name=f"{count}x {gpu}", gpu=(gpu,), gpu_names=(gpu,),
+                   max_price_usd_gpu_hour=_decimal(10_000), gpu_count_min=count, gpu_count_max=count))  # fmt: skip
+    draw = random.Random(request.seed)  # noqa: S311 - not a secret
+    first, last = history.starts_s // HOUR_S, history.ends_s // HOUR_S
+    jobs = []
+    for number in range(request.made_up):
+        gpu, count = draw.choice(kinds)
+        key, hours = f"{count}x {gpu}", float(draw.randint(1, 24))
+        at = draw.randint(first, max(first, last))
+        lows = [low / 1e6 for low in market.lows[key].lows if low is not None]
+        cap = 2 * median(lows) if lows else 0.0  # a limit that is rarely reached
+        deadline = at + int(hours * draw.uniform(2, 6)) + 1
+        jobs.append(SimulatedJob(name=f"job{number}", market=key, gpus=count, hours=hours, submitted_h=at,
+                                  deadline_h=deadline, cap_usd_gpu_hour=round(cap, 6)))  # fmt: skip
+    return jobs
+
+
+def _result(
+    policy: QueuePolicy, runs: Mapping[QueuePolicy, Sequence[SimulatedStart]], completed: Sequence[int]
+) -> PolicyResult:
+    simulated_jobs, queue = runs[policy], runs[QueuePolicy.QUEUE]
+    gpu_hours = sum(simulated_jobs[at].job.gpus * simulated_jobs[at].job.hours for at in completed)
+    usd = sum(simulated_jobs[at].usd for at in completed)
+    saved = low = high = None
+    if policy is not QueuePolicy.QUEUE and usd:
+        saved = 1 - sum(queue[at].usd for at in completed) / usd
+        low, high = _interval(
+            [(simulated_jobs[at].job.submitted_h // 24, simulated_jobs[at].usd, queue[at].usd) for at in completed]
+        )
+    return PolicyResult(
+        policy=policy,
+        usd=usd,
+        usd_gpu_hour=usd / gpu_hours if gpu_hours else 0.0,
+        late=sum(simulated.is_late for simulated in simulated_jobs),
+        over_limit=sum(
+            (simulated.usd_gpu_hour or 0.0) > simulated.job.cap_usd_gpu_hour + 1e-9 for simulated in simulated_jobs
+        ),
+        median_wait_h=median(
+            [(simulated_jobs[at].started_h or 0) - simulated_jobs[at].job.submitted_h for at in completed]
+        )
+        if completed
+        else 0.0,
+        saved=saved,
+        saved_low=low,
+        saved_high=high,
+    )
+
+
+def _interval(rows: Sequence[tuple[int, float, float]]) -> tuple[float | None, float | None]:
+    """95 % interval of the share saved, by resampling whole days: jobs of one day saw the same prices."""
+    days: dict[int, tuple[float, float]] = {}
+    for day, spent, queue in rows:
+        before = days.get(day, (0.0, 0.0))
+        days[day] = (before[0] + spent, before[1] + queue)
+    if len(days) < 5:
+        return None, None
+    draw, sums = random.Random(1), list(days.values())  # noqa: S311
+    shares = []
+    for _ in range(_DRAWS):
+        resampled = draw.choices(sums, k=len(sums))
+        shares.append(1 - mean(pair[1] for pair in resampled) / mean(pair[0] for pair in resampled))
+    shares.sort()
+    return shares[int(_DRAWS * 0.025)], shares[int(_DRAWS * 0.975)]
+
+
+def simulation_json(simulation: QueueSimulation) -> dict[str, Any]:
+    """JSON of `gpuwatch job simulate`. Shares are fractions."""
+    return msgspec.to_builtins(simulation) | {"assumed": list(ASSUMED)}  # type: ignore[no-any-return]

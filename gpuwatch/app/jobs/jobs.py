@@ -1,0 +1,356 @@
+"""Jobs: submit, list, show, cancel, retry. A daemon may run at the same time; it rents instances and runs the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
+
+from gpuwatch.app.jobs.job_files import check_inputs
+from gpuwatch.app.watches.watch_selection import known_job
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.jobs.cluster_task import is_cluster, unfit_for_cluster
+from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
+from gpuwatch.errors import JobConflict, SettingsError, UsageError
+from gpuwatch.providers import info
+from gpuwatch.storage.jobs.job_repository import SqlJobRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.installation import new_identity
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_CONFLICTS_MAX = 5
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """One job with its runs and events, oldest first. `cluster`: the name of its newest run at dstack."""
+
+    job: Job
+    runs: tuple[JobRun, ...]
+    events: tuple[JobEvent, ...]
+    cluster: str | None = None
+
+    @property
+    def log_is_at(self) -> str | None:
+        """The command that shows its log; None: the log is fetched."""
+        return None if self.cluster is None else f"dstack logs {self.cluster}"
+
+    @property
+    def samples(self) -> list[RunSample]:
+        """The samples of its runs, oldest first."""
+        return samples_of(self.events)
+
+    @property
+    def newest_sample(self) -> RunSample | None:
+        """The newest sample of its current run, while it runs; None: nothing was measured yet."""
+        newest = next(reversed(self.samples), None)
+        is_present = newest is not None and newest.run_number == self.job.run_number
+        return newest if is_present and self.job.state in {JobState.RUNNING, JobState.FETCHING} else None
+
+
+def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str] = ()) -> list[Job]:
+    """Queue the jobs of these files, either all or none.
+
+    Args:
+        sweeps: such as `lr=1e-4,2e-4`: one job for each combination.
+
+    Raises:
+        SettingsError: a file is invalid; one line per fault.
+        UsageError: a sweep is invalid, or a name is taken.
+        StoreError: nothing was written.
+    """
+    from gpuwatch.domain.jobs.sweep import expand, parse_sweeps  # noqa: PLC0415 - pydantic is needed only for files
+    from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415
+
+    now = real_now()
+    faults: list[str] = []
+    definitions: list[JobDefinition] = []
+    try:
+        values = parse_sweeps(sweeps)
+        for file in files:
+            try:
+                definitions += expand(read_job_file(file), values)
+            except SettingsError as error:
+                faults += error.faults
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if faults:
+        raise SettingsError(faults)
+    return submit_definitions(settings, definitions, now)
+
+
+def unreachable_deadlines(jobs: Sequence[Job]) -> Iterator[tuple[str, float]]:
+    """(job, hours) for each job whose estimate, at its lowest, exceeds the time between submission and deadline."""
+    for job in jobs:
+        hours = job.definition.hours
+        if hours is None or job.deadline is None:
+            continue
+        if (job.deadline - job.submitted_at).total_seconds() < hours.low * 3600:
+            yield job.name, hours.low
+
+
+def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
+    """Queue these jobs, either all or none. Raises UsageError, StoreError."""
+    for definition in definitions:
+        _check_nodes(settings, definition)
+    names = [definition.name for definition in definitions]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise UsageError(f"two of these jobs are named {twice[0]!r}; names must be unique")
+    # a millisecond apart, so that they are listed in the given order
+    submitted = [
+        new_job(definition, new_identity(), now + timedelta(milliseconds=number))
+        for number, definition in enumerate(definitions)
+    ]
+    late = next((job for job in submitted if job.deadline is not None and job.deadline <= now), None)
+    if late is not None:
+        raise UsageError(f"the deadline of job {late.name!r} has passed")
+    for job in submitted:
+        _check_providers(settings, job.definition)
+        check_inputs(job.definition)
+    with open_store(settings) as store:
+        repository = SqlJobRepository(store)
+        _check_dependencies(repository, submitted)
+        repository.submit(submitted)
+    return submitted
+
+
+def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
+    if definition.nodes == 1:
+        return
+    if not settings.orchestrator.tool:
+        raise UsageError(
+            f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine. For more, use"
+            ' dstack ([orchestrator] tool = "dstack") or: gpuwatch job handover FILE --to skypilot'
+        )
+    if (reason := unfit_for_cluster(definition)) is not None:
+        raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {reason}")
+
+
+def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
+    """A queued job; its deadline counts from now."""
+    deadline = definition.deadline_at
+    if definition.deadline_s is not None:
+        deadline = now + timedelta(seconds=definition.deadline_s)
+    return Job(
+        job_id=job_id,
+        name=definition.name,
+        definition=definition,
+        state=JobState.QUEUED,
+        priority=definition.priority,
+        submitted_at=now,
+        deadline=deadline,
+        retries_left=definition.retries,
+    )
+
+
+def _check_providers(settings: Settings, definition: JobDefinition) -> None:
+    """Raises UsageError: gpuwatch could not log in to any machine that the job may be rented on."""
+    allowed = definition.resources.providers or tuple(settings.providers)
+    if definition.nodes > 1:
+        return  # an orchestrator logs in
+    usable = [name for name in allowed if name in settings.providers and info(name).launches]
+    if not usable:
+        absent = [name for name in allowed if name not in settings.providers]
+        reason = (
+            f"{absent[0]} is not configured" if absent else f"gpuwatch only reads prices at {' and '.join(allowed)}"
+        )
+        raise UsageError(
+            f"job {definition.name!r}: gpuwatch cannot rent at any of its providers: {reason};"
+            " add [providers.NAME] to the settings, or another one to resources.providers"
+        )
+    if not any(info(name).runs_onstart for name in usable):
+        raise UsageError(
+            f"job {definition.name!r}: an order at {' or '.join(usable)} cannot install the job's SSH key, so gpuwatch "
+            "could not log in to the machine; use another provider in resources.providers"
+        )
+
+
+def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) -> None:
+    """Raises UsageError: a job depends on one that does not exist, or jobs depend on each other."""
+    new = {job.name: job.definition.depends_on for job in submitted}
+    new |= {job.definition.group: () for job in submitted if job.definition.group is not None}
+    for job in submitted:
+        for name in job.definition.depends_on:
+            if name not in new and repository.find_job(name) is None and not repository.array_jobs(name):
+                raise UsageError(f"job {job.name!r} depends on {name!r}, which does not exist")
+    if (circle := _dependency_cycle(new)) is not None:
+        raise UsageError(f"job {circle!r} depends on itself through depends_on")
+
+
+def _dependency_cycle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
+    resolved: set[str] = set()
+    left = dict(depends_on)
+    while ready := [
+        name for name, before in left.items() if all(needed in resolved or needed not in left for needed in before)
+    ]:
+        resolved.update(ready)
+        for name in ready:
+            del left[name]
+    return next(iter(left), None)
+
+
+@contextmanager
+def open_jobs_read_only(settings: Settings) -> Iterator[SqlJobRepository]:
+    """The job repository, for a read-only command."""
+    with open_store_read_only(settings) as store:
+        yield SqlJobRepository(store)
+
+
+def listed_jobs(settings: Settings, *, all_jobs: bool = False, state: JobState | None = None) -> list[Job]:
+    """Jobs by time of submission: open ones and those that ended in the last week, or all."""
+    since = real_now() - timedelta(days=7)
+    with open_jobs_read_only(settings) as repository:
+        jobs = repository.recent(state=state)
+    return [job for job in jobs if all_jobs or not job.is_over or (job.ended_at or since) >= since]
+
+
+def job_details(settings: Settings, name_or_id: str) -> JobDetails:
+    """One job with its runs and events. Raises UsageError (no such job), StoreError."""
+    with open_store_read_only(settings) as store:
+        repository = SqlJobRepository(store)
+        job = known_job(repository, name_or_id)
+        runs, events = repository.runs(job.job_id), repository.events(job.job_id)
+        launch = SqlLaunchRepository(store).get(job.launch_id) if is_cluster(job) and job.launch_id else None
+    return JobDetails(job=job, runs=tuple(runs), events=tuple(events), cluster=None if launch is None else launch.label)
+
+
+def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None]) -> tuple[Job, bool]:
+    """Cancel a job and end its instance, if it has one. A cancelled job stays as it is.
+
+    Args:
+        report: receives one line per change of its launch.
+
+    Returns:
+        The job, and whether the end of its instance is confirmed.
+
+    Raises:
+        UsageError: no such job, or it is over.
+        StoreError: nothing was changed.
+    """
+    with open_store(settings) as store:
+        job, _, alive = mark_cancelled(SqlJobRepository(store), SqlLaunchRepository(store), name_or_id)
+    if not alive:
+        return job, True
+    from gpuwatch.app.launches.stop import stop  # noqa: PLC0415 - most jobs have no instance
+
+    return job, stop(settings, alive, report)
+
+
+def mark_cancelled(
+    repository: SqlJobRepository, launches: SqlLaunchRepository, name_or_id: str
+) -> tuple[Job, bool, list[str]]:
+    """Record that a job is cancelled; the daemon and the caller end the instance.
+
+    Returns:
+        The job, whether this call changed it, and its active launches.
+
+    Raises:
+        UsageError: no such job, or it is done or failed.
+        JobConflict: it keeps changing concurrently.
+    """
+    job, changed = known_job(repository, name_or_id), False
+    if job.state is not JobState.CANCELLED:
+        if job.is_over:
+            raise UsageError(f"job {job.name!r} is {job.state.value}; it cannot be cancelled")
+        job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
+    others = {
+        other.launch_id for other in repository.open_jobs() if other.job_id != job.job_id
+    }  # other jobs may own a shared instance
+    alive = [
+        launch.launch_id
+        for launch in launches.alive()
+        if job.job_id == launch.watch_id or job.launch_id == launch.launch_id
+        if launch.launch_id not in others and not launch.dry_run
+    ]
+    return job, changed, alive
+
+
+def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> Job:
+    """Queue a failed, cancelled or paused job again, from its last complete checkpoint, with all its retries.
+
+    Args:
+        file: its changed job file, for example with a higher limit. None: as it was submitted.
+
+    Raises:
+        UsageError: there is no such job, it is in another state, its deadline is past, or the file is of another job.
+        SettingsError: the file is invalid.
+        StoreError: nothing was changed.
+    """
+    definition = None
+    if file is not None:
+        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 - pydantic is needed only for files
+
+        definition = read_job_file(file)
+        _check_nodes(settings, definition)
+        _check_providers(settings, definition)
+        check_inputs(definition)
+    with open_store(settings) as store:
+        repository = SqlJobRepository(store)
+        job = known_job(repository, name_or_id)
+        if definition is not None and definition.name != job.name:
+            raise UsageError(f"{file} defines job {definition.name!r}, not {job.name!r}")
+        return requeue(repository, job, definition)
+
+
+def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | None = None) -> Job:
+    """Queue a failed, cancelled or paused job again, with all its retries.
+
+    Args:
+        definition: the new definition; None: as it was submitted.
+
+    Raises:
+        UsageError: it is in another state, or its deadline is past.
+        JobConflict: it keeps changing concurrently.
+    """
+    now = real_now()
+    if job.state not in {JobState.FAILED, JobState.CANCELLED, JobState.PAUSED}:
+        raise UsageError(
+            f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
+        )
+    requeued = new_job(definition or job.definition, job.job_id, now)
+    deadline = requeued.deadline if definition or job.definition.deadline_s else job.deadline
+    if deadline is not None and deadline <= now:
+        raise UsageError(f"job {job.name!r}: its deadline has passed; submit it with a later one")
+    changes = {
+        "definition": requeued.definition,
+        "priority": requeued.priority,
+        "retries_left": requeued.retries_left,
+        "deadline": deadline,
+        "exit_code": None,
+    }
+    return _move(repository, job, JobState.QUEUED, "retried by the owner", changes)
+
+
+def _move(
+    repository: SqlJobRepository, job: Job, to_state: JobState, reason: str, changes: Mapping[str, Any] | None = None
+) -> Job:
+    """Apply the owner's transition despite concurrent changes of the daemon. Raises JobConflict: it keeps changing."""
+    step = JobTransition(to_state=to_state, at=real_now(), reason=reason, changes=changes or {})
+    retrying = Retrying(retry=retry_if_exception_type(JobConflict), stop=stop_after_attempt(_CONFLICTS_MAX))
+    try:
+        return retrying(lambda: repository.record(repository.job(job.job_id) or job, step))
+    except RetryError as error:
+        raise JobConflict(f"job {job.name!r} keeps changing; try again") from error
+
+
+def details_json(details: JobDetails) -> dict[str, Any]:
+    """JSON of `gpuwatch job show`."""
+    return {
+        **job_json(details.job),
+        "sample": None if details.newest_sample is None else sample_json(details.newest_sample),
+        "definition": definition_json(details.job.definition),
+        "nodes": details.job.definition.nodes,
+        "cluster": details.cluster,
+        "runs": [run_json(run) for run in details.runs],
+        "events": [job_event_json(event) for event in details.events],
+    }

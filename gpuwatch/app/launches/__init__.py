@@ -1,0 +1,1 @@
+"""Use cases of launches: list, approve, extend, stop, adopt, cost."""

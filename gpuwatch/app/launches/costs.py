@@ -1,0 +1,323 @@
+"""Costs: spending, forecast and charges of a month, from the store or, on request, from the providers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.domain.launches.money.calibration import Calibration, calibrate
+from gpuwatch.domain.launches.money.charge_comparison import (
+    CHARGE_KINDS,
+    InvoiceLine,
+    InvoiceSummary,
+    invoice_lines,
+    open_days,
+    summarize,
+    summarize_by,
+)
+from gpuwatch.domain.launches.money.launch_costs import BurnRate, burn_rate, month_of
+from gpuwatch.domain.launches.money.month_forecast import (
+    LEAST_DAYS,
+    BudgetUse,
+    Forecast,
+    budget_uses,
+    forecast_costs,
+    past_uses,
+)
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.engine.launches.guarding.invoice_fetcher import InvoiceCollector
+from gpuwatch.errors import ProviderError, ResourceNotFound, UsageError
+from gpuwatch.storage.launches.invoice_rows import SqlInvoiceRepository
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.launches.money.calibration import CommissionCandidate
+    from gpuwatch.domain.watches.watch import Budget
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+
+_DAY = timedelta(days=1)
+
+KEYS: Mapping[str, Callable[[InvoiceLine], str]] = {
+    "watch": lambda cell: cell.launch.watch,
+    "provider": lambda cell: cell.launch.provider,
+    "day": lambda cell: cell.day.isoformat(),
+    "launch": lambda cell: cell.launch.launch_id,
+}
+
+
+class CostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The costs of a month. `forecast` is None except for the current month."""
+
+    now: datetime
+    first: date
+    lines: list[InvoiceSummary]
+    total: InvoiceSummary
+    burn: BurnRate
+    forecast: Forecast | None
+    budgets: list[BudgetUse]
+    launches: dict[str, Launch]  # the launches in the lines, by id
+
+
+def month_start(text: str) -> date:
+    """The first day of a month such as "2026-11". Raises UsageError."""
+    match = re.fullmatch(r"([0-9]{4})-([0-9]{2})", text)
+    if match is None or not 1 <= int(match[2]) <= 12 or not 1970 <= int(match[1]) <= 9998:
+        raise UsageError(f"month {text[:40]!r}: expected a month such as 2026-11")
+    return date(int(match[1]), int(match[2]), 1)
+
+
+def cost_report(settings: Settings, by: str, month: date | None = None) -> CostReport:
+    """The costs of a month (its first day; None: the current one, UTC), from the store only. Raises StoreError."""
+    now = real_now()
+    with open_store_read_only(settings) as store:
+        launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
+    today = now.astimezone(UTC).date()
+    first = today.replace(day=1) if month is None else month
+    begin, end = month_of(first)
+    summaries = invoice_lines(launches, charges, now, begin.date(), end.date() - _DAY)
+    is_current = first == today.replace(day=1)
+    return CostReport(
+        now=now,
+        first=first,
+        lines=_sorted(summarize_by(summaries, KEYS[by]), by),
+        total=summarize("total", summaries),
+        burn=burn_rate(launches, now),
+        forecast=forecast_costs(launches, now) if is_current else None,
+        budgets=list(_budgets(settings, launches, None if is_current else begin, now)),
+        launches={cell.launch.launch_id: cell.launch for cell in summaries},
+    )
+
+
+def fetch_charges(settings: Settings, provider: str | None = None) -> list[str]:
+    """Fetch the charges that are not final yet from the providers. Returns one line per problem.
+
+    Raises:
+        UsageError: there is no provider of that name.
+        StoreError: the answers cannot be stored.
+    """
+    now = real_now()
+    with open_store(settings) as store, http_client(settings) as http:
+        repository, invoice_repository = SqlLaunchRepository(store), SqlInvoiceRepository(store)
+        launches = repository.all()
+        problems = (
+            _refreshed(settings, http, name, launches, invoice_repository, now)
+            for name in _names(settings, launches, provider)
+            if open_days(
+                (launch for launch in launches if launch.provider == name), invoice_repository.final_days(name), now
+            )
+        )
+        return [problem for problem in problems if problem is not None]
+
+
+def calibrations(settings: Settings, provider: str | None = None) -> list[Calibration]:
+    """The commission that fits the stored charges best, per provider with launches. Raises UsageError, StoreError."""
+    now = real_now()
+    with open_store_read_only(settings) as store:
+        launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
+    summaries = invoice_lines(launches, charges, now)
+    return [calibrate(name, summaries, _commission(settings, name)) for name in _names(settings, launches, provider)]
+
+
+def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
+    """The used part of each dollar limit now: first of the overall budget, then of each watch's budget."""
+    return list(_budgets(settings, launches, None, real_now()))
+
+
+def _sorted(summaries: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:
+    if by == "day":
+        return sorted(summaries, key=lambda summary: summary.key)
+    if by == "launch":
+        return summaries  # the lines are sorted by launch, oldest first
+    return sorted(summaries, key=lambda summary: (-summary.cost.effective, summary.key))
+
+
+def _budgets(
+    settings: Settings, launches: Sequence[Launch], past: datetime | None, now: datetime
+) -> Iterable[BudgetUse]:
+    """All budgets, the overall one first. `past`: the first moment of a past month."""
+    scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, list(launches))]
+    scopes += [(watch.name, watch.budget, [o for o in launches if o.watch == watch.name]) for watch in settings.watches]
+    for name, budget, budget_launches in scopes:
+        if past is None:
+            yield from budget_uses(name, budget, budget_launches, now)
+        else:
+            yield from past_uses(name, budget, budget_launches, past, now)
+
+
+def _names(settings: Settings, launches: Iterable[Launch], provider: str | None) -> list[str]:
+    """The named provider, or every provider with launches."""
+    rented = dict.fromkeys(launch.provider for launch in launches if not launch.dry_run)
+    if provider is None:
+        return sorted(rented)
+    if provider not in rented and provider not in settings.providers:
+        raise ResourceNotFound(f"no provider {provider!r} is enabled, and no launch used it")
+    return [provider]
+
+
+def _commission(settings: Settings, name: str) -> Commission:
+    """The commission as configured; the default for a provider that is no longer in the settings."""
+    if name in settings.providers:
+        return settings.providers[name].commission
+    return providers.info(name).commission if name in providers.names() else Commission()
+
+
+def _refreshed(
+    settings: Settings,
+    http: HttpClient,
+    name: str,
+    launches: Sequence[Launch],
+    invoice_repository: SqlInvoiceRepository,
+    now: datetime,
+) -> str | None:
+    """Fetch the charges of one provider. Returns None, or one line with the cause of a failure."""
+    options = settings.providers.get(name)
+    if options is None or not has_credentials(options):
+        return f"{name}: no key, so its charges were not fetched"
+    launcher = build_adapters(settings, http, [name])[name].launcher
+    if launcher is None:
+        return f"{name}: gpuwatch cannot rent there, so its charges were not fetched"
+    try:
+        problem = InvoiceCollector(name, launcher, lambda: launches, invoice_repository, monotonic).collect(now)
+    except ProviderError as error:
+        return str(error)
+    return f"{name} does not report charges" if problem is None else None
+
+
+RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
+MEAN_METHOD = "each day that is left costs the mean of the days so far"
+
+
+def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
+    """JSON of `gpuwatch costs`, described in docs/costs.md."""
+    return {
+        "at": rfc3339(report.now),
+        "month": f"{report.first:%Y-%m}",
+        "timezone": "UTC",
+        "by": by,
+        "lines": [line_name(report, line, by) | line_values(line) for line in report.lines],
+        "total": line_values(report.total),
+        "burn": {
+            "launches": report.burn.launches,
+            "listed_usd_hour": usd_number(report.burn.listed),
+            "effective_usd_hour": usd_number(report.burn.effective),
+        },
+        "forecast": None if report.forecast is None else _forecast_json(report.forecast),
+        "budgets": [_budget_json(use) for use in report.budgets],
+    }
+
+
+def line_name(report: CostReport, line: InvoiceSummary, by: str) -> dict[str, Any]:
+    """The first columns of a line, which identify it."""
+    if by != "launch":
+        return {by: line.key}
+    launch = report.launches[line.key]
+    return {
+        "launch_id": line.key,
+        "watch": launch.watch,
+        "provider": launch.provider,
+        "instance_id": launch.instance_id,
+        "gpu": launch.gpu,
+        "gpu_count": launch.gpu_count,
+        "state": launch.state.value,
+    }
+
+
+def line_values(line: InvoiceSummary) -> dict[str, Any]:
+    cost, charged, compared = line.cost, line.charged, line.compared_charged
+    return {
+        "launches": line.launches,
+        "billed_hours": round(cost.billed_hours, 6),
+        "gpu_usd": usd_number(cost.gpu),
+        "disk_usd": usd_number(cost.disk),
+        "listed_usd": usd_number(cost.listed),
+        "commission_usd": usd_number(cost.commission),
+        "effective_usd": usd_number(cost.effective),
+        "traffic_estimate_usd": usd_number(cost.traffic),
+        "predicted_usd": usd_number(cost.total),
+        "charged_usd": None if charged is None else usd_number(charged.total),
+        **{
+            f"charged_{kind}_usd": None if charged is None else usd_number(getattr(charged, kind))
+            for kind in CHARGE_KINDS
+        },
+        "charged_launches": line.charged_launches,
+        "charges_final_to": None if line.final_to is None else line.final_to.isoformat(),
+        "compared_predicted_usd": None if compared is None else usd_number(line.compared_cost.total),
+        "compared_charged_usd": None if compared is None else usd_number(compared.total),
+        "difference_usd": usd_number(line.difference),
+        "difference_percent": _percent(line.difference_percent),
+    }
+
+
+def _forecast_json(ahead: Forecast) -> dict[str, Any]:
+    return {
+        "month_end": rfc3339(ahead.month_end),
+        "running": {
+            "method": RUNNING_METHOD,
+            "listed_usd": usd_number(ahead.running_listed),
+            "effective_usd": usd_number(ahead.running_effective),
+        },
+        "mean": {
+            "method": MEAN_METHOD,
+            "listed_usd": usd_number(ahead.mean_listed),
+            "effective_usd": usd_number(ahead.mean_effective),
+            "sample_days": round(ahead.sample_days, 3),
+            "least_days": LEAST_DAYS,
+        },
+    }
+
+
+def _budget_json(use: BudgetUse) -> dict[str, Any]:
+    return {
+        "watch": use.watch,
+        "limit": use.limit_name,
+        "limit_usd": usd_number(use.limit),
+        "used_usd": usd_number(use.used),
+        "used_percent": _percent(use.percent(use.used)),
+        "forecast_running_percent": _percent(use.percent(use.forecast_running)),
+        "forecast_mean_percent": _percent(use.percent(use.forecast_mean)),
+    }
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def calibrations_json(calibrations: Sequence[Calibration], errors: Sequence[str]) -> dict[str, Any]:
+    """JSON of `gpuwatch costs --calibrate`; `errors`: why charges could not be fetched."""
+    return {"providers": [_calibration_json(calibration) for calibration in calibrations], "troubles": errors}
+
+
+def _calibration_json(calibration: Calibration) -> dict[str, Any]:
+    return {
+        "provider": calibration.provider,
+        "launches": calibration.launches,
+        "launches_left_out": calibration.left_out,
+        "billed_hours": round(calibration.billed_hours, 3),
+        "first_day": None if calibration.first_day is None else calibration.first_day.isoformat(),
+        "last_day": None if calibration.last_day is None else calibration.last_day.isoformat(),
+        "not_enough_data": calibration.why_not,
+        "candidates": [_candidate_json(candidate) for candidate in calibration.candidates],
+        "best": None if calibration.best is None else _candidate_json(calibration.best),
+        "best_is_poor": calibration.is_poor,
+        "settings": calibration.advice,
+    }
+
+
+def _candidate_json(candidate: CommissionCandidate) -> dict[str, Any]:
+    return {
+        "name": candidate.name,
+        "mode": candidate.mode.value,
+        "rate": candidate.rate,
+        "median_error_percent": round(candidate.error_percent, 4),
+    }

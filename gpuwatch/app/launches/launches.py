@@ -1,0 +1,217 @@
+"""Launches: list them, show one, resolve one that is held. A daemon may run at the same time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.bootstrap import build_adapters, http_client, new_id, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.accounts import identified_account
+from gpuwatch.bootstrap.clusters import orchestrator
+from gpuwatch.bootstrap.keeper_building import obligation_file
+from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState
+from gpuwatch.domain.launches.life.command_life import (
+    CommandEvent,
+    OwnerFoundNothingRented,
+    OwnerFoundRented,
+    command_transition,
+)
+from gpuwatch.domain.launches.life.launch_events import ClockReading, LifecycleEvent, OwnerAdopted, OwnerFoundNothing
+from gpuwatch.domain.launches.life.launch_json import launch_json
+from gpuwatch.domain.launches.life.strays import has_stopped_running
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.text import clean
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
+from gpuwatch.errors import ProviderError, ProviderStateUnknown, ResourceNotFound, UsageError
+from gpuwatch.ports.event_json import event_json as alert_json
+from gpuwatch.storage.alerts.events import relocation_alerts
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import Alert, Instance, Launcher
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_launches(settings: Settings) -> Iterator[SqlLaunchRepository]:
+    """The launch repository, for a command that writes."""
+    with open_store(settings) as store:
+        yield SqlLaunchRepository(store, obligation_file(settings))
+
+
+def all_launches(settings: Settings) -> list[Launch]:
+    """All launches, newest first. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlLaunchRepository(store).all()
+
+
+def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[str, Alert]:
+    """Launch id → the last reported finding that moving the running launch would pay. Raises StoreError."""
+    running = [launch.launch_id for launch in launches if launch.state is LaunchState.RUNNING]
+    if not running:
+        return {}
+    with open_store_read_only(settings) as store:
+        return relocation_alerts(store, running)
+
+
+def launches_json(settings: Settings, now: datetime) -> list[dict[str, Any]]:
+    """JSON of `gpuwatch launches`: each launch, with a finding that moving it would pay, if any. Raises StoreError."""
+    launches = all_launches(settings)
+    findings = relocation_findings(settings, launches)
+    return [
+        {**launch_json(launch, now), "relocation": _relocation_json(findings.get(launch.launch_id))}
+        for launch in launches
+    ]
+
+
+def _relocation_json(finding: Alert | None) -> dict[str, Any] | None:
+    if finding is None:
+        return None
+    fields = alert_json(finding)
+    return {key: fields[key] for key in ("at", "headline", "why", "facts")}
+
+
+def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:
+    """The events of one launch, oldest first. Raises UsageError (no such launch), StoreError."""
+    with open_store_read_only(settings) as store:
+        repository = SqlLaunchRepository(store)
+        return repository.events(known_launch(repository, launch_id).launch_id)
+
+
+def launch_event_json(event: LaunchEvent) -> dict[str, Any]:
+    """JSON of one event of `gpuwatch launches show`."""
+    return {
+        "at": rfc3339(event.at),
+        "from_state": None if event.from_state is None else event.from_state.value,
+        "to_state": event.to_state.value,
+        "cause": event.cause,
+        "provider_words": event.provider_words,
+        "listed_usd_hour": usd_number(event.listed_microusd_hour),
+        "price_usd_hour": usd_number(event.price_microusd_hour),
+    }
+
+
+def resolve_absent(settings: Settings, launch_id: str) -> Launch:
+    """Close a held launch, or one that no key reaches any more, after the owner has checked that there is no instance.
+
+    Raises:
+        UsageError: it is neither held nor unknown nor of another account than the key, or the provider lists an
+            instance with its label.
+    """
+    with open_store(settings) as store, http_client(settings) as http:
+        repository = SqlLaunchRepository(store, obligation_file(settings))
+        launch = known_launch(repository, launch_id)
+        if launch.is_by_command:
+            unresolved = launch if launch.state is LaunchState.RUNNING else _unresolved_launch(repository, launch_id)
+            return _decided(repository, unresolved, OwnerFoundNothingRented())
+        if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
+            gone = OwnerFoundNothing(EndReason.GONE, "resolved by the owner, as its account is unreachable")
+            return _decided(repository, launch, gone)
+        launch = _unresolved_launch(repository, launch_id)
+        instances = list_instances_of(settings, http, launch.provider) or ()
+        instance_ids = [instance.instance_id for instance in instances if launch_id_in(instance.label) == launch_id]
+        if instance_ids:
+            raise UsageError(f"instance {instance_ids[0]} has the label {launch.label}; use --adopt {instance_ids[0]}")
+        return _decided(repository, launch, OwnerFoundNothing(EndReason.RESOLVED_ABSENT))
+
+
+def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Launch:
+    """Continue a held launch after the owner has checked that this instance belongs to it.
+
+    Raises:
+        UsageError: it is neither held nor unknown, or the instance is not listed, or belongs to another launch.
+        ProviderStateUnknown: the provider does not list its instances.
+    """
+    with open_launches(settings) as repository, http_client(settings) as http:
+        launch = _unresolved_launch(repository, launch_id)
+        if launch.is_by_command:
+            return _decided(repository, launch, OwnerFoundRented(clean(instance_id)))
+        instance = _instance_for(repository, launch, list_instances_of(settings, http, launch.provider), instance_id)
+        return _decided(repository, launch, OwnerAdopted(instance_id, has_stopped_running(instance)))
+
+
+def _decided(repository: SqlLaunchRepository, launch: Launch, event: LifecycleEvent | CommandEvent) -> Launch:
+    """Apply the owner's decision, with everything that such a change does. Raises LaunchConflict, StoreError."""
+    now, alerts = real_now(), LaunchAlerts(new_id)
+    if launch.is_by_command:
+        transitions = TransitionExecutor(repository, alerts, command_transition)
+    else:
+        transitions = TransitionExecutor(repository, alerts)
+    return transitions.apply(launch, event, ClockReading(now, now))[0]
+
+
+def _instance_for(
+    repository: SqlLaunchRepository, launch: Launch, instances: Sequence[Instance] | None, instance_id: str
+) -> Instance:
+    """The listed instance, if it can belong to this launch."""
+    if instances is None:
+        raise ProviderStateUnknown(f"{launch.provider} does not list its instances now; try again")
+    instance = next((instance for instance in instances if instance.instance_id == instance_id), None)
+    if instance is None:
+        raise UsageError(f"{launch.provider} lists no instance {instance_id}")
+    recorded = [other.launch_id for other in repository.alive(launch.provider) if other.instance_id == instance_id]
+    for owner in (launch_id_in(instance.label), *recorded[:1]):
+        if owner is not None and owner != launch.launch_id:
+            raise UsageError(f"instance {instance_id} belongs to launch {owner}")
+    return instance
+
+
+def _is_elsewhere(settings: Settings, store: Database, http: HttpClient, launch: Launch) -> bool:
+    """Whether the key in the settings is known to belong to another account."""
+    launcher = None if launch.is_over else launcher_of(settings, http, launch.provider)
+    return launcher is not None and identified_account(settings, store, launcher, real_now()).is_elsewhere(launch)
+
+
+def _unresolved_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
+    """A launch with an unknown instance: it can be resolved, even while it is stopping."""
+    launch = known_launch(repository, launch_id)
+    stops_unknown = launch.state is LaunchState.STOPPING and launch.instance_id is None
+    if launch.state not in {LaunchState.HELD, LaunchState.UNKNOWN} and not stops_unknown:
+        raise UsageError(f"launch {launch_id} is {launch.state.value}; only a held or unknown one can be resolved")
+    return launch
+
+
+def known_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
+    """A launch by its id. Raises UsageError: no such launch."""
+    launch = repository.get(launch_id)
+    if launch is None:
+        raise ResourceNotFound(f"there is no launch {launch_id!r}; see: gpuwatch launches")
+    return launch
+
+
+def unknown_instances(instances: Sequence[Instance], alive: Sequence[Launch], provider: str) -> list[Instance]:
+    """Instances with gpuwatch's label that belong to no active launch."""
+    provider_launches = [launch for launch in alive if launch.provider == provider]
+    ids = {launch.instance_id for launch in provider_launches}
+    awaited = {launch.label for launch in provider_launches if launch.instance_id is None}
+    labelled = [instance for instance in instances if (instance.label or "").startswith(LABEL_PREFIX)]
+    return [instance for instance in labelled if instance.instance_id not in ids and instance.label not in awaited]
+
+
+def launcher_of(settings: Settings, http: HttpClient, provider: str) -> Launcher | None:
+    """The provider context for renting; None: it is no longer in the settings, or has no key."""
+    options = settings.providers.get(provider)
+    if options is None or not has_credentials(options):
+        return orchestrator(settings, provider)
+    return build_adapters(settings, http, [provider])[provider].launcher
+
+
+def list_instances_of(settings: Settings, http: HttpClient, provider: str) -> Sequence[Instance] | None:
+    """The instances of a provider; None: the list is unavailable."""
+    launcher = launcher_of(settings, http, provider)
+    try:
+        return None if launcher is None else launcher.list_instances()
+    except ProviderError as error:
+        log.warning("%s", error)
+        return None

@@ -1,0 +1,1 @@
+"""Use cases of the market: offers, GPUs, providers, machines."""

@@ -1,0 +1,136 @@
+"""Machines that watches avoid: list them, block one, allow one again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import resolve_provider
+from gpuwatch.domain.launches.instances.avoided_machines import AvoidedMachine, MachineNote, MachineVerdict
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.watches.reputation import UNKNOWN_RELIABILITY, MachineRecord, reputation
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
+from gpuwatch.storage.launches.skipped_scopes import SqlSkippedScopes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.domain.launches.life.refused_scopes import SkippedScope
+    from gpuwatch.domain.watches.reputation import MachineRecords, ProviderMachine
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+
+def avoided_machines(settings: Settings) -> list[AvoidedMachine]:
+    """Machines that gpuwatch does not rent now, and why. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return _read_avoided(settings, store)
+
+
+def machine_records(settings: Settings) -> MachineRecords:
+    """The record of your launches of the last 90 days, by machine. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlMachineNoteRepository(store).records(real_now())
+
+
+def skipped_scopes(settings: Settings) -> Sequence[SkippedScope]:
+    """Scopes in which no orders are sent for a while, because an order was refused. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlSkippedScopes(store).in_force(real_now())
+
+
+def block_machine(
+    settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str
+) -> MachineNote:
+    """Block this machine for a while, or (None) permanently. Raises UsageError, StoreError."""
+    if not machine_id.strip() or not machine_id.isprintable():
+        raise UsageError("expected a machine number, as shown by gpuwatch offers --json")
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    note = MachineNote(
+        provider=resolve_provider(settings, provider),
+        machine_id=machine_id,
+        verdict=MachineVerdict.BLOCKED,
+        at=now,
+        until=until,
+        why=why,
+    )
+    with open_store(settings) as store:
+        SqlMachineNoteRepository(store).note(note)
+    return note
+
+
+def allow_machine(
+    settings: Settings, provider: str | None, machine_id: str, forgive_only: bool
+) -> AvoidedMachine | None:
+    """Rent a machine again: unblock it and clear its failures.
+
+    Args:
+        forgive_only: only clear failures; a machine that the owner blocked is an error.
+
+    Returns:
+        Why it was avoided; None: it was not avoided.
+
+    Raises:
+        UsageError: the owner blocked it and `forgive_only` is set, or no such provider.
+        StoreError: nothing was written.
+    """
+    name = resolve_provider(settings, provider)
+    with open_store(settings) as store:
+        before = {
+            (avoided_machine.provider, avoided_machine.machine_id): avoided_machine
+            for avoided_machine in _read_avoided(settings, store)
+        }.get((name, machine_id))
+        if forgive_only and before is not None and before.by_owner:
+            raise UsageError(f"you blocked machine {machine_id}; unblock it with: gpuwatch machines allow {machine_id}")
+        allowed = MachineNote(provider=name, machine_id=machine_id, verdict=MachineVerdict.ALLOWED, at=real_now())
+        SqlMachineNoteRepository(store).note(allowed)
+        return before
+
+
+def _read_avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:
+    relaunching = [watch.name for watch in settings.watches if watch.launch is not None and watch.launch.relaunch]
+    avoided = SqlMachineNoteRepository(store).avoided(real_now(), relaunching)
+    return [avoided[key] for key in sorted(avoided)]
+
+
+def avoided_machine_json(avoided: AvoidedMachine) -> dict[str, Any]:
+    """JSON of one machine of `gpuwatch machines`."""
+    return {
+        "provider": avoided.provider,
+        "machine_id": avoided.machine_id,
+        "reason": "blocked" if avoided.by_owner else "failed",
+        "why": avoided.why,
+        "since": rfc3339(avoided.since),
+        "until": rfc3339(avoided.until),
+        "launch_id": avoided.launch_id,
+    }
+
+
+def machine_record_json(machine: ProviderMachine, record: MachineRecord) -> dict[str, Any]:
+    """JSON of one row of `gpuwatch machines --reputation`; an unknown reliability is shown as assumed."""
+    provider, machine_id = machine
+    return {
+        "provider": provider,
+        "machine_id": machine_id,
+        "good": record.good,
+        "failed": record.bad,
+        "reputation": round(reputation(None, record), 4),
+        "reliability_assumed": UNKNOWN_RELIABILITY,
+    }
+
+
+def skipped_scope_json(skipped: SkippedScope) -> dict[str, Any]:
+    """JSON of one row of `gpuwatch machines --scopes`."""
+    return {
+        "provider": skipped.provider,
+        "scope": skipped.scope.value,
+        "key": skipped.key,
+        "watch": skipped.watch,
+        "why": skipped.why,
+        "since": rfc3339(skipped.since),
+        "until": rfc3339(skipped.until),
+        "launch_id": skipped.launch_id,
+    }

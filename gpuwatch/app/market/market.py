@@ -1,0 +1,146 @@
+"""The market at a glance: each GPU's price, changes and rank, from the store or from a file of price rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.history.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
+from gpuwatch.app.market.price_age import max_price_age
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.history.gpu_status import METHOD, gpu_histories_of, gpu_status_of
+from gpuwatch.domain.market.figure_text import duration_text
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.text import clean
+from gpuwatch.storage.history.queries.history_queries import first_poll_at, known_gpu_names
+from gpuwatch.storage.history.queries.market_overview import read_gpu_price_history
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.gpu_status import GpuHistory, GpuStatus
+    from gpuwatch.domain.history.market_history import MarketFilter
+    from gpuwatch.settings import Settings
+
+_LOOKBACK = timedelta(days=30, hours=4)  # for the longest change, with some slack
+
+
+class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """The result; without rows, there was no poll."""
+
+    rows: Sequence[GpuStatus]
+    since: datetime  # the start, or the first poll if it is later
+    polled_at: datetime | None  # the newest poll
+    source: str
+
+
+def age_text_of(settings: Settings, row: GpuStatus, now: datetime, newest: datetime | None = None) -> str:
+    """The age of a price that is not that of now, such as "5.2 h old"; empty: it is.
+
+    Args:
+        newest: the end of a file, which counts as now.
+    """
+    polled_at = datetime.fromtimestamp(row.polled_s, UTC)
+    if not row.is_imported and (newest or now) - polled_at <= max_price_age(settings, row.source):
+        return ""
+    age_text = duration_text(max(0.0, (now - polled_at).total_seconds()))
+    return f"{age_text} old" + (", imported" if row.is_imported else "")
+
+
+class MarketRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The request. `scope` has no GPUs: they come from `gpus` (none: all)."""
+
+    gpus: Sequence[str]
+    scope: MarketFilter
+    since: datetime
+    until: datetime
+    data: Path | None
+    under_usd: float | None
+
+
+def market_overview(settings: Settings, request: MarketRequest) -> MarketOverview:
+    """The overview.
+
+    Raises:
+        UsageError: no GPU has this name, or the file cannot be used.
+        StoreError: the store cannot be read.
+    """
+    pasts = (
+        _histories_of_file(settings, request, request.data) if request.data else _histories_of_store(settings, request)
+    )
+    under = None if request.under_usd is None else round(request.under_usd * 1e6)
+    rows = [gpu_status_of(past, int(request.since.timestamp()), under) for past in pasts]
+    newest_s = max((row.polled_s for row in rows), default=None)
+    first = min((past.series.starts_at(0) for past in pasts), default=request.since)
+    return MarketOverview(
+        rows=rows,
+        since=max(first, request.since),
+        polled_at=None if newest_s is None else datetime.fromtimestamp(newest_s, UTC),
+        source=clean(request.data.name) if request.data else "the store",
+    )
+
+
+def _histories_of_store(settings: Settings, request: MarketRequest) -> list[GpuHistory]:
+    rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
+    with open_store_read_only(settings) as database:
+        seen = known_gpu_names(database) if request.gpus else frozenset()
+        since = max(_start(request), first_poll_at(database) or request.until)
+        return read_gpu_price_history(database, _scope(request, seen), since, request.until, rates)
+
+
+def _histories_of_file(settings: Settings, request: MarketRequest, data: Path) -> list[GpuHistory]:
+    full_history = load_prices(settings, request.scope, _start(request), request.until, data)
+    names = ((listing.identity.gpu, listing.gpu_family) for listing in full_history.listings)
+    market_history = narrow_to_scope(
+        full_history, _scope(request, frozenset(name for name_pair in names for name in name_pair))
+    )
+    return gpu_histories_of(market_history, pricer(settings, market_history), int(request.until.timestamp()))
+
+
+def _start(request: MarketRequest) -> datetime:
+    return min(request.since, request.until - _LOOKBACK)
+
+
+def _scope(request: MarketRequest, seen: frozenset[str]) -> MarketFilter:
+    if not request.gpus:
+        return request.scope
+    return msgspec.structs.replace(
+        request.scope, gpus=tuple(gpu for text in request.gpus for gpu in gpu_names_of(text, seen))
+    )
+
+
+def market_json(page: MarketOverview, request: MarketRequest) -> dict[str, Any]:
+    return {
+        "looked_at": rfc3339(page.polled_at),
+        "source": page.source,
+        "method": METHOD,
+        "samples": sum(row.known_hours for row in page.rows),  # hours with a poll, over all GPUs
+        "since": rfc3339(page.since),
+        "until": rfc3339(request.until),
+        "gpus": [_gpu_json(row) for row in page.rows],
+    }
+
+
+def _gpu_json(row: GpuStatus) -> dict[str, Any]:
+    low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
+    return {
+        "gpu": row.gpu,
+        "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
+        "imported": row.is_imported,
+        "price_usd_gpu_hour": usd_number(row.now),
+        "change_24h": row.changes[24],
+        "change_7d": row.changes[7 * 24],
+        "change_30d": row.changes[30 * 24],
+        "percentile": row.percentile,
+        "known_hours": row.known_hours,
+        "offers": row.offers,
+        "under_usd_gpu_hour": usd_number(row.under),
+        "life_median_seconds": row.lifetime.median_s if row.is_lifetime_known else None,
+        "life_median_low_seconds": low_s,
+        "life_median_high_seconds": high_s,
+        "life_samples": row.lifetime.samples,
+        "life_ended": row.lifetime.ended,
+    }

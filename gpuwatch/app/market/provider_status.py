@@ -1,0 +1,239 @@
+"""The status of each provider, from settings and store, for `gpuwatch providers` and `doctor`. Sends no request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.app.market.polling_status import PollingStatus, polling_json, polling_status
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.engine.market.empty_answers import emptied
+from gpuwatch.engine.market.row_budget import RowDemand, RowPlan, plan_rows
+from gpuwatch.ports import LANES, ProviderHealth, ProviderSection
+from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.ports.holds import Hold
+from gpuwatch.storage.history.queries.poll_queries import (
+    FormatChange,
+    LastPoll,
+    format_changes,
+    last_not_understood,
+    last_poll,
+    last_sweep,
+)
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.market.provider_holds import SqlHolds
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+
+class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider, as described by the settings and the environment."""
+
+    info: ProviderInfo
+    settings: ProviderSection  # of a disabled provider: its defaults
+    is_on: bool
+    has_key: bool  # in the settings or the environment
+    can_launch: bool
+    missing_extra: str | None  # what must be installed before it can be polled
+
+    @property
+    def provider(self) -> str:
+        """Its name."""
+        return self.settings.name
+
+    @property
+    def status(self) -> str:
+        """One of "off", "extra missing", "on"."""
+        if not self.is_on:
+            return "off"
+        return "on" if self.missing_extra is None else "extra missing"
+
+
+class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
+    """A provider's status together with the records of the store."""
+
+    plan: RowPlan
+    lanes: Mapping[str, ProviderHealth]  # "hunt" and "sweep"
+    last_poll: LastPoll | None  # the newest complete one
+    not_understood: Mapping[str, int]  # reason → rows of that poll
+    drift: Sequence[FormatChange]  # changes of its format
+    swept_at: datetime | None
+    next_sweep_at: datetime | None
+    polling: PollingStatus | None  # None: it is off
+    empty: Hold | None = None  # its answers became empty
+
+    @property
+    def health(self) -> ProviderHealth:
+        """The health of the whole provider: that of the lane that has been blind longest, else the newest answer."""
+        blind = [lane_health for lane_health in self.lanes.values() if lane_health.blind_since is not None]
+        complete_at = max(
+            (lane_health.complete_at for lane_health in self.lanes.values() if lane_health.complete_at), default=None
+        )
+        return msgspec.structs.replace(_longest_outage(blind) if blind else ProviderHealth(), complete_at=complete_at)
+
+    @property
+    def status(self) -> str:
+        """One of "off", "extra missing", "blind", "empty", "on"."""
+        status = super().status
+        if status == "on" and self.health.blind_since is not None:
+            return "blind"
+        return "empty" if status == "on" and self.empty is not None else status
+
+
+def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
+    """All known providers, enabled ones first. Needs no store."""
+    off = [_default_settings(providers.info(name)) for name in providers.names() if name not in settings.providers]
+    return [_configured(options, True) for options in settings.providers.values()] + [
+        _configured(options, False) for options in off
+    ]
+
+
+def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list[ProviderStatus]:
+    """All known providers, or the enabled ones, with health and quota; enabled ones first. Raises StoreError."""
+    selected = [configured for configured in configured_providers(settings) if configured.is_on or not only_enabled]
+    with open_store_read_only(settings) as store:
+        return [_with_records(settings, store, configured) for configured in selected]
+
+
+def _default_settings(info: ProviderInfo) -> ProviderSection:
+    return ProviderSection(
+        name=info.name,
+        base_url=info.base_url,
+        commission=info.commission,
+        poll_every_s=info.poll_every_s,
+        search_interval_s=info.search_interval_s,
+        rows_per_day=info.rows_per_day,
+    )
+
+
+def _configured(provider: ProviderSection, is_on: bool) -> ConfiguredProvider:
+    info = providers.info(provider.name)
+    return ConfiguredProvider(
+        info=info,
+        settings=provider,
+        is_on=is_on,
+        has_key=provider.api_key is not None if is_on else _has_key_file(info),
+        can_launch=is_on and can_rent(provider),
+        missing_extra=missing_extra(provider.name),
+    )
+
+
+def _with_records(settings: Settings, store: Database, known: ConfiguredProvider) -> ProviderStatus:
+    now, name, configured = real_now(), known.provider, known.settings
+    swept, newest = last_sweep(store, name), last_poll(store, name)
+    demand = RowDemand(
+        rows_per_day=configured.rows_per_day,
+        poll_every_s=configured.poll_every_s,
+        sweep_rows=swept.rows if swept else None,
+        sweep_every_s=configured.sweep_every_s,
+    )
+    plan = plan_rows(demand, SqlHistoryRecorder(store).rows_used(name, now), now)
+    next_at = None
+    if known.is_on and swept and plan.sweep_every_s is not None:
+        next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
+    return ProviderStatus(
+        **msgspec.structs.asdict(known),
+        plan=plan,
+        lanes={lane: _lane_health(store, name, lane) for lane in LANES},
+        last_poll=newest,
+        not_understood=last_not_understood(store, name),
+        drift=format_changes(store, name),
+        swept_at=swept.at if swept else None,
+        next_sweep_at=next_at,
+        polling=polling_status(settings, store, name, now) if known.is_on else None,
+        empty=emptied(SqlHolds(store), name, now) if known.is_on else None,
+    )
+
+
+def _lane_health(store: Database, name: str, lane: str) -> ProviderHealth:
+    health = SqlDecisionStore(store).provider_health().get((name, lane), ProviderHealth())
+    newest = last_poll(store, name, lane)
+    return msgspec.structs.replace(health, complete_at=newest.at if newest else None)
+
+
+def _has_key_file(info: ProviderInfo) -> bool:
+    """For a disabled provider: whether the environment contains a key. The key itself is not read."""
+    return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
+
+
+def credentials_text(configured: ConfiguredProvider) -> str:
+    """Whether there are credentials, and their source; never their value."""
+    if configured.has_key:
+        return "key set"
+    if configured.info.own_credentials is not None:
+        return configured.info.own_credentials
+    if not configured.info.key_names and not has_credentials(configured.settings):
+        return "none needed"
+    return "no key"
+
+
+def provider_status_json(status: ProviderStatus) -> dict[str, object]:
+    """JSON of one provider of `gpuwatch providers`."""
+    plan, health, settings, newest = status.plan, status.health, status.settings, status.last_poll
+    return {
+        "provider": status.provider,
+        "title": status.info.title,
+        "status": status.status,
+        "enabled": status.is_on,
+        "kinds": [kind.value for kind in status.info.kinds],
+        "spot": True in status.info.spots,
+        "base_url": settings.base_url,
+        "has_key": status.has_key,
+        "credentials": credentials_text(status),
+        "searches_without_key": status.info.searches_without_key,
+        "can_launch": status.can_launch,
+        "launches": status.info.launches,
+        "missing_extra": status.missing_extra,
+        "poll_every_s": settings.poll_every_s,
+        "search_interval_s": settings.search_interval_s,
+        "rows_per_day": plan.rows_per_day,
+        "rows_used": plan.rows_used,
+        "rows_left": plan.rows_left,
+        "resets_at": rfc3339(plan.resets_at),
+        "sweep_every_s": None if plan.sweep_every_s is None else round(plan.sweep_every_s),
+        "last_sweep_at": rfc3339(status.swept_at),
+        "next_sweep_at": rfc3339(status.next_sweep_at),
+        "complete_at": rfc3339(health.complete_at),
+        "last_poll_gpu": None if newest is None else newest.gpu or None,
+        "last_poll_offers": None if newest is None else newest.offers,
+        "last_poll_skipped": None if newest is None else newest.skipped,
+        "not_understood": dict(status.not_understood),
+        "blind_since": rfc3339(health.blind_since),
+        "empty_since": rfc3339(status.empty.set_at if status.empty else None),
+        "last_error": health.last_error,
+        "lanes": {lane: _lane_json(lane_health) for lane, lane_health in status.lanes.items()},
+        "polling": polling_json(status.polling),
+        "drift": [{"text": change.text, "first_seen_at": rfc3339(change.first_seen_at)} for change in status.drift],
+    }
+
+
+def _lane_json(health: ProviderHealth) -> dict[str, object]:
+    return {
+        "complete_at": rfc3339(health.complete_at),
+        "blind_since": rfc3339(health.blind_since),
+        "last_error": health.last_error if health.blind_since is not None else None,
+    }
+
+
+def blind_lanes(status: ProviderStatus) -> list[tuple[str, ProviderHealth]]:
+    """The blind lanes by name; lanes that are blind for the same reason are joined: "hunt, sweep"."""
+    by_error: dict[str | None, list[str]] = {}
+    for lane, health in status.lanes.items():
+        if health.blind_since is not None:
+            by_error.setdefault(health.last_error, []).append(lane)
+    return [(", ".join(lanes), _longest_outage([status.lanes[lane] for lane in lanes])) for lanes in by_error.values()]
+
+
+def _longest_outage(blind: Sequence[ProviderHealth]) -> ProviderHealth:
+    """The health of the lane that has been blind longest."""
+    return min(blind, key=lambda health: health.blind_since or datetime.max.replace(tzinfo=UTC))

@@ -1,0 +1,1 @@
+"""Use cases of the planner: memory, hours and money of a job."""

@@ -1,0 +1,101 @@
+"""JSON of `gpuwatch plan job`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.app.market.offers import offer_json
+from gpuwatch.app.plan.plan_job import after_credit, job_verdict, load_range
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.plan.job_total import JOB_COST_METHOD_TEXT, JobCost
+
+if TYPE_CHECKING:
+    from gpuwatch.app.plan.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
+    from gpuwatch.domain.plan.job_comparison import ComparedHardware
+
+
+def hardware_plan_json(request: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
+    """JSON of `gpuwatch plan job` for named hardware."""
+    return {
+        # word-check: allow - a value of the JSON
+        "method": "price × hours, as the sources reckon" if request.seed else JOB_COST_METHOD_TEXT,
+        "seed": request.seed,
+        "feasible": job_verdict(request, plan.spec, [hardware.cost for hardware in plan.compared]),
+        **_needs_json(plan.needs),
+        "candidates": [_compared_json(request, plan, hardware) for hardware in plan.compared],
+    }
+
+
+def _compared_json(request: JobRequest, plan: HardwarePlan, hardware: ComparedHardware) -> dict[str, Any]:
+    load = request.job.get("load")
+    return {
+        "cards": hardware.candidate.on.text,
+        "gpu": hardware.priced_gpus.gpu,
+        "gpu_count": hardware.priced_gpus.count,
+        "price_usd_hour": hardware.priced_gpus.microusd_hour / MICRO,
+        "difference_usd": (hardware.cost.microusd - plan.compared[0].cost.microusd) / MICRO,
+        "break_even_speedup": round(hardware.break_even, 6),
+        "speedup": list(hardware.speed),
+        "load_usd": None if load is None else list(load_range(hardware, plan.spec, load)),
+        "after_credit_usd": after_credit(hardware.cost, request),
+        **_cost_json(hardware.cost),
+    }
+
+
+def _cost_json(cost: JobCost) -> dict[str, Any]:
+    """The cost of a job, in the worst case by parts; more keys may follow."""
+    high = cost.high
+    return {
+        "job_cost_usd": cost.microusd / MICRO,
+        "job_cost_low_usd": cost.low.microusd / MICRO,
+        "hours": high.hours,
+        "hours_low": cost.low.hours,
+        "hours_from": cost.how,
+        "interruptions": high.interruptions,
+        "work_usd": high.usd_for(high.work_h),
+        "ready_usd": high.usd_for(high.ready_h),
+        "restarts_usd": high.usd_for(high.restart_h + high.lost_h),
+        "least_billing_usd": high.usd_for(high.minimum_h),
+        "traffic_usd": high.traffic_usd,
+        "disk_usd": high.disk_usd,
+        "labour_usd": high.labour_usd,
+        "prepare_usd": high.prepare_usd,
+        "unknown": list(cost.unknown),
+    }
+
+
+def offer_plan_json(request: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
+    """JSON of `gpuwatch plan job` for offers, cheapest job first."""
+    as_of = rfc3339(plan.market.as_of)
+    return {
+        "method": JOB_COST_METHOD_TEXT,
+        "samples": plan.ranking.seen,
+        "since": as_of,
+        "until": as_of,
+        "source": plan.market.source,
+        "feasible": job_verdict(request, plan.spec, plan.costs),
+        **_needs_json(plan.needs),
+        "offers": [
+            offer_json(job_offer.offer, job_offer.price)
+            | _cost_json(job_offer.cost)
+            | {
+                "after_credit_usd": after_credit(job_offer.cost, request),
+                "too_cheap": job_offer.too_cheap,
+                "chance_to_finish": job_offer.chance,
+                "unlikely": job_offer.is_unlikely,
+            }
+            for job_offer in plan.ranking.placed[:limit]
+        ],
+        "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],
+    }
+
+
+def _needs_json(needs: JobNeeds) -> dict[str, Any]:
+    """The data that the job moves and stores; `derived`: computed from the model, as the owner did not state it."""
+    return {
+        "download_gb": needs.traffic.download_gb,
+        "disk_gb": needs.disk_gb,
+        "load_s": list(needs.load_s),
+        "derived": list(needs.derived),
+    }

@@ -1,0 +1,159 @@
+"""GPU utilisation and rental cost of the owner's launches, and the cost of an hour of useful work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.launches.instances.utilisation import wasted_microusd
+from gpuwatch.domain.launches.money.launch_costs import predicted_cost
+from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.plan.utilisation import UTILISATION_METHOD_TEXT, UtilisedPrice, price_at_utilisation
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.launches.utilisation import SqlUtilisationRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.settings import Settings
+
+
+class LaunchUtilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch: its cost, and its price at the utilisation of its GPUs."""
+
+    launch: Launch
+    cost_usd: Decimal
+    usd_gpu_hour: Decimal
+    price: UtilisedPrice | None  # None: the provider does not report the utilisation
+
+    @property
+    def wasted_usd(self) -> Decimal:
+        """The part of the cost that bought no work."""
+        percent = self.price.percent if self.price else 0.0
+        return Decimal(wasted_microusd(int(self.cost_usd * MICRO), percent)) / MICRO
+
+
+class RentedPeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """The rental in a period."""
+
+    since: datetime
+    until: datetime
+    launches: int
+    hours: Decimal  # billed hours of instances
+    gpu_hours: Decimal
+    usd: Decimal  # GPU, disk, commission and traffic
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the period is long enough for a comparison: at least a day, with some rental."""
+        return self.gpu_hours > 0 and self.days >= 1
+
+    @property
+    def days(self) -> Decimal:
+        """The length of the period."""
+        return Decimal(str((self.until - self.since) / timedelta(days=1)))
+
+
+def own_uses(settings: Settings, since: datetime, low: float, good: float) -> list[LaunchUtilisation]:
+    """Launches billed since then, newest first, rated by two thresholds in percent. Raises StoreError."""
+    now = real_now()
+
+    def use(launch: Launch, percent: float | None) -> LaunchUtilisation:
+        price = Decimal(launch.price_microusd_hour) / MICRO / launch.gpu_count
+        return LaunchUtilisation(
+            launch=launch,
+            cost_usd=Decimal(predicted_cost(launch, now).total) / MICRO,
+            usd_gpu_hour=price,
+            price=None if percent is None else price_at_utilisation(price, percent, low, good),
+        )
+
+    with open_store_read_only(settings) as store:
+        samples = SqlUtilisationRepository(store)
+        launches = [launch for launch in SqlLaunchRepository(store).all() if _counts(launch, since, now)]
+        return [use(launch, samples.mean(launch.launch_id)) for launch in launches]
+
+
+def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> RentedPeriod:
+    """The rental since then, by gpuwatch's own calculation.
+
+    Args:
+        since: if the first launch is later, the period starts there.
+        gpus: canonical names; None: all.
+
+    Raises:
+        StoreError: the launches cannot be read.
+    """
+    now = real_now()
+    with open_store_read_only(settings) as store:
+        launches = [
+            launch
+            for launch in SqlLaunchRepository(store).all()
+            if _counts(launch, since, now) and (gpus is None or launch.gpu in gpus)
+        ]
+    costs = [(launch, predicted_cost(launch, now, since)) for launch in launches]
+    first = min((launch.requested_at for launch in launches if launch.requested_at is not None), default=now)
+    return RentedPeriod(
+        since=max(since, first),
+        until=now,
+        launches=len(launches),
+        hours=sum((_hours(cost.billed_ms) for _, cost in costs), Decimal(0)),
+        gpu_hours=sum((_hours(cost.billed_ms) * launch.gpu_count for launch, cost in costs), Decimal(0)),
+        usd=Decimal(sum(cost.total for _, cost in costs)) / MICRO,
+    )
+
+
+def _counts(launch: Launch, since: datetime, now: datetime) -> bool:
+    return not launch.dry_run and predicted_cost(launch, now, since).billed_ms > 0
+
+
+def _hours(milliseconds: int) -> Decimal:
+    return Decimal(milliseconds) / 3_600_000
+
+
+def plan_use_json(price: Decimal, prices: Sequence[UtilisedPrice]) -> dict[str, Any]:
+    """JSON of `gpuwatch plan use`."""
+    price_list = [_price_json(price) for price in prices]
+    return {
+        "method": UTILISATION_METHOD_TEXT,
+        "samples": len(prices),
+        "price_usd_gpu_hour": number(price),
+        "uses": price_list,
+    }
+
+
+def own_use_json(since: datetime, until: datetime, uses: Sequence[LaunchUtilisation]) -> dict[str, Any]:
+    """JSON of `gpuwatch plan use --launches`."""
+    return {
+        "method": f"{UTILISATION_METHOD_TEXT}, mean of the looks at each launch",
+        "samples": sum(use.price is not None for use in uses),
+        "since": rfc3339(since),
+        "until": rfc3339(until),
+        "launches": [_own_json(use) for use in uses],
+    }
+
+
+def _price_json(price: UtilisedPrice | None) -> dict[str, Any]:
+    return {
+        "use_percent": price and price.percent,
+        "useful_usd_gpu_hour": price and number(price.useful_usd_hour),
+        "idle_usd_gpu_hour": price and number(price.idle_usd_hour),
+        "verdict": price and price.verdict.value,
+    }
+
+
+def _own_json(utilisation: LaunchUtilisation) -> dict[str, Any]:
+    return {
+        "launch_id": utilisation.launch.launch_id,
+        "watch": utilisation.launch.watch,
+        "gpu": utilisation.launch.gpu,
+        "gpu_count": utilisation.launch.gpu_count,
+        "price_usd_gpu_hour": number(utilisation.usd_gpu_hour),
+        "cost_usd": number(utilisation.cost_usd),
+        "wasted_usd": utilisation.price and number(utilisation.wasted_usd),
+        **_price_json(utilisation.price),
+    }

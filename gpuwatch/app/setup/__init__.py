@@ -1,0 +1,1 @@
+"""Use cases of the set-up: settings, doctor, demo, metrics."""

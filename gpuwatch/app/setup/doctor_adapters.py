@@ -1,0 +1,69 @@
+"""The findings of `gpuwatch doctor` about alert channels. All are checked in parallel, each for a limited time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuwatch import notifiers
+from gpuwatch.app.alerts.notify import notify_sections
+from gpuwatch.bootstrap.provider_access import has_extra
+from gpuwatch.engine.setup.parallel import run_in_parallel
+from gpuwatch.installation import install_hint
+from gpuwatch.notifiers.toolkit import template_errors
+from gpuwatch.ports.findings import Finding
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WITHIN_S = 10.0  # for all channels together
+
+
+def channel_findings(settings: Settings, http: HttpClient, within_s: float = WITHIN_S) -> Iterator[Finding]:
+    """One or more findings for each configured channel, in their order. Sends no alert."""
+    if not settings.channels:
+        mend = f"add one of {notify_sections()}"
+        yield Finding(area="alerts", state="note", text="no channel is configured", mend=mend)
+    findings: dict[str, tuple[Finding, ...]] = {}
+    for outcome in run_in_parallel(settings.channels, partial(_check, settings, http), within_s):
+        fault = Finding(
+            area=_area(outcome.name),
+            state="fault",
+            text=outcome.error or "",
+            mend="check its address and the network; send a test message with gpuwatch notify",
+        )
+        findings[outcome.name] = outcome.result or (fault,)
+    for name, channel in settings.channels.items():
+        yield from findings[name]
+        templates = channel.options.get("templates")
+        for kind, why in template_errors(templates if isinstance(templates, dict) else None):
+            text = f"the template of {kind} is not used: {why}"
+            yield Finding(area=_area(name), state="note", text=text, mend=f"fix [notify.{name}.templates] {kind}")
+
+
+def _check(settings: Settings, http: HttpClient, name: str) -> tuple[Finding, ...]:
+    info = notifiers.info(name)
+    if info.extra is not None and not has_extra(info.extra):
+        text = f"its extra {info.extra} is not installed; it cannot deliver alerts"
+        return (Finding(area=_area(name), state="fault", text=text, mend=install_hint(info.extra)),)
+    if info.doctor is None:
+        return (Finding(area=_area(name), state="ok", text="configured; send a test message with gpuwatch notify"),)
+    return tuple(own_checks(_area(name), partial(info.doctor, settings.channels[name].revealed(), http)))
+
+
+def _area(channel: str) -> str:
+    return f"alerts by {channel}"
+
+
+def own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The checks that a provider or channel declares. If a plugin raises anything, that is a finding, too."""
+    try:
+        yield from checks()
+    except Exception as error:
+        log.debug("the checks of %s failed", area, exc_info=True)
+        yield Finding(area=area, state="fault", text=f"its self-check failed ({type(error).__name__})")

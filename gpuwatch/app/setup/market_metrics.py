@@ -1,0 +1,166 @@
+"""Metrics of the market: offers and best prices that are known now; what nobody knows is absent, never 0 or old."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.setup.metric_specs import OTHER_GPU
+from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import AGE_SLACK, MAX_MISSED_POLLS, stored_max_age, stored_pace
+from gpuwatch.domain.history.hourly_rollup import COVERAGE_S
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
+from gpuwatch.domain.watches.match import failures, price_for
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.market.browse import offer_filter
+from gpuwatch.storage.history.queries.market_snapshot import newest_covers
+from gpuwatch.storage.history.recording.price_sources import is_imported_source, provider_of_source, source_name
+from gpuwatch.storage.history.recording.recording import seconds_since_1970
+
+if TYPE_CHECKING:
+    from gpuwatch.app.market.provider_status import ProviderStatus
+    from gpuwatch.app.watches.check import MarketCheck
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+Labels = tuple[str, ...]
+Values = dict[str, dict[Labels, float]]
+PricedOffer = tuple[Offer, OfferPrice]
+OFFERS, BEST_PRICE = "gpuwatch_offers", "gpuwatch_best_price_usd_gpu_hour"
+WATCH_BEST_PRICE = "gpuwatch_watch_best_price_usd_gpu_hour"
+# Facts in the history. A watch cannot be evaluated by its other clauses.
+_KNOWN_CLAUSES = frozenset({"providers", "gpu", "kind", "gpu_count", "spot", "min_vram_gib", "verified", "regions"})
+
+
+class ReadMarket(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the market.
+
+    Attributes:
+        answering: providers whose newest answer still counts.
+        read: (name in the history, GPU, spot) that were read completely, recently enough; GPU "": all models.
+    """
+
+    answering: Collection[str]
+    read: Collection[tuple[str, str, bool]]
+
+    def knows(self, offer: Offer) -> bool:
+        """Whether the newest reading of this offer's GPU still counts, so that it is on offer."""
+        source = source_name(offer.provider, offer.kind)
+        return offer.provider in self.answering and (
+            (source, offer.gpu, offer.spot) in self.read or (source, "", offer.spot) in self.read
+        )
+
+
+def is_answering(
+    settings: Settings, store: Database, status: ProviderStatus, at: datetime | None, now: datetime
+) -> bool:
+    """Whether a provider's newest answer still counts, for three of its rounds or sweeps, and has not become empty."""
+    return at is not None and status.empty is None and abs(now - at) <= _max_age(settings, store, status)
+
+
+def _max_age(settings: Settings, store: Database, status: ProviderStatus) -> timedelta:
+    if any(is_polled_for(status.provider, watch) for watch in settings.watches):
+        return stored_max_age(settings, status.provider, stored_pace(settings, status.provider, store))
+    return MAX_MISSED_POLLS * _sweep_every(status) + AGE_SLACK
+
+
+def _sweep_every(status: ProviderStatus) -> timedelta:
+    return timedelta(seconds=max(status.plan.sweep_every_s or 0.0, status.settings.poll_every_s))
+
+
+def read_market(
+    store: Database, statuses: Iterable[ProviderStatus], answering: Collection[str], at: datetime
+) -> ReadMarket:
+    """What the history holds that is recent enough. Raises StoreError."""
+    ages_s = {
+        status.provider: max(COVERAGE_S, MAX_MISSED_POLLS * _sweep_every(status).total_seconds()) for status in statuses
+    }
+    at_s = seconds_since_1970(at)
+    with store.read() as connection:
+        covers = newest_covers(connection, at_s)
+    read = {
+        (source, gpu, bool(spot))
+        for (source, gpu, spot), covered_s in covers.items()
+        if not is_imported_source(source) and at_s - covered_s <= ages_s.get(provider_of_source(source), 0.0)
+    }
+    return ReadMarket(answering=answering, read=read)
+
+
+def market_values(settings: Settings, market: ReadMarket, watches: Iterable[Watch], now: datetime) -> Values:
+    """Offers and best prices, by GPU and by watch. A GPU that was read and has no offers is 0. Raises StoreError."""
+    offers = [one for one in current_offers(settings, offer_filter((), spot="any")).offers if market.knows(one[0])]
+    known = {(source, _bounded(gpu)) for source, gpu, spot in market.read if gpu and not spot}
+    counts = {key: 0.0 for key in known if key[0] in market.answering}  # a list price has another name, and no offers
+    commissions = {name: options.commission for name, options in settings.providers.items()}
+    best_prices: dict[Labels, float] = {
+        (watch.name,): best
+        for watch in watches
+        if (best := _best_of(watch, [offer for offer, _ in offers], commissions, now)) is not None
+    }
+    counted = _counted(offers)
+    return {
+        OFFERS: counts | counted[OFFERS],
+        BEST_PRICE: counted[BEST_PRICE],
+        WATCH_BEST_PRICE: best_prices,
+    }
+
+
+def checked_values(settings: Settings, check: MarketCheck, stored: Values) -> Values:
+    """What a check saw, for watches, and for GPUs of which the history holds no recent complete reading."""
+    offers = [offer for part in check.providers for _, answer in part.answers for offer in answer.offers]
+    commissions = {name: options.commission for name, options in settings.providers.items()}
+    disk_gb = offer_filter(()).disk_gb  # as for the offers in the store
+    seen = {offer.identity: (offer, price_of(offer, disk_gb, commissions[offer.provider])) for offer in offers}
+    counted = _counted(list(seen.values()))
+    return {
+        OFFERS: counted[OFFERS] | stored.get(OFFERS, {}),
+        BEST_PRICE: counted[BEST_PRICE] | stored.get(BEST_PRICE, {}),
+        WATCH_BEST_PRICE: stored.get(WATCH_BEST_PRICE, {})
+        | {
+            (name,): min(gpu_price(match.offer, match.price) for match in matches)
+            for name, matches in check.matches.items()
+            if matches
+        },
+    }
+
+
+def _counted(offers: Sequence[PricedOffer]) -> Values:
+    """Count live on-demand offers, and find the cheapest, by provider and GPU."""
+    counts: dict[Labels, float] = {}
+    cheapest: dict[Labels, float] = {}
+    for key, price in _live_on_demand(offers):
+        counts[key] = counts.get(key, 0.0) + 1
+        cheapest[key] = min(cheapest.get(key, price), price)
+    return {OFFERS: counts, BEST_PRICE: cheapest}
+
+
+def _live_on_demand(offers: Sequence[PricedOffer]) -> Iterator[tuple[Labels, float]]:
+    for offer, price in offers:
+        if not offer.spot and offer.kind is OfferKind.LIVE:
+            yield (offer.provider, _bounded(offer.gpu)), gpu_price(offer, price)
+
+
+def _best_of(
+    watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
+) -> float | None:
+    prices = []
+    for offer in offers:
+        price = price_for(watch, offer, commissions)
+        if not {failure.clause for failure in failures(watch, offer, price, now)} & _KNOWN_CLAUSES:
+            prices.append(gpu_price(offer, price))
+    return min(prices, default=None)
+
+
+def gpu_price(offer: Offer, price: OfferPrice) -> float:
+    """The price of one GPU, USD per hour."""
+    return price.price_microusd_hour / MICRO / offer.gpu_count
+
+
+def _bounded(gpu: str) -> str:
+    return gpu if gpu in gpu_specs() else OTHER_GPU

@@ -1,0 +1,231 @@
+"""The value of every metric, read from the store; needs neither a web server nor Prometheus' library."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.app.launches.approvals import recent_approvals
+from gpuwatch.app.launches.costs import budgets_used
+from gpuwatch.app.market.provider_status import ProviderStatus, provider_statuses
+from gpuwatch.app.setup.job_metrics import job_values
+from gpuwatch.app.setup.market_metrics import Labels, Values, checked_values, is_answering, market_values, read_market
+from gpuwatch.app.watches.check import current_limits
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.forecasts.price_forecasts import Scored, forecast_record
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.life.approval import ApprovalState
+from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.launches.money.launch_costs import burn_rate
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.alerts.outbox import Outbox
+from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+from gpuwatch.storage.launches.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.setup.counters import (
+    SearchCounter,
+    alerts_stored,
+    newest_complete_polls,
+    reaction_times_s,
+    rows_returned,
+)
+
+if TYPE_CHECKING:
+    from gpuwatch.app.watches.check import MarketCheck
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.setup.database import Database
+
+
+class TaskHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about the tasks of the daemon's own process."""
+
+    last_success: Mapping[str, datetime] = {}
+    failing: frozenset[str] = frozenset()
+
+
+class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at one moment.
+
+    Attributes:
+        values: metric → values of its labels, in their order → value.
+        reaction_s: observations of the histogram.
+    """
+
+    values: Values
+    reaction_s: Sequence[float] = ()
+
+
+class MetricsReader:
+    """Reads all metrics of one installation and keeps its counters."""
+
+    def __init__(self) -> None:
+        self._searches = SearchCounter()
+
+    def read(self, settings: Settings, now: datetime, tasks: TaskHealth | None = None) -> MetricValues:
+        """The values of all metrics. Never raises StoreError: `gpuwatch_store_readable` shows it."""
+        limits = current_limits(settings, settings.watches, keep=False).watches
+        values: Values = {
+            "gpuwatch_build_info": {(__version__,): 1.0},
+            "gpuwatch_watch_max_price_usd_gpu_hour": {
+                (limit.name,): float(limit.max_price_usd_gpu_hour) for limit in limits if not limit.unlimited
+            },
+            **_task_values(tasks),
+        }
+        try:
+            with open_store_read_only(settings) as store:
+                reaction_s = reaction_times_s(store)
+                stored = {
+                    **self._totals(store),
+                    **_launch_values(settings, SqlLaunchRepository(store).all(), now),
+                    **_outbox_values(settings, store, now),
+                    **_forecast_values(SqlForecasts(store, {}).all()),
+                    **job_values(store, now),
+                }
+                polled = newest_complete_polls(store, settings.providers)
+                statuses = [status for status in provider_statuses(settings) if status.is_on]
+                complete = {status.provider: _complete_at(status, polled) for status in statuses}
+                answering = {
+                    status.provider
+                    for status in statuses
+                    if is_answering(settings, store, status, complete[status.provider], now)
+                }
+                market = read_market(store, statuses, answering, now)
+            stored |= _provider_values(statuses, complete, answering, now) | market_values(
+                settings, market, limits, now
+            )
+            waiting = [
+                approval for approval in recent_approvals(settings) if approval.state_at(now) is ApprovalState.OPEN
+            ]
+            stored["gpuwatch_approvals_open"] = {(): float(len(waiting))}
+        except StoreError:
+            return MetricValues(values=values | {"gpuwatch_store_readable": {(): 0.0}})
+        return MetricValues(values=values | stored | {"gpuwatch_store_readable": {(): 1.0}}, reaction_s=reaction_s)
+
+    def _totals(self, store: Database) -> Values:
+        return {
+            "gpuwatch_searches_total": {key: float(count) for key, count in self._searches.count(store).items()},
+            "gpuwatch_rows_total": {(name,): float(rows) for name, rows in rows_returned(store).items()},
+            "gpuwatch_alerts_total": {key: float(count) for key, count in alerts_stored(store).items()},
+        }
+
+
+def with_check(settings: Settings, stored: MetricValues, check: MarketCheck) -> MetricValues:
+    """The results of one check, which replace those of the store, because they may not have been stored.
+
+    Ages are left out, because they would not grow in a file.
+    """
+    at_s = check.at.timestamp()
+    seen: Values = {
+        "gpuwatch_provider_healthy": {
+            (provider.report.provider,): float(provider.report.ok) for provider in check.providers
+        },
+        "gpuwatch_provider_last_complete_poll_timestamp_seconds": {
+            (provider.report.provider,): at_s for provider in check.providers if provider.report.ok
+        },
+    }
+    merged = {name: stored.values.get(name, {}) | values for name, values in seen.items()}
+    values = stored.values | merged | checked_values(settings, check, stored.values)
+    values.pop("gpuwatch_poll_age_seconds", None)
+    return msgspec.structs.replace(stored, values=values)
+
+
+def _task_values(tasks: TaskHealth | None) -> Values:
+    if tasks is None:
+        return {}
+    tasks_ = {*tasks.last_success, *tasks.failing}
+    return {
+        "gpuwatch_task_last_success_timestamp_seconds": {
+            (task,): at.timestamp() for task, at in tasks.last_success.items()
+        },
+        "gpuwatch_task_failing": {(task,): float(task in tasks.failing) for task in tasks_},
+    }
+
+
+def _complete_at(status: ProviderStatus, polled: Mapping[str, datetime]) -> datetime | None:
+    return max((at for at in (status.health.complete_at, polled.get(status.provider)) if at), default=None)
+
+
+def _provider_values(
+    statuses: Iterable[ProviderStatus],
+    complete: Mapping[str, datetime | None],
+    answering: Collection[str],
+    now: datetime,
+) -> Values:
+    values: Values = {
+        "gpuwatch_provider_healthy": {},
+        "gpuwatch_provider_last_complete_poll_timestamp_seconds": {},
+        "gpuwatch_poll_age_seconds": {},
+        "gpuwatch_rows_quota": {},
+        "gpuwatch_rows_left": {},
+        "gpuwatch_format_changes": {},
+    }
+    for status in statuses:
+        name, complete_at = (status.provider,), complete[status.provider]
+        is_blind = status.health.blind_since is not None or status.empty is not None or complete_at is None
+        if is_blind or status.provider in answering or status.plan.spent:  # else nobody polls, so nobody knows
+            values["gpuwatch_provider_healthy"][name] = float(not is_blind)
+        values["gpuwatch_format_changes"][name] = float(len(status.drift))
+        if complete_at is not None:
+            complete_s = complete_at.timestamp()
+            values["gpuwatch_provider_last_complete_poll_timestamp_seconds"][name] = complete_s
+            values["gpuwatch_poll_age_seconds"][name] = max(now.timestamp() - complete_s, 0.0)
+        if status.plan.rows_left is not None:
+            values["gpuwatch_rows_quota"][name] = float(status.plan.rows_per_day)
+            values["gpuwatch_rows_left"][name] = float(status.plan.rows_left)
+    return values
+
+
+def _launch_values(settings: Settings, launches: Sequence[Launch], now: datetime) -> Values:
+    states = Counter(launch.state for launch in launches)
+    spent = Counter[str](dict.fromkeys(settings.providers, 0))
+    for launch in launches:
+        if not launch.dry_run:
+            spent[launch.provider] += cost_microusd(launch, now)
+    budgets: dict[Labels, float] = {}
+    for use in budgets_used(settings, launches):
+        percent = use.percent(use.used)
+        if percent is not None:
+            budgets[use.limit_name if use.watch is None else f"{use.watch}/{use.limit_name}",] = percent / 100
+    if settings.budget.max_instances:
+        alive = sum(launch.promised.machines for launch in launches if not launch.is_over and not launch.dry_run)
+        budgets["max_instances",] = alive / settings.budget.max_instances
+    return {
+        "gpuwatch_launches": {(state.value,): float(states[state]) for state in LaunchState},
+        "gpuwatch_burn_rate_usd_hour": {(): burn_rate(launches, now).effective / MICRO},
+        "gpuwatch_spent_usd_total": {(name,): microusd / MICRO for name, microusd in spent.items()},
+        "gpuwatch_budget_used_ratio": budgets,
+    }
+
+
+def _outbox_values(settings: Settings, store: Database, now: datetime) -> Values:
+    oldest: dict[Labels, float] = {(name,): 0.0 for name in settings.channels}
+    for pending in Outbox(store).pending():
+        if (pending.channel,) in oldest:
+            oldest[pending.channel,] = max((now - pending.oldest_at).total_seconds(), 0.0)
+    return {"gpuwatch_outbox_oldest_seconds": oldest}
+
+
+def _forecast_values(forecasts: Sequence[Scored]) -> Values:
+    """The scores that the daemon has stored; reading metrics scores nothing."""
+    counted: dict[Labels, float] = {}
+    reached: dict[Labels, float] = {}
+    saved: dict[Labels, float] = {}
+    for source in {forecast.source for forecast, _ in forecasts}:
+        record = forecast_record(row for row in forecasts if row[0].source is source)
+        for outcome in ("open", "bought", "missed", "unknown"):
+            counted[source.value, outcome] = float(getattr(record, outcome))
+        for bin_ in record.calibration:
+            reached[source.value, f"{bin_.stated:g}"] = bin_.reached / bin_.counted
+        for against, compared in (("at_once", record.at_once), ("fixed_median", record.median)):
+            if compared.saved is not None:
+                saved[source.value, against] = compared.saved
+    return {
+        "gpuwatch_forecasts": counted,
+        "gpuwatch_forecast_reached_ratio": reached,
+        "gpuwatch_forecast_saved_ratio": saved,
+    }

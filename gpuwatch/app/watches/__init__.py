@@ -1,0 +1,1 @@
+"""Use cases of watches: check, status, edit, rehearse, hand over."""

@@ -1,0 +1,338 @@
+"""One check: poll the providers of some watches, explain the decision, store the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.market.offers import emptied_reason, match_json, named_providers
+from gpuwatch.bootstrap import build_adapters, command_holds, http_client, open_store, open_store_read_only, real_now
+from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.watches.choice import best_first
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.errors import StoreError, StoreMissing, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.life.watch_block import WatchBlock
+    from gpuwatch.domain.watches.decide import Match, WatchMemory
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.engine.forecasts.auto_limits import AutoPriceLimit
+    from gpuwatch.engine.watches.one_poll import ProviderCheck
+    from gpuwatch.ports.holds import HoldStore
+    from gpuwatch.settings import Settings
+
+
+class CurrentLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The watches with their current limits."""
+
+    watches: Sequence[Watch]
+    limits_by_watch: dict[str, AutoPriceLimit]  # automatic limits only
+    fault: str | None = None  # why the store could not be read, so that the caps apply
+
+
+class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one check."""
+
+    at: datetime
+    providers: Sequence[ProviderCheck]
+    matches: dict[str, Sequence[Match]]  # by watch, cheapest first
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every provider gave a complete answer."""
+        return all(provider.report.ok for provider in self.providers)
+
+
+def current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
+    """The watches as the daemon would hunt them now: with automatic limits, past prices, and your launch records.
+
+    Opens the store only if one of the watches needs it.
+
+    Args:
+        keep: record when a watch was first polled; False: write nothing.
+    """
+    return _with_records(settings, _with_past_limits(settings, _with_auto_limits(settings, watches, keep)))
+
+
+def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
+    if all(watch.auto is None for watch in watches):
+        return CurrentLimits(watches=watches, limits_by_watch={})
+    from gpuwatch.bootstrap.rules import commissions_of
+    from gpuwatch.engine.forecasts.auto_limits import AutoPrices
+    from gpuwatch.engine.forecasts.forecast_scores import ForecastLedger
+    from gpuwatch.storage.forecasts.forecast_rows import SqlAutoPriceWaits
+    from gpuwatch.storage.forecasts.forecasts import SqlForecasts
+
+    now = real_now()
+    try:
+        with open_store(settings) if keep else open_store_read_only(settings) as store:
+            ledger = ForecastLedger(SqlForecasts(store, {}))  # only its record: a check makes no forecasts
+            waits = SqlAutoPriceWaits(store, commissions_of(settings), may_write=keep)
+            for watch in watches if keep else ():
+                if watch.auto is not None:
+                    waits.begin_wait(watch, now)
+            prices = AutoPrices(waits, ledger=ledger)
+            limits_by_watch = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
+            limited = [prices.with_current_limit(watch, now) for watch in watches]
+            return CurrentLimits(watches=limited, limits_by_watch=limits_by_watch)
+    except StoreError as error:
+        return CurrentLimits(watches=watches, limits_by_watch={}, fault=str(error))
+
+
+def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
+    """The launch records; without a readable store there are none."""
+    if not any(watch.min_reputation is not None for watch in limits.watches):
+        return limits
+    from gpuwatch.engine.watches.machine_reputations import MachineReputations
+    from gpuwatch.storage.launches.renting_blocks import SqlMachineNoteRepository
+
+    now = real_now()
+    try:
+        with open_store_read_only(settings) as store:
+            reputations = MachineReputations(SqlMachineNoteRepository(store).records)
+            watches = [reputations.with_records(watch, now) for watch in limits.watches]
+    except StoreError:
+        return limits
+    return msgspec.structs.replace(limits, watches=watches)
+
+
+def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
+    """The past prices; without a readable store none are known, and a watch that compares with them matches nothing."""
+    if not any(watch.compares_with_past for watch in limits.watches):
+        return limits
+    from gpuwatch.bootstrap.rules import all_commissions
+    from gpuwatch.domain.market.pricing import REFERENCE_DISK_GB
+    from gpuwatch.engine.watches.observed_limits import NoPastPrices, PastLimits
+    from gpuwatch.storage.forecasts.forecast_rows import SqlPastPrices
+
+    now = real_now()
+    try:
+        with open_store_read_only(settings) as store:
+            past = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB, logs=False)
+            watches = [past.with_past(watch, now) for watch in limits.watches]
+    except StoreError:
+        past = PastLimits(NoPastPrices(), REFERENCE_DISK_GB, logs=False)
+        watches = [past.with_past(watch, now) for watch in limits.watches]
+    return msgspec.structs.replace(limits, watches=watches)
+
+
+def check_markets(
+    settings: Settings, watches: Sequence[Watch], provider_names: Sequence[str], keep: bool = False
+) -> MarketCheck:
+    """Poll the providers of the watches, or the named ones among them, and match their offers.
+
+    Args:
+        keep: store the time until which a provider accepts no more searches.
+
+    Raises:
+        UsageError: these watches use none of the named providers.
+    """
+    checked = _poll(settings, watches, provider_names, command_holds(settings, keep))
+    matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
+    return MarketCheck(at=real_now(), providers=checked, matches=matches)
+
+
+def _poll(
+    settings: Settings, watches: Sequence[Watch], selected_names: Sequence[str], holds: HoldStore
+) -> list[ProviderCheck]:
+    """Poll every provider of the watches in its own thread, so that a slow or failing one does not delay the others.
+
+    A provider that cannot be polled has a report that states why.
+    """
+    from gpuwatch.bootstrap.provider_access import is_polled_for
+    from gpuwatch.engine.setup.parallel import run_in_parallel
+    from gpuwatch.engine.watches.one_poll import check_provider, not_checked
+
+    provider_names = named_providers(settings, selected_names)
+    polled = {name: [watch for watch in watches if is_polled_for(name, watch)] for name in provider_names}
+    polled = {name: selected for name, selected in polled.items() if selected}
+    if not polled:
+        raise UsageError("these watches use no enabled provider; see: gpuwatch config show")
+    with http_client(settings) as http:
+
+        def one(name: str) -> ProviderCheck:
+            market = build_adapters(settings, http, [name], holds=holds, is_patient=False)[name].market
+            return check_provider(market, polled[name], settings.providers[name].commission, real_now)
+
+        by_name = {
+            outcome.name: outcome.result or not_checked(outcome.name, outcome.error or "")
+            for outcome in run_in_parallel(polled, one)
+        }
+    return [_doubted(settings, by_name[name]) for name in polled]
+
+
+def _doubted(settings: Settings, part: ProviderCheck) -> ProviderCheck:
+    """The result, unless it is empty and a daemon has found that this provider's answers became empty."""
+    if not part.report.ok or part.report.offers or (why := emptied_reason(settings, part.report.provider)) is None:
+        return part
+    return msgspec.structs.replace(part, report=msgspec.structs.replace(part.report, ok=False, error=why))
+
+
+def explain_lines(
+    settings: Settings, watches: Sequence[Watch], checked: MarketCheck, provider_names: Sequence[str]
+) -> Iterator[str]:
+    """The decision that the daemon would make now, and why; for the nearest offers, the failed clauses and distances.
+
+    Polls once more, without a price limit.
+    """
+    from gpuwatch.engine.watches.explain import comparison_lines, decision_line, explain
+
+    try:
+        memories = _watch_memories(settings)
+    except StoreError as error:
+        memories = {}
+        yield f"without the state of the daemon's watches: {error}"
+    commissions = {name: provider.commission for name, provider in settings.providers.items()}
+    with http_client(settings) as http:
+        built = build_adapters(settings, http, provider_names or None, is_patient=False)
+        silent = {part.report.provider: part.report.error for part in checked.providers if not part.answers}
+        for watch in watches:
+            yield decision_line(watch, checked.providers, memories.get(watch.name), real_now(), settings.timezone)
+            yield from comparison_lines(watch, checked.providers)
+            for name, adapter in built.items():
+                if watch.providers is not None and name not in watch.providers:
+                    continue
+                if (reason := silent.get(name)) is not None:
+                    yield f"{watch.name} at {name}: cannot tell: {reason}"
+                else:
+                    yield from explain(watch, adapter.market, commissions, real_now())
+
+
+def _watch_memories(settings: Settings) -> Mapping[str, WatchMemory]:
+    """The stored state of the daemon's watches; empty without a store. Raises StoreError: it cannot be read."""
+    from gpuwatch.storage.unit_of_work import SqlDecisionStore
+
+    try:
+        with open_store_read_only(settings) as store:
+            return SqlDecisionStore(store).memories()
+    except StoreMissing:
+        return {}
+
+
+def store_check(settings: Settings, checked: MarketCheck) -> None:
+    """Store the answers of a check; creates a missing database.
+
+    Raises:
+        StoreNotReady: the schema is older; nothing was stored.
+        StoreError: nothing, or not everything, was stored.
+    """
+    from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+
+    with open_store(settings) as store:
+        history = SqlHistoryRecorder(store)
+        for query, answer in (one for part in checked.providers for one in part.answers):
+            if answer.searches:
+                gpu = query.gpus[0] if len(query.gpus) == 1 else ""
+                history.record(answer, lane="check", gpu=gpu, spot=query.spot)
+
+
+def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
+    matches = [match for part in checked for match in part.matches.get(name, ())]
+    return sorted(matches, key=lambda match: match.figure)
+
+
+def blocked_watches(settings: Settings, limits: CurrentLimits, checked: MarketCheck) -> Mapping[str, WatchBlock | None]:
+    """Why each watch with matches does not act, by name; None: it does, or it only sends alerts.
+
+    A store that cannot be read says nothing.
+    """
+    return {watch.name: _blocked(settings, watch, checked) for watch in limits.watches}
+
+
+def _blocked(settings: Settings, watch: Watch, checked: MarketCheck) -> WatchBlock | None:
+    matches = checked.matches[watch.name]
+    if not matches or (watch.action is Action.ALERT and not (watch.active or watch.hold_for_s or watch.restock)):
+        return None
+    from gpuwatch.app.watches.blocked import blocked
+    from gpuwatch.engine.watches.explain import decision_of
+
+    try:
+        memory = _watch_memories(settings).get(watch.name)
+        decision = decision_of(watch, checked.providers, memory, checked.at, settings.timezone)
+        return blocked(settings, watch, decision, checked.at)
+    except StoreError:
+        return None
+
+
+def blocked_json(block: WatchBlock | None) -> dict[str, str | None]:
+    """JSON keys of a watch: why it does not act."""
+    if block is None:
+        return {"blocked_by": None, "blocked_reason": None}
+    return {"blocked_by": block.reason.value, "blocked_reason": block.sentence}
+
+
+def check_json(limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> dict[str, Any]:
+    """JSON of a check.
+
+    Args:
+        limits: the watches with their current limits.
+        blocks: why watches do not act.
+    """
+    return {
+        "checked_at": rfc3339(checked.at),
+        "matched": any(checked.matches.values()),
+        "watches": [
+            {
+                "name": watch.name,
+                **_limit_json(watch),
+                "matched": bool(checked.matches[watch.name]),
+                "offers": [match_json(match) for match in checked.matches[watch.name]],
+                **blocked_json(blocks.get(watch.name)),
+                **_command_json(watch, checked.matches[watch.name]),
+                **_auto_json(watch, limits.limits_by_watch.get(watch.name)),
+            }
+            for watch in limits.watches
+        ],
+        "providers": [_report_json(part) for part in checked.providers],
+    }
+
+
+def command_to_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
+    """The words of the watch's command for its best offer; empty: there is no command or no offer."""
+    if watch.action is not Action.COMMAND or not matches:
+        return ()
+    from gpuwatch.domain.watches.command_words import filled_words
+
+    return filled_words(watch, best_first(watch, matches)[0], "LAUNCH")
+
+
+def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:
+    return {"command": list(command_to_run(watch, matches))} if watch.action is Action.COMMAND else {}
+
+
+def _limit_json(watch: Watch) -> dict[str, float | None]:
+    """The limit of a watch: a price, or the cost of the job; no price for a watch without a price limit."""
+    if watch.unlimited:
+        return {"max_price": None}
+    if watch.max_job_cost_usd is None:
+        return {"max_price": float(watch.max_price_usd_gpu_hour)}
+    return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
+
+
+def _auto_json(watch: Watch, limit: AutoPriceLimit | None) -> dict[str, Any]:
+    """The basis of an automatic limit; empty for a fixed price."""
+    if watch.auto is None:
+        return {}
+    why_none = limit.why_none if limit else "the history cannot be read"
+    cap = number(watch.auto.cap_usd_gpu_hour)
+    deadline = rfc3339(limit.deadline if limit else None)
+    rule = limit.rule or None if limit else None
+    return {"auto": {"max_price_cap": cap, "deadline": deadline, "rule": rule, "why_none": why_none}}
+
+
+def _report_json(part: ProviderCheck) -> dict[str, Any]:
+    report = part.report
+    return {
+        "provider": report.provider,
+        "ok": report.ok,
+        "offers": report.offers,
+        "skipped": sum(report.skipped.values()),
+        "elapsed_ms": round(report.elapsed_s * 1000),
+        "error": report.error,
+        "without_country": dict(report.without_country),
+        "not_listed": sorted(report.not_listed),
+        "not_understood": dict(report.skipped),
+    }

@@ -1,0 +1,249 @@
+"""The status of each watch: its best offer in the store, the distance to its limit, and why it does not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch.app.market.current_offers import current_offers
+from gpuwatch.app.market.offers import match_json
+from gpuwatch.app.watches.blocked import blocked
+from gpuwatch.app.watches.check import blocked_json, current_limits
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import commissions_of, stored_max_age, stored_pace
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.watches.decide import DecisionReason, Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
+from gpuwatch.engine.alerts.offer_alerts import decision_text
+from gpuwatch.engine.market.browse import OfferFilter
+from gpuwatch.engine.market.empty_answers import emptied, emptied_text
+from gpuwatch.engine.market.row_budget import next_reset
+from gpuwatch.storage.alerts.pauses import SqlPauseRepository
+from gpuwatch.storage.alerts.silences import SqlSilences
+from gpuwatch.storage.history.queries.poll_queries import last_poll
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.market.provider_holds import SqlHolds
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.life.watch_block import WatchBlock
+    from gpuwatch.domain.market.offer import Offer
+    from gpuwatch.domain.watches.decide import Decision
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.alerts.pauses import PauseTable
+    from gpuwatch.storage.setup.database import Database
+
+# Facts of an offer in the store. Other clauses cannot be evaluated and do not reject offers here.
+_RECORDED = frozenset(
+    {"providers", "gpu", "kind", "rentable", "gpu_count", "max_price", "spot", "min_vram_gib", "regions"}
+    | {"min_reliability", "verified", "max_job_cost", "job"}
+)
+_LIVE = OfferFilter(spots=(False, True))
+
+
+class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of one watch.
+
+    Attributes:
+        matches: the offers in the store that it accepts, as far as can be determined; cheapest first.
+        nearest: the cheapest offer that only its price excludes, or the best match.
+        unchecked: clauses about facts that are not in the store.
+        why: why it fires, or why not, and why it does not rent what it finds.
+        blocked: why it does not act although offers match; None: it does, or it only sends alerts.
+    """
+
+    watch: Watch
+    matches: tuple[Match, ...]
+    nearest: Match | None
+    unchecked: tuple[str, ...]
+    why: str
+    blocked: WatchBlock | None
+    fired_at: datetime | None
+    under_since: datetime | None
+    paused: str | None
+    silenced_until: datetime | None
+    seen_at: datetime | None  # the newest complete poll of its providers
+    next_poll_at: datetime | None
+    is_empty: bool = False  # every provider's answers became empty, so that nothing is known
+
+    @property
+    def limit_usd_gpu_hour(self) -> float:
+        """The threshold in force."""
+        return float(self.watch.max_price_usd_gpu_hour)
+
+    @property
+    def distance(self) -> float | None:
+        """The distance of the nearest offer to the limit: 0.06 is 6 % above; 0 or less is at or under it."""
+        if self.nearest is None or not self.limit_usd_gpu_hour or self.watch.unlimited:
+            return None
+        return self.nearest.price_microusd_gpu_hour / MICRO / self.limit_usd_gpu_hour - 1
+
+    @property
+    def state(self) -> str:
+        """One of "paused", "no data", "matched", "waiting"."""
+        if self.paused is not None:
+            return "paused"
+        if self.seen_at is None or self.is_empty:
+            return "no data"
+        return "matched" if self.matches else "waiting"
+
+
+def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -> list[WatchStatus]:
+    """All watches, or the named ones, in the order of the settings. Sends no request.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    selected = settings.watches if watches is None else watches
+    limits = current_limits(settings, selected, keep=False)
+    offers = [offer for offer, _ in current_offers(settings, _LIVE).offers]
+    with open_store_read_only(settings) as store:
+        stored = _StatusInputs(settings, store, real_now())
+        return [stored.status(watch, offers) for watch in limits.watches]
+
+
+class _StatusInputs:
+    """The other facts in the store, read once for all watches."""
+
+    def __init__(self, settings: Settings, store: Database, now: datetime) -> None:
+        self._settings = settings
+        self._now = now
+        self._memories = SqlDecisionStore(store).memories()
+        self._pauses: PauseTable = SqlPauseRepository(store).load()
+        self._silences = {silence.watch: silence.until for silence in SqlSilences(store).in_force(now)}
+        self._polls = {name: last_poll(store, name) for name in settings.providers}
+        self._paces = {name: stored_pace(settings, name, store) for name in settings.providers}
+        self._ages = {name: stored_max_age(settings, name, pace) for name, pace in self._paces.items()}
+        self._history = SqlHistoryRecorder(store)
+        holds = {name: emptied(SqlHolds(store), name, now) for name in settings.providers}
+        self._emptied = {name: hold for name, hold in holds.items() if hold is not None}
+        self._commissions = commissions_of(settings)
+
+    def status(self, watch: Watch, offers: Sequence[Offer]) -> WatchStatus:
+        polled = [name for name in self._settings.providers if is_polled_for(name, watch)]
+        seen = [poll.at for name in polled if (poll := self._polls[name]) is not None]
+        memory = self._memories.get(watch.name, WatchMemory())
+        rated = _rate_offers(watch, offers, self._commissions, self._now)
+        decision = self._decision(watch, rated.matches, offers, memory, polled)
+        block = blocked(self._settings, watch, decision, self._now)
+        return WatchStatus(
+            watch=watch,
+            matches=rated.matches,
+            nearest=rated.nearest,
+            unchecked=rated.unchecked,
+            why=self._why(watch, decision, block, polled),
+            blocked=block,
+            fired_at=memory.fired_at,
+            under_since=memory.under_since,
+            paused=self._paused(watch.name),
+            silenced_until=self._silences.get(watch.name),
+            seen_at=max(seen, default=None),
+            is_empty=bool(polled) and all(name in self._emptied for name in polled),
+            next_poll_at=self._next_poll(polled),
+        )
+
+    def _decision(
+        self, watch: Watch, matches: tuple[Match, ...], offers: Sequence[Offer], memory: WatchMemory, polled: list[str]
+    ) -> Decision:
+        polls = {name: self._polls[name] for name in polled}
+        is_known = bool(polled) and all(
+            poll is not None and abs(self._now - poll.at) <= self._ages[name] and name not in self._emptied
+            for name, poll in polls.items()
+        )
+        near = bool(matches) or is_near(watch, offers, self._commissions, self._now)
+        seen = Observation(matches=matches, known=is_known, near=near, observed_at=self._now)
+        return decide(watch, seen, memory, self._now, self._settings.timezone)
+
+    def _why(self, watch: Watch, decision: Decision, block: WatchBlock | None, polled: Sequence[str]) -> str:
+        texts = [decision_text(watch, decision)]
+        if block is not None and decision.true_now:
+            texts.append(f"Not rented: {block.text}.")
+        if decision.reason is DecisionReason.NO_DATA:
+            texts += filter(None, map(self._own_pause, polled))
+            texts += [f"{name}: {emptied_text(self._emptied[name])}." for name in polled if name in self._emptied]
+        return " ".join(texts)
+
+    def _own_pause(self, name: str) -> str | None:
+        """Why gpuwatch itself does not poll a provider any more today."""
+        rows_per_day = self._settings.providers[name].rows_per_day
+        if not rows_per_day or self._history.rows_used(name, self._now) < rows_per_day:
+            return None
+        until = format_moment(next_reset(self._now), ZoneInfo(self._settings.timezone))
+        return (
+            f"gpuwatch has used the {rows_per_day} rows of the day at {name} (rows_per_day) and polls again at {until}."
+        )
+
+    def _paused(self, name: str) -> str | None:
+        for pause in self._pauses.in_force(self._now):
+            if pause.watch in {None, name}:
+                return pause.why or ("renting is paused" if pause.watch is None else "this watch is paused")
+        breaker = self._pauses.breaker_of(name)
+        return None if breaker is None or breaker.is_closed else breaker.why
+
+    def _next_poll(self, polled: Sequence[str]) -> datetime | None:
+        due = [poll.at + self._paces[name] for name in polled if (poll := self._polls[name]) is not None]
+        return max(min(due), self._now) if due else None
+
+
+class _RatedOffers(msgspec.Struct, frozen=True):
+    matches: tuple[Match, ...]
+    nearest: Match | None
+    unchecked: tuple[str, ...]
+
+
+def _rate_offers(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _RatedOffers:
+    """The offers that a watch accepts, based on the facts in the store."""
+    matches, over_limit, unchecked = [], [], dict[str, None]()
+    for offer in offers:
+        if offer.gpu not in watch.gpu_names or not offer.rentable:
+            continue
+        price = price_for(watch, offer, commissions)
+        failed_clauses = {failure.clause for failure in failures(watch, offer, price, now)}
+        unchecked |= dict.fromkeys(sorted(failed_clauses - _RECORDED))
+        failed_clauses &= _RECORDED
+        if not failed_clauses:
+            matches.append(match_of(watch, offer, price))
+        elif failed_clauses <= {"max_price", "max_job_cost"}:
+            over_limit.append(match_of(watch, offer, price))
+    matches.sort(key=rank)
+    nearest = matches[0] if matches else min(over_limit, key=rank, default=None)
+    return _RatedOffers(tuple(matches), nearest, tuple(unchecked))
+
+
+def watch_status_json(status: WatchStatus) -> dict[str, Any]:
+    """JSON of one watch: the keys of `gpuwatch check --json`, and its status."""
+    watch = status.watch
+    is_job = watch.max_job_cost_usd is not None
+    best_usd = None if status.nearest is None else status.nearest.price_microusd_gpu_hour / MICRO
+    return {
+        "name": watch.name,
+        "max_price": None if is_job or status.watch.unlimited else status.limit_usd_gpu_hour,
+        **({"max_job_cost_usd": float(watch.max_job_cost_usd)} if watch.max_job_cost_usd is not None else {}),
+        "matched": bool(status.matches),
+        "offers": [match_json(match) for match in status.matches],
+        "action": watch.action.value,
+        "gpu": list(watch.gpu),
+        "state": status.state,
+        "why": status.why,
+        **blocked_json(status.blocked),
+        "best_price_usd_gpu_hour": best_usd,
+        "best_usd_gpu_hour": best_usd,
+        "limit_usd_gpu_hour": None if is_job or watch.unlimited else status.limit_usd_gpu_hour,
+        "distance": None if status.distance is None else round(status.distance, 6),
+        "unchecked": list(status.unchecked),
+        "paused": status.paused,
+        "silenced_until": rfc3339(status.silenced_until),
+        "fired_at": rfc3339(status.fired_at),
+        "under_since": rfc3339(status.under_since),
+        "seen_at": rfc3339(status.seen_at),
+        "last_poll_at": rfc3339(status.seen_at),
+        "next_poll_at": rfc3339(status.next_poll_at),
+    }

@@ -1,0 +1,157 @@
+"""Builds the part that runs jobs on rented instances."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import new_id, pace
+from gpuwatch.domain.jobs.cluster_task import TOOL
+from gpuwatch.engine.jobs.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
+from gpuwatch.engine.jobs.instance_addresses import ContractEnds, InstanceAddresses
+from gpuwatch.engine.jobs.job_parts import JobParts, RunBounds
+from gpuwatch.engine.jobs.job_queue import JobQueue
+from gpuwatch.engine.jobs.job_runner import JobRunner
+from gpuwatch.engine.jobs.job_threads import JobThreads, Lane
+from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
+from gpuwatch.errors import SettingsError
+from gpuwatch.home_folder import expand_home
+from gpuwatch.remote import runner_script
+from gpuwatch.remote.dstack import Dstack
+from gpuwatch.remote.job_folder import JobFolder
+from gpuwatch.remote.rclone import Rclone
+from gpuwatch.remote.ssh import OpenSshShells
+from gpuwatch.storage.launches.checklists import SqlChecklistRepository
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.bootstrap.essentials import Essentials
+    from gpuwatch.domain.jobs.job import Job
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.engine.launches.following.launch_reconciler import LaunchReconciler
+    from gpuwatch.engine.launches.following.provider_account import ProviderAccount
+    from gpuwatch.ports import Launcher
+    from gpuwatch.settings import Settings
+
+MAX_WORKERS = 16  # concurrent rounds of a lane: a hanging machine occupies one of them until its timeout
+MAX_COPIES = 8  # concurrent copies to stores
+
+
+def jobs_folder(settings: Settings) -> Path:
+    """Where logs, pending results and checkpoints of jobs are stored: next to the database or in the state folder."""
+    from gpuwatch.settings.secrets import state_folder
+    from gpuwatch.storage.setup.database import sqlite_path
+
+    database = sqlite_path(settings.database_url)
+    folder = state_folder(os.environ) if database is None else Path(database).parent
+    return folder / "jobs-data"
+
+
+def job_shells(settings: Settings) -> OpenSshShells:
+    """The shells on instances of jobs, with their key pairs."""
+    return OpenSshShells(jobs_folder(settings) / "ssh")
+
+
+def min_billing_h(settings: Settings) -> float:
+    """Minimum billed hours of an instance, at any provider."""
+    return min((provider.commission.min_billing_s for provider in settings.providers.values()), default=0.0) / 3600
+
+
+def build_job_queue(base: Essentials) -> JobQueue:
+    """The job queue of the daemon."""
+
+    def price_of(job: Job) -> float | None:
+        return base.observations.best_usd_gpu_hour(job.watch_name, base.time_source.now())
+
+    return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=min_billing_h(base.settings))
+
+
+def build_job_runner(
+    base: Essentials, launchers: Mapping[str, Launcher], with_limit: Callable[[Watch, datetime], Watch]
+) -> JobRunner:
+    """The job runner of the daemon.
+
+    Args:
+        with_limit: a watch with its current limit.
+    """
+    settings, time_source = base.settings, base.time_source
+    checklists = SqlChecklistRepository(base.store)
+    parts = JobParts(
+        jobs=base.jobs,
+        launches=base.launches,
+        shells=job_shells(settings),
+        files=JobFolder(jobs_folder(settings)),
+        stores=Rclone(),
+        address=InstanceAddresses(launchers, time_source.monotonic),
+        variables=job_variables,
+        clock=time_source.now,
+        bounds=RunBounds(),
+        seen=lambda job: base.observations.latest_matches(job.watch_name),
+        ticked=lambda job: checklists.items(job.watch_name),
+        contract_end=ContractEnds(launchers),
+        limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
+        budget=settings.budget,
+        zone=settings.timezone,
+    )
+    return JobRunner(parts, runner_script(), JobThreads(MAX_WORKERS, {Lane.COPY: MAX_COPIES}))
+
+
+def job_variables(job: Job) -> dict[str, str]:
+    """A job's variables with references resolved now; they are never stored.
+
+    Raises:
+        SettingsError: a reference cannot be resolved.
+    """
+    variables = dict(job.definition.env)
+    faults = []
+    for name, reference in job.definition.secret_env.items():
+        kind, _, source = reference.partition(":")
+        try:
+            variables[name] = os.environ[source] if kind == "env" else expand_home(source).read_text().rstrip("\n")
+        except KeyError:
+            faults.append(
+                f"job {job.name}: env.{name}: {source} is not set in the environment of gpuwatch; set it there"
+            )
+        except OSError as error:
+            faults.append(f"job {job.name}: env.{name}: {source}: {error.strerror}")
+    if faults:
+        raise SettingsError(faults)
+    return variables
+
+
+def build_cluster_jobs(
+    base: Essentials,
+    launchers: Mapping[str, Launcher],
+    reconcilers: Mapping[str, LaunchReconciler],
+    accounts: Mapping[str, ProviderAccount],
+) -> ClusterJobs | None:
+    """The multi-node jobs of the daemon; None: no engine is configured."""
+    engine = launchers.get(TOOL)
+    if not isinstance(engine, Dstack):
+        return None
+    settings, account = base.settings, accounts[TOOL]
+    terms = ClusterTerms(
+        budget=settings.budget,
+        dry_run=settings.dry_run,
+        zone=settings.timezone,
+        settle=timedelta(seconds=max(SETTLE_S, 2 * settings.orchestrator.timeout_s) / pace()),
+    )
+    parts = ClusterParts(
+        jobs=base.jobs,
+        launches=base.launches,
+        units=base.uow_factory,
+        engine=engine,
+        transitions=TransitionExecutor(base.launches, base.launch_alerts),
+        slots=base.slots,
+        obligations=base.obligations,
+        variables=job_variables,
+        not_ready=reconcilers[TOOL].not_ready,
+        account=lambda: account.account_id,
+        new_id=new_id,
+        clock=base.time_source.now,
+    )
+    return ClusterJobs(parts, terms)

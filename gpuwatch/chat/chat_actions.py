@@ -1,0 +1,136 @@
+"""Every command and button, by name: a messenger calls them with what a person typed or pressed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from gpuwatch.app.launches.owner_actions import record_audit
+from gpuwatch.chat import deciding, reading
+from gpuwatch.chat.jobs import jobs
+from gpuwatch.chat.plan.plan import plan
+from gpuwatch.chat.replies import ChatContext, ChatReply, simple_reply
+from gpuwatch.engine.alerts.signed_buttons import ButtonAction, SignedButton, subject_key
+from gpuwatch.errors import GpuwatchError, StoreError, UsageError
+from gpuwatch.redaction import redact
+
+log = logging.getLogger(__name__)
+
+CommandHandler = Callable[[ChatContext, str], ChatReply]
+PressHandler = Callable[[ChatContext, SignedButton], ChatReply]
+FAILED = "That failed; see gpuwatch's log for the reason. Current state: /status"
+
+
+class ChatCommand(msgspec.Struct, frozen=True):
+    """One command: its help line, and the function that carries it out."""
+
+    about: str
+    run: CommandHandler
+
+
+COMMANDS: Mapping[str, ChatCommand] = {
+    "status": ChatCommand("Providers, launches, pending approvals", reading.status),
+    "watches": ChatCommand("Watches with their limits", reading.watches),
+    "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
+    "history": ChatCommand("Price chart of the last month: /history H100", reading.history),
+    "launches": ChatCommand("Launches, state and cost", reading.launches),
+    "jobs": ChatCommand("Queue, running jobs, cost: /jobs, /jobs NAME", jobs.jobs),
+    "costs": ChatCommand("This month, forecast, budgets", reading.costs),
+    "approve": ChatCommand("Approve a quote and rent it: /approve ID", deciding.approve),
+    "deny": ChatCommand("Reject a quote: /deny ID", deciding.deny),
+    "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
+    "extend": ChatCommand("Extend a launch: /extend ID 2h", deciding.extend),
+    "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h", deciding.pause),
+    "resume": ChatCommand("Resume renting: /resume, /resume WATCH", deciding.resume),
+    "silence": ChatCommand("Mute the alerts of a watch: /silence WATCH 6h", deciding.silence),
+    "plan": ChatCommand("GPUs that fit a model: /plan 70b, /plan 48gb", plan),
+}
+
+
+def answer_command(context: ChatContext, name: str, argument: str) -> ChatReply:
+    """Carry out a command; an unknown one returns the list. Never raises."""
+    command = COMMANDS.get(name)
+    if command is None:
+        return simple_reply(f"Unknown command {name!r}. See /help.")
+    is_change = name in _CHANGING or (name in _CHANGING_WHAT and argument != "")
+    return _run_guarded(lambda: _audited(context, f"/{name} {argument}", is_change, command.run(context, argument)))
+
+
+def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Carry out a button press. Never raises."""
+    action = f"{button.action.name.lower()} {button.subject}"
+    is_change = button.action in _CHANGING_PRESSES
+    return _run_guarded(lambda: _audited(context, action, is_change, _PRESSES[button.action](context, button)))
+
+
+def _audited(context: ChatContext, action: str, is_change: bool, reply: ChatReply) -> ChatReply:
+    """Return the reply; an action that may change something stores an audit event with its result."""
+    if is_change and not reply.is_question:
+        outcome = reply.notice or "".join(piece.text for piece in reply.lines[0].pieces)
+        try:
+            record_audit(context.settings, context.actor, f"{action.strip()}: {outcome}", subject="chat")
+        except StoreError as error:
+            log.warning("cannot record %s by %s: %s", action, context.actor, error)
+    return reply
+
+
+def _run_guarded(work: Callable[[], ChatReply]) -> ChatReply:
+    try:
+        return work()
+    except GpuwatchError as error:
+        text = redact(str(error))
+        return simple_reply(text[:1].upper() + text[1:])
+    except Exception:
+        log.exception("a command from the chat failed")
+        return simple_reply(FAILED)
+
+
+def _about(run: CommandHandler) -> PressHandler:
+    return lambda context, button: run(context, button.subject)
+
+
+def _of_gpu(run: CommandHandler) -> PressHandler:
+    def press(context: ChatContext, button: SignedButton) -> ChatReply:
+        gpu = next((name for name in reading.known_gpus(context) if subject_key(name) == button.subject), None)
+        if gpu is None:
+            raise UsageError("that GPU is no longer in the settings; use its name: /offers H100")
+        return run(context, gpu)
+
+    return press
+
+
+_PRESSES: Mapping[ButtonAction, PressHandler] = {
+    ButtonAction.APPROVE: deciding.approve_pressed,
+    ButtonAction.DENY: deciding.deny_pressed,
+    ButtonAction.SILENCE: deciding.silence_pressed,
+    ButtonAction.WHY: _about(reading.why),
+    ButtonAction.STOP: _about(deciding.stop),
+    ButtonAction.STOP_NOW: deciding.stop_confirmed,
+    ButtonAction.EXTEND: _about(deciding.extend),
+    ButtonAction.EXTEND_BY: deciding.extend_by_pressed,
+    ButtonAction.EXTEND_NOW: deciding.extend_confirmed,
+    ButtonAction.COST: _about(reading.cost_of),
+    ButtonAction.PAUSE: deciding.pause_pressed,
+    ButtonAction.RESUME: deciding.resume_pressed,
+    ButtonAction.OFFERS: _of_gpu(reading.offers),
+    ButtonAction.HISTORY: _of_gpu(reading.history),
+    ButtonAction.PLAN: _about(plan),
+    ButtonAction.CANCEL: deciding.cancelled,
+    ButtonAction.JOB_LOG: jobs.log_pressed,
+    ButtonAction.JOB_CANCEL: jobs.cancel_pressed,
+    ButtonAction.JOB_CANCEL_NOW: jobs.cancel_confirmed,
+    ButtonAction.JOB_RETRY: jobs.retry_pressed,
+    ButtonAction.JOB_RETRY_NOW: jobs.retry_confirmed,
+}
+_CHANGING = frozenset({"pause", "resume"})
+_CHANGING_WHAT = frozenset({"approve", "deny", "silence"})  # with a name or id; without one they list
+# actions on a job store their own event, as they do for the page and the API
+_CHANGING_PRESSES = frozenset(
+    {
+        ButtonAction.APPROVE, ButtonAction.DENY, ButtonAction.SILENCE, ButtonAction.STOP_NOW, ButtonAction.EXTEND_NOW,
+        ButtonAction.PAUSE, ButtonAction.RESUME,
+    }
+)  # fmt: skip
+assert set(_PRESSES) == set(ButtonAction)

@@ -1,0 +1,1 @@
+"""The planner in the chat."""

@@ -1,0 +1,127 @@
+"""`gpuwatch alerts` and `gpuwatch silence`: list recorded events, and mute watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gpuwatch.cli.base import Command
+from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
+from gpuwatch.cli.output import displayable, json_out, local, note
+from gpuwatch.cli.terminal_tables import left, table, terminal_width
+from gpuwatch.errors import UsageError
+from gpuwatch.ports import AlertKind, Severity
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.alerts.events import Outcome, StoredEvent
+
+_STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch alerts --since 7d --kind held --kind orphan", "gpuwatch alerts --follow --severity warning"),
+)
+@duration_option("--since", "since_s", "How far back.", default="1d")
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice([kind.value for kind in AlertKind]), help="Only this kind."
+)
+@click.option(
+    "--severity",
+    type=click.Choice([severity.value for severity in Severity]),
+    default=Severity.INFO.value,
+    show_default=True,
+    help="Only this severity and higher.",
+)
+@click.option("--follow", is_flag=True, help="Keep running and print new events.")
+@json_option
+@settings_option
+def alerts(
+    since_s: float, kinds: tuple[str, ...], severity: str, follow: bool, as_json: bool, settings: Settings
+) -> None:
+    """List recorded events (offers, launches, faults), newest last. Reads the store only.
+
+    With --follow --json, each event is one JSON object per line.
+    """
+    from gpuwatch.app.alerts.alerts import event_filter, event_with_delivery, follow_events, stored_events
+
+    filter_ = event_filter(since_s, kinds, severity)
+    if not follow:
+        events = stored_events(settings, filter_)
+        if as_json:
+            json_out([event_with_delivery(event) for event in events])
+            return
+        if not events:
+            note("no events in that time")
+        _print_events(events, settings.timezone)
+    elif as_json:
+        for event in follow_events(settings, filter_):
+            _write(msgspec.json.encode(event_with_delivery(event)).decode())
+    else:
+        _print_events(follow_events(settings, filter_), settings.timezone)
+
+
+@click.command(cls=Command, examples=("gpuwatch silence h100-night --for 6h", "gpuwatch silence --end h100-night"))
+@click.argument("watch", required=False, shell_complete=completes("watches"))
+@duration_option("--for", "for_s", "Duration, such as 6h.")
+@click.option("--list", "as_list", is_flag=True, help="List the silenced watches.")
+@click.option("--end", metavar="WATCH", shell_complete=completes("watches"), help="End the silence of this watch.")
+@json_option
+@settings_option
+def silence(
+    watch: str | None, for_s: float | None, as_list: bool, end: str | None, as_json: bool, settings: Settings
+) -> None:
+    """Mute the offer alerts of one WATCH for a while. gpuwatch still stores and logs them, and sends launch alerts."""
+    from gpuwatch.app.alerts import alerts as app
+
+    if [watch is not None, as_list, end is not None].count(True) != 1 or (watch is None) != (for_s is None):
+        raise UsageError("gpuwatch silence: expected WATCH --for DURATION, --list, or --end WATCH")
+    if watch is not None and for_s is not None:
+        app.silence(settings, watch, for_s)
+    elif end is not None and not app.end_silence(settings, end) and not as_json:
+        click.echo(f"watch {end!r} was not silenced")
+    silences = app.silences(settings)
+    if as_json:
+        json_out([app.silence_json(silence) for silence in silences])
+    elif silences:
+        table(
+            (left("silenced"), left("until")),
+            [(silence.watch, local(silence.until, settings.timezone)) for silence in silences],
+        )
+    else:
+        click.echo("no watch is silenced")
+
+
+def _print_events(events: Iterable[StoredEvent], timezone: str) -> None:
+    for event in events:
+        for line in _lines(event, timezone, terminal_width()):
+            _write(line)
+
+
+def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str]:
+    """Time, severity, kind and headline, with the delivery status of each channel below."""
+    alert = event.alert
+    at = local(alert.created_at, timezone)[:19]
+    begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "
+    width_left = None if width is None else max(width - len(begin), 20)
+    headline = displayable(alert.headline)
+    first, *more = [headline] if width_left is None else wrap(headline, width_left) or [""]
+    yield begin + first
+    yield from (" " * len(begin) + line for line in more)
+    if event.outcomes:
+        yield " " * len(begin) + ", ".join(_outcome(outcome, timezone) for outcome in event.outcomes)
+
+
+def _outcome(outcome: Outcome, timezone: str) -> str:
+    return f"{outcome.channel} {_STATES.get(outcome.state) or local(outcome.at, timezone)[11:16]}"
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

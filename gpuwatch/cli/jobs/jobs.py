@@ -1,0 +1,213 @@
+"""`gpuwatch job`: queue work, run it when an offer meets its limit, and fetch its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Group
+from gpuwatch.cli.jobs.job_handover import handover
+from gpuwatch.cli.jobs.job_new import new
+from gpuwatch.cli.jobs.job_output import logs, results
+from gpuwatch.cli.jobs.job_plan import plan
+from gpuwatch.cli.jobs.job_simulate import simulate
+from gpuwatch.cli.options import completes, json_option, settings_option, stopping_settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.terminal_tables import left, right, table, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.app.jobs.jobs import JobDetails
+    from gpuwatch.domain.jobs.job import Job, JobEvent
+    from gpuwatch.settings import Settings
+
+_STATES = (
+    *("queued", "renting", "preparing", "running", "fetching", "done"),
+    *("paused", "preempted", "failed", "cancelled"),
+)
+_JOB_COLUMNS = (
+    left("job"),
+    left("name"),
+    left("state"),
+    right("prio", drop=3),
+    left("deadline", drop=1),
+    right("done %", drop=2),
+    right("spent $"),
+    right("of $", drop=2),
+    left("launch", drop=3),
+    text("reason", drop=4),
+)
+_EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"))
+
+
+@click.group(cls=Group, examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job list"))
+def job() -> None:
+    """Queue work that runs when an offer meets its limit, follow it, and fetch its results."""
+
+
+job.add_command(new)
+job.add_command(plan)
+job.add_command(logs)
+job.add_command(results)
+job.add_command(simulate)
+job.add_command(handover)
+
+
+@job.command(
+    examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job submit jobs/qlora-8b.toml --sweep lr=1e-4,2e-4")
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--sweep", "sweeps", metavar="KEY=A,B", multiple=True, help="One job for each value; may be repeated.")
+@json_option
+@settings_option
+def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+    """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them."""
+    from gpuwatch.app.jobs.job_files import doubtful_results, left_out_inputs, missing_inputs
+    from gpuwatch.app.jobs.jobs import submit_jobs, unreachable_deadlines
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    jobs = submit_jobs(settings, files, sweeps)
+    for name, path in missing_inputs(jobs):
+        note(f"{name}: input {path} does not exist or cannot be read; it must be there before the job rents")
+    for name, path_there in left_out_inputs(jobs):
+        note(f"{name}: input {path_there} has no content to send (a pipe, socket or device)")
+    for name, pattern, near in doubtful_results(jobs):
+        note(f"{name}: results {pattern}: its command does not name that, but {near}; if nothing matches, it fails")
+    for name, hours in unreachable_deadlines(jobs):
+        note(f"{name}: {hours:g} hours of work do not fit before its deadline, which ends its run unfinished")
+    if as_json:
+        json_out([job_json(job) for job in jobs])
+        return
+    for submitted in jobs:
+        click.echo(f"job {submitted.job_id} ({submitted.name}) is queued")
+    if settings.dry_run:
+        note("dry_run = true: nothing is rented until it is set to false")
+
+
+@job.command("list", examples=("gpuwatch job list", "gpuwatch job list --state queued --json"))
+@click.option("--all", "show_all", is_flag=True, help="Include jobs that ended more than a week ago.")
+@click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
+@json_option
+@stopping_settings_option
+def list_(show_all: bool, state: str | None, as_json: bool, settings: Settings) -> None:
+    """List jobs, oldest first, with state, progress and cost."""
+    from gpuwatch.app.jobs.jobs import listed_jobs
+    from gpuwatch.domain.jobs.job import JobState
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    jobs = listed_jobs(settings, all_jobs=show_all, state=None if state is None else JobState(state))
+    if as_json:
+        json_out([job_json(job) for job in jobs])
+    elif jobs:
+        table(_JOB_COLUMNS, [_job_row(job, settings.timezone) for job in jobs])
+    else:
+        note("no jobs; queue one with: gpuwatch job submit FILE")
+
+
+@job.command(examples=("gpuwatch job show qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@stopping_settings_option
+def show(name: str, as_json: bool, settings: Settings) -> None:
+    """Show a job by its id or name: its definition, its runs, and its events."""
+    from gpuwatch.app.jobs.jobs import details_json, job_details
+
+    details = job_details(settings, name)
+    if as_json:
+        json_out(details_json(details))
+    else:
+        _print_details(details, settings.timezone)
+
+
+@job.command(examples=("gpuwatch job cancel qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@stopping_settings_option
+def cancel(name: str, as_json: bool, settings: Settings) -> int:
+    """Cancel a job and end its instance.
+
+    Exit codes: 0 cancelled, 2 no such job or it is over, 3 the end of its instance could not be confirmed; the daemon
+    keeps trying.
+    """
+    from gpuwatch.app.jobs.jobs import cancel_job
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    cancelled, is_confirmed = cancel_job(settings, name, note)
+    if as_json:
+        json_out(job_json(cancelled))
+    else:
+        click.echo(f"job {cancelled.job_id} ({cancelled.name}) is {cancelled.state.value}")
+    return Exit.DONE if is_confirmed else Exit.CANNOT_TELL
+
+
+@job.command(examples=("gpuwatch job retry qlora-8b", "gpuwatch job retry qlora-8b --file jobs/qlora-8b.toml"))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@click.option(
+    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Updated job file, for example with another limit."
+)
+@json_option
+@settings_option
+def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> None:
+    """Queue a failed, cancelled or paused job again; it resumes from its last checkpoint."""
+    from gpuwatch.app.jobs.jobs import retry_job
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    queued = retry_job(settings, name, file)
+    if as_json:
+        json_out(job_json(queued))
+    else:
+        click.echo(f"job {queued.job_id} ({queued.name}) is queued")
+
+
+def _job_row(job: Job, timezone: str) -> tuple[str, ...]:
+    return (
+        job.job_id,
+        job.name,
+        job.state.value,
+        str(job.priority),
+        local(job.deadline, timezone),
+        "–" if job.progress is None else f"{100 * job.progress:.0f}",
+        f"{job.spent_microusd / 1e6:.2f}",
+        "–" if job.predicted_microusd is None else f"{job.predicted_microusd / 1e6:.2f}",
+        job.launch_id or "–",
+        job.reason or "–",
+    )
+
+
+def _print_details(details: JobDetails, timezone: str) -> None:
+    from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
+    from gpuwatch.domain.jobs.stores import kept_facts
+    from gpuwatch.domain.market.money import dollars
+    from gpuwatch.domain.market.pricing import usd
+
+    job, spec = details.job, details.job.definition
+    gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
+    lines: Sequence[tuple[str, str]] = (
+        ("job", f"{job.job_id} ({job.name})"),
+        ("state", job.state.value + (f": {job.reason}" if job.reason else "")),
+        ("command", spec.command.partition("\n")[0] or "a script"),
+        ("GPU", f"{spec.resources.gpu_count_min} × {gpus}"),
+        *([("machines", f"{spec.nodes}, by dstack")] if spec.nodes > 1 else []),
+        *([("log", details.log_is_at)] if details.log_is_at else []),
+        ("deadline", local(job.deadline, timezone)),
+        ("priority", str(job.priority)),
+        ("spent", dollars(usd(job.spent_microusd))),
+        ("launch", job.launch_id or "–"),
+        *kept_facts(spec),
+        ("runs", f"{job.run_number}; {job.retries_left} retries left"),
+    )
+    newest = details.newest_sample
+    now = () if newest is None else sample_facts(newest, lambda at: local(at, timezone))
+    for label, value in (*lines, *now):
+        click.echo(f"{label:<10} {value}")
+    click.echo()
+    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in without_older_samples(details.events)])
+
+
+def _event_row(event: JobEvent, timezone: str) -> tuple[str, ...]:
+    detail = "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key not in {"from", "sample"})
+    return local(event.at, timezone), event.kind, str(event.run_number), detail or "–"

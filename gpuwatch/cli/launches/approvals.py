@@ -1,0 +1,117 @@
+"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Command
+from gpuwatch.cli.options import completes, json_option, settings_option
+from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.text import clean
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.domain.launches.life.approval import Approval
+    from gpuwatch.engine.launches.renting.asked_launches import ApprovalReply
+    from gpuwatch.settings import Settings
+
+_COLUMNS = (
+    left("ask"),
+    left("watch", drop=2),
+    left("state"),
+    left("GPU"),
+    right("$/h"),
+    left("machine", drop=4),
+    left("place", drop=5),
+    left("open until"),
+    text("words", drop=3),
+)
+
+
+@click.command(cls=Command, examples=("gpuwatch asks",))
+@json_option
+@settings_option
+def asks(as_json: bool, settings: Settings) -> None:
+    """List the quotes that await your approval, and those of the last week."""
+    from gpuwatch.app.launches.approvals import approval_json, recent_approvals
+
+    now = real_now()
+    approvals = recent_approvals(settings)
+    if as_json:
+        json_out([approval_json(ask, now) for ask in approvals])
+    else:
+        _print(approvals, now, settings.timezone)
+
+
+@click.command(cls=Command, examples=("gpuwatch approve uoyauilxpk2f",))
+@click.argument("ask_id", shell_complete=completes("approvals"))
+@json_option
+@settings_option
+def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
+    """Approve a quote: rent at its price or less, or not at all.
+
+    Exit codes: 0 rented, 1 refused (nothing was rented), 2 no such quote, or the settings forbid it, 3 the
+    provider did not answer.
+    """
+    from gpuwatch.app.launches.approvals import approve as rent
+
+    return _print_reply(rent(settings, ask_id), as_json)
+
+
+@click.command(cls=Command, examples=("gpuwatch deny uoyauilxpk2f --why 'too far away'",))
+@click.argument("ask_id", shell_complete=completes("approvals"))
+@click.option("--why", default="", help="Reason, for your own records.")
+@json_option
+@settings_option
+def deny(ask_id: str, why: str, as_json: bool, settings: Settings) -> int:
+    """Decline a quote. Its watch does not offer it again for 24 hours."""
+    from gpuwatch.app.launches.approvals import deny as refuse
+
+    return _print_reply(refuse(settings, ask_id, why), as_json)
+
+
+def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
+    from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
+
+    code = {ApprovalOutcome.REFUSED: Exit.FAILED, ApprovalOutcome.NO_ANSWER: Exit.CANNOT_TELL}.get(
+        reply.outcome, Exit.DONE
+    )
+    if as_json:
+        from gpuwatch.app.launches.approvals import reply_json
+
+        json_out(reply_json(reply))
+        return code
+
+    click.echo(clean(reply.text, 1000), err=code is not Exit.DONE)
+    return code
+
+
+def _print(approvals: list[Approval], now: datetime, timezone: str) -> None:
+
+    if not approvals:
+        click.echo("no quotes in the last week")
+        return
+    table(
+        _COLUMNS,
+        [
+            (
+                ask.approval_id,
+                ask.watch,
+                ask.state_at(now).value,
+                f"{ask.match.offer.gpu_count}× {ask.match.offer.gpu}{' spot' if ask.match.offer.spot else ''}",
+                f"{ask.match.price.price_microusd_hour / MICRO:.3f}",
+                ask.match.offer.machine_id or "–",
+                ask.match.offer.place or "–",
+                local(ask.deadline, timezone),
+                ask.words or "–",
+            )
+            for ask in approvals
+        ],
+    )

@@ -1,0 +1,214 @@
+"""`gpuwatch launches` and `gpuwatch stop`: list launches with state and cost, and end them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.options import completes, config_option, json_option, stopping_settings_option
+from gpuwatch.cli.output import displayable, json_out, local, note
+from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.launches.launch import Launch, LaunchEvent
+from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from gpuwatch.settings import Settings
+
+_COLUMNS = (
+    left("launch"),
+    left("watch", drop=2),
+    left("state"),
+    left("GPU"),
+    right("$/h"),
+    right("cost $", drop=1),
+    left("instance", drop=1),
+    left("since", drop=3),
+    text("end", drop=4),
+)
+_EVENT_COLUMNS = (
+    left("at"),
+    left("state"),
+    right("$/h"),
+    right("listed $/h", drop=2),
+    text("cause"),
+    text("provider's words", drop=1),
+)
+
+
+@click.group(
+    invoke_without_command=True,
+    cls=Group,
+    examples=("gpuwatch launches", "gpuwatch launches show k3f7q2mzt5ab"),
+)
+@click.option("--all", "show_all", is_flag=True, help="Include launches that ended more than a week ago.")
+@json_option
+@config_option
+@click.pass_context
+def launches(ctx: click.Context, show_all: bool, as_json: bool, config: str | None) -> None:
+    """List launches with their state and cost."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from gpuwatch.app.launches.launches import all_launches, launches_json, relocation_findings
+    from gpuwatch.app.launches.pauses import pause_lines, pauses
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    now = real_now()
+    settings = load_settings(config, for_stopping=True)
+    for line in pause_lines(pauses(settings), now, settings.timezone):
+        note(line)  # on standard error: standard output holds only the list
+    if as_json:
+        json_out(launches_json(settings, now))
+        return
+    launches = all_launches(settings)
+    for launch_id, finding in relocation_findings(settings, launches).items():
+        note(f"{launch_id}: {finding.headline}, as of {local(finding.created_at, settings.timezone)}; gpuwatch alerts")
+    selected = [launch for launch in launches if show_all or _is_recent(launch, now)]
+    _print(selected, now, settings.timezone)
+    if len(selected) < len(launches):
+        note(f"{len(launches) - len(selected)} older launches hidden; show them with --all")
+
+
+@launches.command(examples=("gpuwatch launches show k3f7q2mzt5ab",))
+@click.argument("launch_id", shell_complete=completes("launches"))
+@json_option
+@stopping_settings_option
+def show(launch_id: str, as_json: bool, settings: Settings) -> None:
+    """Show each state of a launch with its time, cause, price, and the provider's message."""
+    from gpuwatch.app.launches.launches import launch_event_json, launch_events
+
+    events = launch_events(settings, launch_id)
+    if as_json:
+        json_out([launch_event_json(event) for event in events])
+    else:
+        table(_EVENT_COLUMNS, [_event_row(event, settings.timezone) for event in events])
+
+
+def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
+
+    prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
+    price_texts = ["–" if price is None else f"{price:.3f}" for price in prices]
+    return local(event.at, timezone), event.to_state.value, *price_texts, event.cause, event.provider_words or "–"
+
+
+@launches.command(
+    examples=(
+        "gpuwatch launches resolve k3f7q2mzt5ab --absent",
+        "gpuwatch launches resolve k3f7q2mzt5ab --adopt 48000027",
+    )
+)
+@click.argument("launch_id", shell_complete=completes("launches"))
+@click.option("--absent", is_flag=True, help="Confirm that no instance was created, or none is left.")
+@click.option("--adopt", metavar="INSTANCE", default=None, help="Confirm that this instance belongs to the launch.")
+@stopping_settings_option
+def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings) -> None:
+    """Resolve a launch that is held, or that a rent command created, after you checked at the provider."""
+    from gpuwatch.app.launches.launches import resolve_absent, resolve_adopted
+
+    if absent == (adopt is not None):
+        raise UsageError("use either --absent or --adopt INSTANCE")
+    launch = resolve_absent(settings, launch_id) if adopt is None else resolve_adopted(settings, launch_id, adopt)
+    click.echo(f"launch {launch.launch_id} is {launch.state.value}")
+
+
+@click.command(cls=Command, examples=("gpuwatch stop k3f7q2mzt5ab", "gpuwatch stop --all"))
+@click.argument("launch_id", required=False, shell_complete=completes("launches"))
+@click.option("--all", "stop_all", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
+@stopping_settings_option
+def stop(launch_id: str | None, stop_all: bool, yes: bool, settings: Settings) -> int:
+    """End a launch and confirm that its instance is gone.
+
+    Exit codes: 0 gone, 1 you did not confirm, 2 usage, 3 the end could not be confirmed; the daemon keeps trying.
+    """
+    import logging
+
+    from gpuwatch.app.launches.stop import stop as end
+    from gpuwatch.daemon.repeated_lines import RepeatedLines
+
+    if stop_all == (launch_id is not None):
+        raise UsageError("expected a launch ID, or --all; list launches with: gpuwatch launches")
+    ids = _active_launch_ids(settings) if stop_all else [str(launch_id)]
+    if not ids:
+        click.echo("no launch is active")
+        return Exit.DONE
+    if stop_all and not yes and not _confirm_all(len(ids)):
+        note("nothing was stopped")
+        return Exit.FAILED
+    if logging.lastResort is not None:
+        logging.lastResort.addFilter(RepeatedLines())  # polls every second and may log the same line each time
+    if end(settings, ids, click.echo):
+        return Exit.DONE
+    note("not confirmed yet: check at the provider; `gpuwatch run` keeps trying")
+    return Exit.CANNOT_TELL
+
+
+def _active_launch_ids(settings: Settings) -> list[str]:
+    """The active launches, printed with price and cost, and the labelled instances that belong to no launch."""
+    from gpuwatch.app.launches.pauses import pauses
+    from gpuwatch.app.launches.stop import plan_stop_all
+
+    now = real_now()
+    stop_plan = plan_stop_all(settings)
+    if stop_plan.launches:
+        _print(stop_plan.launches, now, settings.timezone)
+    for provider, instance in stop_plan.unknown:
+        label = displayable(instance.label or "")
+        at = f"instance {instance.instance_id} at {provider}, label {label}"
+        note(f"not touched: {at} belongs to no active launch; see: gpuwatch adopt --help")
+    for provider in stop_plan.unlisted:
+        note(f"{provider} does not list its instances now: other instances may exist there")
+    is_paused = any(pause.watch is None for pause in pauses(settings).in_force(now))
+    if stop_plan.launches and (not settings.dry_run or settings.left_out) and not is_paused:
+        note("a running daemon may rent again; to prevent that, run: gpuwatch pause")
+    return [launch.launch_id for launch in stop_plan.launches]
+
+
+def _confirm_all(count: int) -> bool:
+    """Ask on a terminal only: a script that passes --all means it, and instances cost money in the meantime."""
+    subject = "this launch" if count == 1 else f"these {count} launches"
+    return not sys.stdin.isatty() or click.confirm(f"End {subject}?", err=True)
+
+
+def _print(launches: Sequence[Launch], now: datetime, timezone: str) -> None:
+
+    if not launches:
+        click.echo("no launches yet")
+        return
+    table(
+        _COLUMNS,
+        [
+            (
+                launch.launch_id,
+                launch.watch,
+                _state(launch),
+                f"{launch.gpu_count}× {launch.gpu}",
+                f"{launch.price_microusd_hour / MICRO:.3f}",
+                f"{cost_microusd(launch, now) / MICRO:.2f}",
+                launch.instance_id or "–",
+                local(launch.running_at or launch.intended_at, timezone),
+                launch.end_reason or "–",
+            )
+            for launch in launches
+        ],
+    )
+
+
+def _state(launch: Launch) -> str:
+    """The state with its condition: "running (outbid)"."""
+    note = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
+    return launch.state.value + (f" ({note})" if note else "")
+
+
+def _is_recent(launch: Launch, now: datetime) -> bool:
+    return launch.ended_at is None or (now - launch.ended_at).days < 7

@@ -1,0 +1,164 @@
+"""`gpuwatch machines`: list the machines that gpuwatch does not rent, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.base import Group
+from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option, settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_SCOPE_COLUMNS = (
+    left("provider"),
+    left("scope", drop=3),
+    left("skipped"),
+    text("why"),
+    left("launch", drop=2),
+    left("until", drop=1),
+)
+_RECORD_COLUMNS = (left("provider"), left("machine"), right("went well"), right("failed"), right("reputation"))
+_COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
+
+
+@click.group(
+    invoke_without_command=True,
+    cls=Group,
+    examples=(
+        "gpuwatch machines",
+        "gpuwatch machines --scopes",
+        "gpuwatch machines --reputation",
+        "gpuwatch machines block 48211 --for 7d --why 'slow disk'",
+    ),
+)
+@click.option("--scopes", is_flag=True, help="List quotas, zones and accounts that are skipped after a refusal.")
+@click.option("--reputation", is_flag=True, help="List the results of your launches of the last 90 days, by machine.")
+@json_option
+@config_option
+@click.pass_context
+def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, config: str | None) -> None:
+    """List the machines gpuwatch does not rent: a launch failed there within a day, or you blocked them."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if scopes and reputation:
+        raise UsageError("use either --scopes or --reputation")
+    if reputation:
+        _list_records(as_json, config)
+        return
+    if scopes:
+        _list_scopes(as_json, config)
+        return
+    from gpuwatch.app.market.avoided_machines import avoided_machine_json, avoided_machines
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    settings = load_settings(config)
+    avoided = avoided_machines(settings)
+    if as_json:
+        json_out([avoided_machine_json(avoided_machine) for avoided_machine in avoided])
+    elif avoided:
+        rows = [
+            (
+                avoided_machine.provider,
+                avoided_machine.machine_id,
+                avoided_machine.why,
+                avoided_machine.launch_id or "–",
+                local(avoided_machine.until, settings.timezone),
+            )
+            for avoided_machine in avoided
+        ]
+        table(_COLUMNS, rows)
+    else:
+        click.echo("no machine is blocked")
+
+
+def _list_records(as_json: bool, config: str | None) -> None:
+    from gpuwatch.app.market.avoided_machines import machine_record_json, machine_records
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    records = [
+        machine_record_json(machine, record) for machine, record in machine_records(load_settings(config)).items()
+    ]
+    records.sort(key=lambda record: (record["reputation"], record["provider"], record["machine_id"]))
+    if as_json:
+        json_out(records)
+    elif records:
+        keys = ("provider", "machine_id", "good", "failed")
+        table(
+            _RECORD_COLUMNS,
+            [(*(str(record[key]) for key in keys), f"{record['reputation']:.3f}") for record in records],
+        )
+        note("reputation assumes a reliability of 0.9; min_reputation uses the reliability of the current poll")
+    else:
+        click.echo("no launches of the last 90 days to rate a machine by")
+
+
+def _list_scopes(as_json: bool, config: str | None) -> None:
+    from gpuwatch.app.market.avoided_machines import skipped_scope_json, skipped_scopes
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    settings = load_settings(config)
+    scopes = skipped_scopes(settings)
+    if as_json:
+        json_out([skipped_scope_json(scope) for scope in scopes])
+    elif scopes:
+        rows = [
+            (
+                scope.provider,
+                scope.scope.value,
+                scope.name,
+                scope.why,
+                scope.launch_id or "–",
+                local(scope.until, settings.timezone),
+            )
+            for scope in scopes
+        ]
+        table(_SCOPE_COLUMNS, rows)
+    else:
+        click.echo("nothing is skipped")
+
+
+@machines.command(examples=("gpuwatch machines forgive 48211",))
+@click.argument("machine")
+@provider_option()
+@settings_option
+def forgive(machine: str, provider: str | None, settings: Settings) -> None:
+    """Clear the failures of a MACHINE, so that it may be rented again."""
+    _allow(machine, provider, settings, forgive_only=True)
+
+
+@machines.command(examples=("gpuwatch machines allow 48211",))
+@click.argument("machine")
+@provider_option()
+@settings_option
+def allow(machine: str, provider: str | None, settings: Settings) -> None:
+    """Unblock a MACHINE and clear its failures."""
+    _allow(machine, provider, settings, forgive_only=False)
+
+
+@machines.command(examples=("gpuwatch machines block 48211 --for 7d --why 'slow disk'",))
+@click.argument("machine")
+@duration_option("--for", "for_s", "Duration, such as 7d. Default: until `gpuwatch machines allow`.")
+@click.option("--why", default="", help="Reason shown in the list.")
+@provider_option()
+@settings_option
+def block(machine: str, for_s: float | None, why: str, provider: str | None, settings: Settings) -> None:
+    """Never rent this MACHINE. Instances already running on it continue."""
+    from gpuwatch.app.market.avoided_machines import block_machine as shut_out
+
+    note = shut_out(settings, provider, machine, for_s, why)
+    until = "" if note.until is None else f" until {local(note.until, settings.timezone)}"
+    click.echo(f"machine {machine} at {note.provider} is blocked{until}")
+
+
+def _allow(machine: str, provider: str | None, settings: Settings, forgive_only: bool) -> None:
+    from gpuwatch.app.market.avoided_machines import allow_machine
+
+    former_block = allow_machine(settings, provider, machine, forgive_only)
+    effect = "was not blocked" if former_block is None else f"may be rented again (was blocked: {former_block.why})"
+    click.echo(f"machine {machine} {effect}")

@@ -1,0 +1,143 @@
+"""`gpuwatch market`: one line per GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Command
+from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.terminal_tables import cell_width, left, right, table, terminal_width
+from gpuwatch.domain.market.figure_text import duration_text, percent_text
+from gpuwatch.domain.market.money import price_text
+
+if TYPE_CHECKING:
+    from gpuwatch.app.market.market import MarketOverview
+    from gpuwatch.domain.history.gpu_status import GpuStatus
+    from gpuwatch.settings import Settings
+
+_STALE = timedelta(hours=3)
+_UNKNOWN = "–"
+_COLUMNS = (
+    left("GPU"),
+    right("now"),
+    right("24 h", drop=1),
+    right("7 d", drop=2),
+    right("30 d", drop=3),
+    right("rank", drop=4),
+    right("offers", drop=5),
+    right("under", drop=6),
+    right("life", drop=7),
+    left(""),  # the age of an old poll
+)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch market",
+        "gpuwatch market H100 A100 --since 7d --under 1.20",
+    ),
+)
+@click.argument("gpus", nargs=-1, metavar="[GPU]...", shell_complete=completes("gpus"))
+@click.option(
+    "--gpu",
+    "more",
+    multiple=True,
+    help="Only this GPU (family or model); may be repeated.",
+    shell_complete=completes("gpus"),
+)
+@past_options("30d")
+@click.option(
+    "--under",
+    type=Between(min=0, min_open=True, max=1_000_000),
+    default=None,
+    metavar="USD",
+    help='Price for the column "life". Default: each GPU\'s median price.',
+)
+@json_option
+@settings_option
+def market(
+    gpus: tuple[str, ...],
+    more: tuple[str, ...],
+    past: PastOptions,
+    under: float | None,
+    as_json: bool,
+    settings: Settings,
+) -> int:
+    """Summarise each GPU on one line: USD per GPU-hour, commission included.
+
+    "now" is the cheapest offer of the newest poll, followed by its change over 24 hours, 7 and 30 days; an old poll, or
+    an import, is marked with its age. "rank" is the share of known hours since --since that were cheaper than now
+    (0 %: never cheaper). "life" means that half of the offers at or under "under" stayed there at least that long.
+    "–" means unknown.
+
+    Exit codes: 0 done, 2 usage, 3 no data for that time.
+    """
+    from gpuwatch.app.market.market import MarketRequest, age_text_of, market_json, market_overview
+    from gpuwatch.bootstrap import real_now
+
+    request = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
+    page = market_overview(settings, request)
+    if as_json:
+        json_out(market_json(page, request))
+    else:
+        newest = None if request.data is None else page.polled_at
+        ages = [age_text_of(settings, row, request.until, newest) for row in page.rows]
+        _print_overview(page, ages, request.until, settings.timezone)
+    if not page.rows:
+        past.note_older_prices(settings, None, request.since)
+    return Exit.DONE if page.rows else Exit.CANNOT_TELL
+
+
+def _print_overview(page: MarketOverview, ages: Sequence[str], now: datetime, timezone: str) -> None:
+    """A table with the time of its poll."""
+    if page.polled_at is None:
+        click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
+        return
+    click.echo(heading(local(page.polled_at, timezone), page.source, terminal_width()))
+    rows = [(*_cells(row), age) for row, age in zip(page.rows, ages, strict=True)]
+    column_count = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
+    table(_COLUMNS[:column_count], [row[:column_count] for row in rows])
+    age = now - page.polled_at
+    if age > _STALE:
+        note(f"the newest poll is {duration_text(age.total_seconds())} old: its offers may be gone")
+
+
+def heading(as_of: str, source: str, width: int | None) -> str:
+    """What the prices are, and where they come from; on two lines if the terminal is too narrow for one."""
+    prices, origin = f"USD per GPU-hour, commission included, as of {as_of}", f"({source})"
+    fits = width is None or len(prices) + 1 + cell_width(origin) <= width
+    return (" " if fits else "\n").join((prices, origin))
+
+
+def _cells(row: GpuStatus) -> tuple[str, ...]:
+    return (
+        row.gpu,
+        _price(row.now),
+        *(_change(change) for change in row.changes.values()),
+        percent_text(row.percentile, 0),
+        str(row.offers),
+        _price(row.under),
+        _life(row),
+    )
+
+
+def _change(change: float | None) -> str:
+    return percent_text(change, sign="+")
+
+
+def _life(row: GpuStatus) -> str:
+    if not row.is_lifetime_known:
+        return _UNKNOWN
+    median_s = row.lifetime.median_s
+    return f"> {duration_text(row.lifetime.longest_s)}" if median_s is None else duration_text(median_s)
+
+
+def _price(microusd: int | None) -> str:
+    return _UNKNOWN if microusd is None else price_text(microusd / 1e6, least=4)

@@ -1,0 +1,289 @@
+"""`gpuwatch offers`: the current offers of all providers, sorted, or one line per group."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Command, refuse_given
+from gpuwatch.cli.options import (
+    SPOT_CHOICES,
+    Between,
+    as_struct,
+    duration_option,
+    gpu_option,
+    json_option,
+    provider_option,
+    settings_option,
+    value_option,
+)
+from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.terminal_tables import Column, left, right, table, table_lines, terminal_width, text
+from gpuwatch.domain.market.marks import marks
+from gpuwatch.domain.market.money import amount_text
+from gpuwatch.domain.market.pricing import MICRO
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.engine.market.browse import ProviderOffers
+    from gpuwatch.engine.market.offer_groups import OfferGroup
+    from gpuwatch.settings import Settings
+
+_TIMEOUT_S = 30.0
+_MINUTES_FROM_S = 1000  # an age is shown in seconds up to here
+_COLUMNS = (
+    left("GPU"),
+    right("$ job"),
+    right("$/GPU-h"),
+    right("listed", drop=2),
+    right("$/h", drop=3),
+    left("provider"),
+    text("notes", drop=1),
+    left("place", drop=4),
+    right("reliab.", drop=6),
+    left("verified", drop=7),
+    right("age", drop=8),
+    right("offer"),
+)
+_OPTIONAL = {"$ job", "notes"}  # shown if any offer has them
+_GROUPED = (
+    left(""),
+    right("offers", drop=3),
+    right("cheapest $/GPU-h"),
+    right("median", drop=2),
+    left("GPU"),
+    left("provider"),
+    text("notes", drop=4),
+    left("place", drop=5),
+)
+Table = tuple[Sequence[Column], list[Sequence[str]]]
+
+
+class OfferOptions(msgspec.Struct, frozen=True):
+    """Filters for the offers."""
+
+    gpu: tuple[str, ...]
+    count: str | None
+    max_price: str | None
+    spot: str
+    kind: str
+    disk_gb: float | None
+    verified: bool
+
+
+class ListLayout(msgspec.Struct, frozen=True):
+    """Order and length of the list."""
+
+    sort: str
+    group_by: str | None
+    limit: int
+
+
+_offer_options = as_struct(
+    "wanted",
+    OfferOptions,
+    gpu_option("--gpu", "GPU family or model; may be repeated. Default: all.", multiple=True),
+    click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer."),
+    click.option("--max-price", default=None, metavar="USD", help="USD per GPU-hour, commission included."),
+    value_option("--spot", click.Choice(SPOT_CHOICES), "Spot (interruptible) offers.", "no"),
+    value_option(
+        "--kind",
+        click.Choice(["live", "listed", "all"]),
+        "live: rentable now; listed: list prices, without proof of stock.",
+        "all",
+    ),
+    click.option("--disk-gb", type=Between(min=1), default=None, help="Include a disk of this size in the price."),
+    click.option("--verified", is_flag=True, help="Only verified hosts."),
+)
+_layout_options = as_struct(
+    "layout",
+    ListLayout,
+    value_option(
+        "--sort", click.Choice(["gpu-price", "price", "provider", "reliability"]), "Order of the list.", "gpu-price"
+    ),
+    value_option(
+        "--group-by",
+        click.Choice(["gpu", "provider", "region"]),
+        "One line per group: cheapest offer, number of offers, median price.",
+    ),
+    value_option("--limit", click.IntRange(1, 5000), "Number of offers.", 20),
+)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch offers --gpu H100 --max-price 3",
+        "gpuwatch offers --gpu 'RTX 4090' --count 4 --spot any --provider vastai",
+        "gpuwatch offers --group-by gpu",
+    ),
+)
+@_offer_options
+@provider_option("Only this provider; may be repeated.", multiple=True)
+@_layout_options
+@duration_option("--timeout", "timeout_s", "Longest wait for all providers. Default: 30s.")
+@json_option
+@settings_option
+def offers(
+    wanted: OfferOptions,
+    provider: tuple[str, ...],
+    layout: ListLayout,
+    timeout_s: float | None,
+    as_json: bool,
+    settings: Settings,
+) -> int:
+    """List the offers on sale now, cheapest GPU first. Polls all enabled providers in parallel.
+
+    Exit codes: 0 done (even without offers), 2 usage, 3 a provider did not answer, or only in part.
+    """
+    from gpuwatch.app.market.offers import all_matches, groups_json, markets_now, offers_json, providers_that_sell
+    from gpuwatch.engine.market.browse import offer_filter
+
+    if layout.group_by is not None:
+        refuse_given("orders a list: groups are sorted by their cheapest offer; omit it", "sort")
+    query = offer_filter(
+        wanted.gpu, count=wanted.count, max_price=wanted.max_price, spot=wanted.spot, disk_gb=wanted.disk_gb,
+        verified=wanted.verified, kind=wanted.kind,
+    )  # fmt: skip
+    names = providers_that_sell(settings, query, provider)
+    needs_all = layout.group_by is not None or layout.sort == "reliability"  # providers cut their lists by price
+    arriving = markets_now(settings, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)
+    if as_json:
+        answers = list(arriving)
+        matches = all_matches(answers)
+        if layout.group_by is None:
+            json_out(offers_json(matches, layout.sort, layout.limit))
+        else:
+            json_out(groups_json(matches, layout.group_by, layout.limit))
+    else:
+        answers = _collect_live(arriving, names, layout)
+        _print(answers, layout, query.gpu_names, wanted.gpu)
+    sys.stdout.flush()
+    for answer in answers:
+        if answer.error:
+            note(f"{answer.provider}: {answer.error}")
+    return Exit.CANNOT_TELL if any(answer.error for answer in answers) else Exit.DONE
+
+
+def _print(
+    answers: Sequence[ProviderOffers], layout: ListLayout, gpu_names: Sequence[str], texts: Sequence[str]
+) -> None:
+    """A table; "no offers", "no data" and "could not be seen" are different results."""
+    from gpuwatch.engine.market.coverage import empty_text
+
+    columns, rows = _table(answers, layout)
+    if rows:
+        table(columns, rows)
+    elif any(answer.error for answer in answers):
+        click.echo("cannot tell")
+    else:
+        click.echo(empty_text([one.coverage for one in answers if one.coverage is not None], gpu_names, texts))
+
+
+def _collect_live(arriving: Iterator[ProviderOffers], names: Sequence[str], layout: ListLayout) -> list[ProviderOffers]:
+    """All answers; a terminal shows the progress."""
+    if not sys.stdout.isatty():
+        return list(arriving)
+    from rich.live import Live
+
+    answers: list[ProviderOffers] = []
+    with Live(live_table(answers, names, layout), transient=True, auto_refresh=False) as live:
+        for answer in arriving:
+            answers.append(answer)
+            live.update(live_table(answers, names, layout), refresh=True)
+    return answers
+
+
+def live_table(answers: Sequence[ProviderOffers], names: Sequence[str], layout: ListLayout) -> RenderableType:
+    """The offers that have arrived, and the providers that have not answered yet."""
+    from rich.console import Group as Stack
+    from rich.text import Text
+
+    waiting = [name for name in names if name not in {answer.provider for answer in answers}]
+    columns, rows = _table(answers, layout)
+    line = Text(f"polling {', '.join(waiting)} …" if waiting else "", style="dim")
+    return Stack(Text("\n".join(table_lines(columns, rows, terminal_width())), no_wrap=True), line) if rows else line
+
+
+def _table(answers: Sequence[ProviderOffers], layout: ListLayout) -> Table:
+    from gpuwatch.app.market.offers import all_matches
+    from gpuwatch.engine.market.offer_groups import group_offers, sorted_offers
+
+    matches = all_matches(answers)
+    if layout.group_by is not None:
+        return _GROUPED, [_group_cells(group) for group in group_offers(matches, layout.group_by)[: layout.limit]]
+    folded = sorted_offers(matches, layout.sort)[: layout.limit]
+    return offers_table(
+        [folded_offer.primary for folded_offer in folded],
+        real_now(),
+        [folded_offer.also_text for folded_offer in folded],
+    )
+
+
+def offers_table(matches: Sequence[Match], now: datetime, also: Sequence[str] = ()) -> Table:
+    """Columns and rows of offers.
+
+    Args:
+        also: for each offer, where else it is on sale; empty if unknown.
+    """
+    rows = [
+        _cells(match, now, elsewhere) for match, elsewhere in zip(matches, also or [""] * len(matches), strict=True)
+    ]
+    visible = [
+        i
+        for i, column in enumerate(_COLUMNS)
+        if column.heading not in _OPTIONAL or any(row[i] not in {"", "–"} for row in rows)
+    ]
+    return [_COLUMNS[i] for i in visible], [[row[i] for i in visible] for row in rows]
+
+
+def _cells(match: Match, now: datetime, elsewhere: str) -> Sequence[str]:
+    """One row, in the order of _COLUMNS."""
+
+    offer, price = match.offer, match.price
+    each = offer.gpu_count * MICRO
+    age_s = max(0, int((now - offer.observed_at).total_seconds()))
+    return (
+        gpu_text(offer.gpu_count, offer.gpu, offer.spot),
+        "–" if match.job_microusd is None else amount_text(match.job_microusd / MICRO),
+        f"{price.price_microusd_hour / each:.3f}",
+        f"{price.listed_microusd_hour / each:.3f}",
+        f"{price.price_microusd_hour / MICRO:.3f}",
+        offer.provider,
+        ", ".join(filter(None, (*marks(offer), elsewhere))),
+        offer.place or "–",
+        "–" if offer.reliability is None else f"{offer.reliability * 100:.1f}%",
+        "–" if offer.verification is None else offer.verification.value,
+        f"{age_s}s" if age_s < _MINUTES_FROM_S else f"{age_s // 60}m",
+        offer.offer_id,
+    )
+
+
+def gpu_text(count: int, gpu: str, spot: bool = False) -> str:
+    """ "4× H100 SXM spot"."""
+    return f"{count}× {gpu}{' spot' if spot else ''}"
+
+
+def _group_cells(group: OfferGroup) -> Sequence[str]:
+
+    match = group.cheapest.primary
+    offer = match.offer
+    return (
+        group.name,
+        str(group.offers),
+        f"{match.price_microusd_gpu_hour / MICRO:.3f}",
+        f"{group.median_microusd_gpu_hour / MICRO:.3f}",
+        gpu_text(offer.gpu_count, offer.gpu, offer.spot),
+        offer.provider,
+        ", ".join(filter(None, (*marks(offer), group.cheapest.also_text))),
+        offer.place or "–",
+    )

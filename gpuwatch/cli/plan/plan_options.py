@@ -1,0 +1,60 @@
+"""Option types of `gpuwatch plan`, and checks for conflicting options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+
+from gpuwatch.domain.plan.figures import FigureRange, parse_figure, parse_range
+from gpuwatch.errors import UsageError
+
+
+class Figure(click.ParamType[Any]):
+    """A number with a suffix: "52k"."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the value."""
+        try:
+            return parse_figure(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+class Figures(click.ParamType[Any]):
+    """A number or a range: "0.03-0.10"."""
+
+    name = "number or range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FigureRange:
+        """Parse the value."""
+        try:
+            return value if isinstance(value, FigureRange) else parse_range(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+ANY_PRICE = click.option("--any-price", is_flag=True, help="Rank implausibly cheap offers with the others.")
+
+
+def decimal_option(_ctx: click.Context, param: click.Parameter, text: str | None) -> Decimal | None:
+    """A callback for a decimal number. Raises UsageError."""
+    try:
+        return None if text is None else Decimal(text)
+    except InvalidOperation:
+        raise UsageError(f"{param.opts[0]} {text!r}: expected a number") from None
+
+
+def pairs(_ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str] | None:
+    """A callback for figures by GPUs: "4x H100=2.5". Raises UsageError."""
+    values = {}
+    for text in texts:
+        gpus, _, figure = text.rpartition("=")
+        if not gpus.strip():
+            raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a number, such as "4x H100=2.5"')
+        values[gpus.strip()] = figure.strip()
+    return values or None

@@ -1,0 +1,151 @@
+"""`gpuwatch plan use`: the cost of a useful hour at a given GPU utilisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Command, refuse_given
+from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment, value_option
+from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.terminal_tables import left, right, table, text
+from gpuwatch.domain.market.money import amount_text, dollars
+from gpuwatch.domain.plan.utilisation import UTILISATION_METHOD_TEXT, UtilisationVerdict, price_at_utilisation
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from decimal import Decimal
+
+    from gpuwatch.app.plan.plan_use import LaunchUtilisation
+    from gpuwatch.domain.plan.utilisation import UtilisedPrice
+
+_EXAMPLE = (15.0, 70.0, 90.0, 100.0)
+_COLUMNS = (right("use"), right("$ a useful hour"), right("idle $/h", drop=1), text(""))
+_OWN_COLUMNS = (
+    left("launch"),
+    left("GPU"),
+    right("$/GPU-h"),
+    right("cost $", drop=2),
+    right("use"),
+    right("$ a useful hour"),
+    right("wasted $", drop=3),
+    text("", drop=4),
+)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan use --price 4.00 --use 15",
+        "gpuwatch plan use --launches",
+    ),
+)
+@value_option("--price", Usd(), "USD per GPU-hour.", metavar="USD")
+@value_option(
+    "--use",
+    Between(0, 100),
+    "Utilisation in percent; may be repeated.",
+    name="uses",
+    multiple=True,
+    metavar="PERCENT",
+)
+@value_option("--low", Between(0, 100), "Utilisation under this is a bottleneck.", 70.0)
+@value_option("--good", Between(0, 100), "Utilisation from this on is good.", 90.0)
+@click.option("--launches", "own", is_flag=True, help="Judge your own launches by their measured utilisation.")
+@value_option("--since", click.STRING, "With --launches: start of the period.", "30d")
+@json_option
+@config_option
+def use(
+    price: Decimal | None,
+    uses: tuple[float, ...],
+    low: float,
+    good: float,
+    own: bool,
+    since: str,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """Compute the cost of a useful hour: price ÷ utilisation."""
+    from gpuwatch.app.plan.plan_use import own_use_json, own_uses, plan_use_json
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    if not own:
+        refuse_given("requires --launches", "since", "config")
+    if low > good:
+        raise UsageError("--low must be at or below --good")
+    if own and (price is not None or uses):
+        raise UsageError("--launches takes price and utilisation from your own launches: omit --price and --use")
+    if own:
+        now = real_now()
+        start = moment(since, now)
+        utilisations = own_uses(load_settings(config), start, low, good)
+        if as_json:
+            json_out(own_use_json(start, now, utilisations))
+        else:
+            _print_own(utilisations, low, good)
+        return Exit.DONE if any(utilisation.price for utilisation in utilisations) else Exit.CANNOT_TELL
+    if price is None:
+        raise UsageError("expected --price USD per GPU-hour, or --launches")
+    prices = [price_at_utilisation(price, percent, low, good) for percent in uses or _EXAMPLE]
+    if as_json:
+        json_out(plan_use_json(price, prices))
+    else:
+        _print(price, prices, low, good)
+    return Exit.DONE
+
+
+def _print(price: Decimal, prices: Sequence[UtilisedPrice], low: float, good: float) -> None:
+    rows = [
+        (f"{price.percent:g} %", _useful_text(price), amount_text(price.idle_usd_hour), _advice(price, low, good))
+        for price in prices
+    ]
+    table(_COLUMNS, rows, title=f"${price} per GPU-hour")
+    note(UTILISATION_METHOD_TEXT)
+
+
+def _print_own(utilisations: Sequence[LaunchUtilisation], low: float, good: float) -> None:
+    if utilisations:
+        table(_OWN_COLUMNS, [_own_cells(utilisation, low, good) for utilisation in utilisations])
+    if any(utilisation.price for utilisation in utilisations):
+        wasted = sum(utilisation.wasted_usd for utilisation in utilisations if utilisation.price)
+        note(f"{UTILISATION_METHOD_TEXT}, mean of each launch's samples; {dollars(wasted)} in total paid for idle time")
+    else:
+        note(
+            "not enough data: "
+            + ("no provider reported GPU utilisation" if utilisations else "no launches in that time")
+        )
+
+
+def _own_cells(utilisation: LaunchUtilisation, low: float, good: float) -> tuple[str, ...]:
+    launch, price = utilisation.launch, utilisation.price
+    cells = (
+        launch.launch_id,
+        f"{launch.gpu_count}× {launch.gpu}",
+        f"{utilisation.usd_gpu_hour:.3f}",
+        f"{utilisation.cost_usd:.2f}",
+    )
+    if price is None:
+        return (*cells, "–", "–", "–", "not measured")
+    return (
+        *cells,
+        f"{price.percent:.0f} %",
+        _useful_text(price),
+        f"{utilisation.wasted_usd:.2f}",
+        _advice(price, low, good),
+    )
+
+
+def _useful_text(price: UtilisedPrice) -> str:
+    return "–" if price.useful_usd_hour is None else amount_text(price.useful_usd_hour)
+
+
+def _advice(price: UtilisedPrice, low: float, good: float) -> str:
+    return {
+        UtilisationVerdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
+        UtilisationVerdict.WASTEFUL: f"under {good:g} %: use a larger batch, or a smaller GPU",
+        UtilisationVerdict.GOOD: "well used",
+    }[price.verdict]

@@ -1,0 +1,76 @@
+"""`gpuwatch config show|schema`, and `gpuwatch init`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from gpuwatch.cli import terminal_tables as tables
+from gpuwatch.cli.base import Command, Group
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.output import json_out, note
+from gpuwatch.errors import UsageError
+from gpuwatch.home_folder import expand_home
+
+
+@click.group(cls=Group, examples=("gpuwatch config show", "gpuwatch config schema > gpuwatch.schema.json"))
+def config() -> None:
+    """Show the effective settings or their JSON Schema."""
+
+
+@config.command(examples=("gpuwatch config show", "gpuwatch config show --json"))
+@config_option
+@json_option
+def show(config: str | None, as_json: bool) -> None:
+    """Show every effective setting and where it comes from. Secrets are masked."""
+    from gpuwatch.app.setup.config import settings_json
+    from gpuwatch.settings.show import origins
+
+    file, origin_of = origins(config)
+    if as_json:
+        json_out(settings_json(file, origin_of))
+        return
+    note(f"file: {file or 'none; environment and defaults'}")
+    columns = (tables.left("setting"), tables.text("value"), tables.text("from", drop=1))
+    tables.table(columns, [(origin.key, _text(origin.value), origin.origin) for origin in origin_of])
+
+
+@config.command(examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
+@click.option("--jobs", is_flag=True, help="Print the schema of job files (jobs/NAME.toml).")
+@click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as without this option.")
+def schema(jobs: bool) -> None:
+    """Print the JSON Schema of gpuwatch.toml, for editors."""
+    from gpuwatch.settings.json_schema import job_json_schema, json_schema
+
+    json_out(job_json_schema() if jobs else json_schema())
+
+
+@click.command(cls=Command, examples=("gpuwatch init", "gpuwatch init --config ~/.config/gpuwatch/gpuwatch.toml"))
+@config_option
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def init(config: str | None, force: bool) -> None:
+    """Write a commented gpuwatch.toml, with its schema for editors."""
+    from gpuwatch.app.setup.config import write_settings
+
+    name = config or os.environ.get("GPUWATCH_CONFIG") or "gpuwatch.toml"
+    try:
+        target = expand_home(name)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from None
+    schema = write_settings(target, force=force)
+    note(f"wrote {target} and {schema}; next: edit the watch, then gpuwatch check")
+
+
+def _text(value: Any) -> str:
+    """A value roughly as TOML spells it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) + " }"
+    return "".join(c if c.isprintable() else "·" for c in str(value))

@@ -1,0 +1,52 @@
+"""`gpuwatch demo`: the daemon against an embedded marketplace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.base import Command
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+@click.command(cls=Command, examples=("gpuwatch demo", "gpuwatch demo --web", "gpuwatch demo --jobs"))
+@click.option("--web", is_flag=True, help="Afterwards, serve the web page at a printed address until Ctrl-C.")
+@click.option("--jobs", is_flag=True, help="Run a job on a local SSH server instead, up to its results.")
+def demo(web: bool, jobs: bool) -> int:
+    """Run the daemon against an embedded marketplace on loopback: polls, a price drop, an alert, a launch and its end.
+
+    Takes about 20 seconds and does not touch your settings or database.
+    """
+    import logging
+
+    if web and jobs:
+        raise click.UsageError("use either --web or --jobs")
+    logging.disable(logging.WARNING)
+    if jobs:
+        from gpuwatch.app.setup.demo_jobs import run_job_demo
+
+        return Exit.DONE if run_job_demo(click.echo) else Exit.FAILED
+    from gpuwatch.app.setup.demo import run_demo
+
+    if web:
+        from gpuwatch.web.serving import require_web_extra
+
+        require_web_extra()
+    return Exit.DONE if run_demo(click.echo, _show_page if web else None) else Exit.FAILED
+
+
+def _show_page(settings: Settings, file: Path) -> None:
+    """Serve the page until SIGINT or SIGTERM."""
+    from gpuwatch.daemon.process import SignalHandler
+    from gpuwatch.web.serving import serving
+
+    signals = SignalHandler()
+    with serving(settings, click.echo, str(file)):
+        click.echo("   log in with the code to approve, stop and change; Ctrl-C ends the demo")
+        while not signals.stop:
+            signals.wait(3600.0)

@@ -1,0 +1,75 @@
+"""`gpuwatch docs`: the pages of the documentation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gpuwatch.cli.base import Command
+from gpuwatch.installation import packaged_path
+
+_WIDTH = 100  # longer lines are hard to read
+
+
+def _complete(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    return [name for name in documentation_pages() if name.startswith(begin)]
+
+
+@click.command(cls=Command, examples=("gpuwatch docs", "gpuwatch docs settings", "gpuwatch docs runpod | less"))
+@click.argument("topic", required=False, shell_complete=_complete)
+def docs(topic: str | None) -> None:
+    """Show a page of the documentation, or list the pages."""
+    page_paths = documentation_pages()
+    if topic is None:
+        width = max(map(len, page_paths), default=0)
+        for name, path in page_paths.items():
+            click.echo(f"{name:{width}}  {_title(path)}")
+        return
+    text = page_paths[_page_of(topic, page_paths)].read_text(encoding="utf-8")
+    if sys.stdout.isatty():
+        _print_formatted(text)
+    else:
+        click.echo(text, nl=False)
+
+
+def documentation_pages() -> dict[str, Path]:
+    """Topic → file: `settings`, `providers/runpod`. Wheels and checkouts both contain the pages."""
+    settings = packaged_path("docs/settings.md")
+    paths = [path for name in ("*.md", "providers/*.md") for path in settings.parent.glob(name)] if settings else []
+    return dict(sorted((_topic(path), path) for path in paths))
+
+
+def _topic(path: Path) -> str:
+    name = path.stem if path.parent.name == "docs" else f"{path.parent.name}/{path.stem}"
+    return name.removesuffix("/README")
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as opened:
+        return next((line.lstrip("# ").rstrip() for line in opened if line.startswith("# ")), "")
+
+
+def _page_of(topic: str, page_paths: dict[str, Path]) -> str:
+    """Find the page of a topic in any spelling: `settings`, `settings.md`, `docs/settings.md#secrets`, `runpod`."""
+    from difflib import get_close_matches
+
+    from gpuwatch.errors import UsageError
+
+    topic_name = topic.lower().partition("#")[0].removeprefix("docs/").removesuffix(".md").removesuffix("/")
+    for name in (topic_name, f"providers/{topic_name}"):
+        if name in page_paths:
+            return name
+    by_last_word = {name.rpartition("/")[2]: name for name in page_paths}
+    near = get_close_matches(topic_name.rpartition("/")[2], by_last_word, n=1, cutoff=0.6)
+    hint = f"did you mean {by_last_word[near[0]]}?" if near else "run `gpuwatch docs` to list the pages"
+    raise UsageError(f"no page {topic!r}; {hint}")
+
+
+def _print_formatted(text: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.print(Markdown(text, hyperlinks=False), width=min(console.width, _WIDTH))

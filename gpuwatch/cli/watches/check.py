@@ -1,0 +1,261 @@
+"""`gpuwatch check`: poll once. The result is printed first, then stored."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gpuwatch.cli import Exit, is_unwritten, report_unwritten
+from gpuwatch.cli.base import Command
+from gpuwatch.cli.market.offers import offers_table
+from gpuwatch.cli.options import (
+    SPOT_CHOICES,
+    as_struct,
+    completes,
+    config_option,
+    gpu_option,
+    json_option,
+    provider_option,
+    value_option,
+)
+from gpuwatch.cli.output import counted, displayable, json_out, local, note
+from gpuwatch.cli.terminal_tables import table
+from gpuwatch.errors import GpuwatchError, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.app.watches.check import CurrentLimits, MarketCheck
+    from gpuwatch.domain.launches.life.watch_block import WatchBlock
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.engine.watches.one_poll import ProviderCheck
+    from gpuwatch.settings import Settings
+
+
+class CheckedRule(msgspec.Struct, frozen=True):
+    """A single rule that replaces the watches."""
+
+    gpu: tuple[str, ...]
+    max_price: str | None
+    count: str | None
+    spot: str | None
+
+
+_rule_options = as_struct(
+    "rule",
+    CheckedRule,
+    gpu_option(
+        "--gpu", "Check a GPU family or model instead of the watches, such as H100; may be repeated.", multiple=True
+    ),
+    click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included."),
+    click.option("--count", default=None, help="With --gpu: number of GPUs, N or MIN-MAX. Default: 1."),
+    value_option("--spot", click.Choice(SPOT_CHOICES), "With --gpu: spot (interruptible) offers. Default: no."),
+)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch check",
+        "gpuwatch check h100-night --explain",
+        "gpuwatch check --gpu H100 --max-price 3.50 --count 1-4 --json",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
+@_rule_options
+@provider_option("Poll only this provider; may be repeated.", multiple=True)
+@click.option("--explain", is_flag=True, help="Show which condition the nearest offers fail, and by how much.")
+@click.option("--no-store", is_flag=True, help="Do not store the result.")
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Write metrics for Prometheus' textfile collector after storing.",
+)
+@json_option
+@config_option
+def check(
+    names: tuple[str, ...],
+    rule: CheckedRule,
+    provider: tuple[str, ...],
+    explain: bool,
+    no_store: bool,
+    metrics_file: Path | None,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """Poll once: which watches have an offer at or under their threshold.
+
+    With --gpu and --max-price, check a single rule instead of your watches. All other settings apply.
+
+    Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
+    """
+    from gpuwatch.app.watches.check import blocked_watches, explain_lines
+    from gpuwatch.app.watches.watch_selection import select_watches
+
+    if names and rule.gpu:
+        raise UsageError("use either a watch name or --gpu")
+    settings = _settings(rule, provider, config)
+    limits = _with_current_limits(settings, select_watches(settings, names), keep=not no_store)
+    checked = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
+    unwritten = Exit.DONE
+    try:
+        _print_result(limits, checked, blocked_watches(settings, limits, checked), as_json)
+        for line in explain_lines(settings, limits.watches, checked, provider) if explain else ():
+            note(line)
+        sys.stdout.flush()
+    except OSError as error:  # the result is stored all the same
+        if not is_unwritten(error):
+            raise
+        unwritten = report_unwritten(error)
+    _store_result(settings, checked, no_store, metrics_file)
+    if unwritten:
+        return unwritten
+    if any(checked.matches.values()):
+        return Exit.DONE
+    return Exit.FAILED if checked.is_complete else Exit.CANNOT_TELL
+
+
+def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -> Settings:
+    from gpuwatch.app.watches.watch_selection import GPU_AND_PRICE, settings_with_rule
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    if rule.gpu and rule.max_price is not None:
+        return settings_with_rule(
+            rule.gpu, rule.max_price, count=rule.count, spot=rule.spot, providers=providers or None, config=config
+        )
+    if rule.gpu or rule.max_price is not None:
+        raise UsageError(GPU_AND_PRICE)
+    if rule.count is not None or rule.spot is not None:
+        raise UsageError("--count and --spot require --gpu and --max-price")
+    return load_settings(config)
+
+
+def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
+    """The watches with their current limits. Prints the limits that come from the history."""
+    from gpuwatch.app.watches.check import current_limits
+
+    limits = current_limits(settings, watches, keep)
+    if limits.fault:
+        note(f'max_price = "auto": the configured caps apply, because the history cannot be read: {limits.fault}')
+    for name, auto_limit in limits.limits_by_watch.items():
+        basis = (
+            f"the history is too short: {auto_limit.why_none}"
+            if auto_limit.why_none
+            else f"from the history: {auto_limit.reason}"
+        )
+        until = local(auto_limit.deadline, settings.timezone)
+        note(f"{name}: limit {auto_limit.limit_usd_gpu_hour:f} $/GPU-h now ({basis}), until {until}")
+    for watch in limits.watches:
+        for limit in watch.past.limits if watch.past else ():
+            note(f"{watch.name}: {limit.clause} for {limit.of}: {limit.basis}")
+    return limits
+
+
+def _poll(
+    settings: Settings, watches: Sequence[Watch], provider_names: Sequence[str], *, quiet: bool, keep: bool
+) -> MarketCheck:
+    from gpuwatch.app.watches.check import check_markets
+
+    if quiet or not sys.stderr.isatty():
+        return check_markets(settings, watches, provider_names, keep)
+    click.echo("polling …", nl=False, err=True)
+    try:
+        return check_markets(settings, watches, provider_names, keep)
+    finally:
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _print_result(
+    limits: CurrentLimits, checked: MarketCheck, blocks: Mapping[str, WatchBlock | None], as_json: bool
+) -> None:
+    from gpuwatch.app.watches.check import check_json
+
+    if as_json:
+        json_out(check_json(limits, checked, blocks))
+    else:
+        _print_tables(limits.watches, checked, blocks)
+    for part in checked.providers:
+        if not as_json or part.report.skipped or part.report.error:
+            note(_report_line(part))
+        for name, offers in part.report.without_country.items():
+            unplaced = f"{counted(offers, 'offer')} without a country"
+            note(f"{part.report.provider}: {unplaced} that watch {name!r} would accept without `regions`")
+
+
+def _limit_text(watch: Watch) -> str:
+    if watch.unlimited:
+        return "any price"
+    if watch.max_job_cost_usd is None:
+        return f"{watch.max_price_usd_gpu_hour:f} $/GPU-h"
+    return f"{watch.max_job_cost_usd:f} $ for the job"
+
+
+def _print_tables(watches: Sequence[Watch], checked: MarketCheck, blocks: Mapping[str, WatchBlock | None]) -> None:
+    from gpuwatch.app.watches.check import command_to_run
+    from gpuwatch.domain.watches.watch import Action
+
+    for watch in watches:
+        matches = checked.matches[watch.name]
+        at = "at" if watch.unlimited else "at or under"
+        gpus = ", ".join(watch.gpu)
+        subject = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
+        headline = f"{subject} {at} {_limit_text(watch)}"
+        if matches:
+            table(*offers_table(matches[:10], checked.at), title=headline)
+        else:
+            click.echo(f"{headline}\n  {_empty_reason(checked, watch)}")
+        if len(matches) > 10:
+            click.echo(f"  … and {len(matches) - 10} more (--json shows all)")
+        if (block := blocks.get(watch.name)) is not None:
+            click.echo(f"  {'no alert' if watch.action is Action.ALERT else 'not rented'}: {displayable(block.text)}")
+        if words := command_to_run(watch, matches):
+            click.echo(f"  would run: {displayable(shlex.join(words))}")
+
+
+def _empty_reason(checked: MarketCheck, watch: Watch) -> str:
+    """State "no offers", "no data" and "could not be seen" as different results."""
+    from gpuwatch.engine.market.coverage import Coverage, empty_text
+
+    reports = [part.report for part in checked.providers if watch.name in part.matches or not part.answers]
+    if checked.is_complete:
+        seen = [Coverage(provider=one.provider, not_listed=one.not_listed, skipped=one.skipped) for one in reports]
+        return empty_text(seen, watch.gpu_names, watch.gpu)
+    return "cannot tell: " + "; ".join(f"{report.provider}: {report.error}" for report in reports if not report.ok)
+
+
+def _report_line(part: ProviderCheck) -> str:
+    from gpuwatch.engine.watches.one_poll import NONE_USABLE
+
+    report = part.report
+    skipped = sorted((reason, rows) for reason, rows in report.skipped.items() if reason != NONE_USABLE)
+    reasons = ", ".join(f"{counted(rows, 'row')} not understood ({reason})" for reason, rows in skipped)
+    problems = "; ".join(text for text in (reasons, report.error) if text)
+    return f"{report.provider}: {counted(report.offers, 'offer')} in {report.elapsed_s:.1f} s" + (
+        f" – {problems}" if problems else ""
+    )
+
+
+def _store(settings: Settings, checked: MarketCheck) -> None:
+    from gpuwatch.app.watches.check import store_check
+
+    try:
+        store_check(settings, checked)
+    except GpuwatchError as fault:  # the result is printed and correct; only the history lacks it
+        note(f"not stored: {fault}")
+
+
+def _store_result(settings: Settings, checked: MarketCheck, no_store: bool, metrics_file: Path | None) -> None:
+    """Store the result, then write the metrics of the check and of the store."""
+    if not no_store:
+        _store(settings, checked)
+    if metrics_file is not None:
+        from gpuwatch.app.setup.metrics import MetricsReader, with_check
+        from gpuwatch.app.setup.metrics_text import write_textfile
+        from gpuwatch.bootstrap import real_now
+
+        write_textfile(metrics_file, with_check(settings, MetricsReader().read(settings, real_now()), checked))

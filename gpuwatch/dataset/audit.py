@@ -1,0 +1,192 @@
+"""The whole audit of a file: read, group and compare its rows, and decide which ones to remove."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuwatch.dataset.clusters import NO_CLUSTER, Labels, RowClusters, cluster_rows
+from gpuwatch.dataset.duplicates import exact_duplicates, near_duplicates
+from gpuwatch.dataset.embedding import Embedder, Vectors
+from gpuwatch.dataset.onnx_models import Array, TokenCounter
+from gpuwatch.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
+from gpuwatch.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file
+from gpuwatch.dataset.text_rows import FieldSelection
+from gpuwatch.dataset.wording import NO_ROW, RowNumbers, similar_wording
+from gpuwatch.dataset.work_folder import WorkFolder
+
+RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class RemovalReason(IntEnum):
+    """Why a row is removed; the first reason that applies counts."""
+
+    KEPT = 0
+    EXACT = 1
+    NEAR = 2
+    SURPRISING = 3
+    PLAIN = 4
+    CROWDED = 5
+    WORDING = 6
+
+    @property
+    def text(self) -> str:
+        """The name of the reason in reports."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    RemovalReason.KEPT: "kept",
+    RemovalReason.EXACT: "the same text",
+    RemovalReason.NEAR: "nearly the same text",
+    RemovalReason.SURPRISING: "perplexity above the limit",
+    RemovalReason.PLAIN: "perplexity below the limit",
+    RemovalReason.WORDING: "nearly the same wording",
+    RemovalReason.CROWDED: "more than a cluster may keep",
+}
+
+
+class RemovalRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules for removing rows. None: the rule is off."""
+
+    exact: bool = True
+    near: float | None = None  # cosine
+    most_perplexity: float | None = None
+    least_perplexity: float | None = None
+    per_cluster: int | None = None  # rows
+    clusters: int = 100
+    seed: int = 42
+
+
+class AuditModels(msgspec.Struct, frozen=True, kw_only=True):
+    """The models that process the texts."""
+
+    embedder: Embedder
+    counter: TokenCounter
+    causal: CausalModel | None = None
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """All results for a file. Arrays have one entry per row with text, in the file's order."""
+
+    path: Path
+    reading: FieldSelection
+    rules: RemovalRules
+    models: AuditModels
+    scanned: ScannedFile
+    clusters: RowClusters
+    exact: RowNumbers
+    near: RowNumbers
+    cosines: Vectors
+    perplexities: Perplexities | None
+    reasons: RemovalReasons
+    wording: RowNumbers
+    sample: Audit | None = None  # of the rows that a model read, if these are not all rows
+
+    @property
+    def read(self) -> Audit:
+        """The audit of the rows that a model read."""
+        return self.sample or self
+
+    @property
+    def kept(self) -> int:
+        """The number of rows that stay."""
+        return int((self.reasons == RemovalReason.KEPT).sum())
+
+
+def audit_file(
+    path: Path,
+    reading: FieldSelection,
+    rules: RemovalRules,
+    models: AuditModels,
+    folder: WorkFolder,
+    progress: AuditProgress,
+) -> Audit:
+    """Read what has not been read before, and decide.
+
+    Raises:
+        NoUsableRows: the file contains nothing that can be judged.
+        UsageError: it cannot be read.
+    """
+    scanned = scan_file(path, reading, folder, models.embedder, models.counter, progress)
+    if not len(scanned.rows):
+        raise NoUsableRows(f"{path}: no line has text in {', '.join(reading.fields)}")
+    exact = exact_duplicates(scanned.rows)
+    progress("grouping", 0, 0)
+    clusters = cluster_rows(scanned.vectors, scanned.rows["unread"] == 0, exact == NO_ROW, rules.clusters, rules.seed)
+    near, cosines = near_duplicates(scanned, clusters.labels, exact, rules.near, progress)
+    perplexities = None
+    if models.causal is not None:
+        perplexities = measure_perplexity(path, reading, scanned, folder, models.causal, progress)
+    wording = np.full(len(exact), NO_ROW, np.int64)
+    if rules.near is not None:
+        wording = similar_wording(scanned.sketches, np.where(near == NO_ROW, exact, near), scanned.rows["rest"])
+    hashes, labels = np.asarray(scanned.rows["hash"]), clusters.labels
+    findings = RowFindings(
+        hashes=hashes, labels=labels, exact=exact, near=near, wording=wording, perplexities=perplexities
+    )
+    return Audit(
+        path=path,
+        reading=reading,
+        rules=rules,
+        models=models,
+        scanned=scanned,
+        clusters=clusters,
+        exact=exact,
+        near=near,
+        cosines=cosines,
+        perplexities=perplexities,
+        reasons=reasons_of(findings, rules),
+        wording=wording,
+    )
+
+
+class RowFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of each row."""
+
+    hashes: Array
+    labels: Labels
+    exact: RowNumbers
+    near: RowNumbers
+    wording: RowNumbers
+    perplexities: Perplexities | None
+
+
+def reasons_of(findings: RowFindings, rules: RemovalRules) -> RemovalReasons:
+    """The reason for each row."""
+    reasons = np.zeros(len(findings.labels), np.uint8)
+    if findings.perplexities is not None:
+        if rules.least_perplexity is not None:
+            reasons[findings.perplexities < rules.least_perplexity] = RemovalReason.PLAIN
+        if rules.most_perplexity is not None:
+            reasons[findings.perplexities > rules.most_perplexity] = RemovalReason.SURPRISING
+    if rules.near is not None:
+        reasons[findings.wording != NO_ROW] = RemovalReason.WORDING
+        reasons[findings.near != NO_ROW] = RemovalReason.NEAR
+    if rules.exact:
+        reasons[findings.exact != NO_ROW] = RemovalReason.EXACT
+    if rules.per_cluster is not None:
+        reasons[_beyond_limit(findings, reasons, rules.per_cluster, rules.seed)] = RemovalReason.CROWDED
+    return reasons
+
+
+def _beyond_limit(findings: RowFindings, reasons: RemovalReasons, limit: int, seed: int) -> RowNumbers:
+    """The rows of each cluster beyond the limit; the texts decide which rows stay, not their order in the file."""
+    left = np.flatnonzero((reasons == RemovalReason.KEPT) & (findings.labels != NO_CLUSTER))
+    random_keys = findings.hashes[left] ^ np.random.RandomState(seed).randint(0, 1 << 63, dtype=np.int64).astype(
+        np.uint64
+    )
+    mixed = random_keys * np.uint64(
+        0x9E3779B97F4A7C15
+    )  # Fibonacci hashing (Knuth): spreads the seed over the leading bits
+    order = left[np.lexsort((mixed, findings.labels[left]))]
+    labels = findings.labels[order]
+    starts = (
+        np.flatnonzero(np.concatenate(([True], labels[1:] != labels[:-1]))) if len(order) else np.empty(0, np.int64)
+    )
+    rank_in_cluster = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    return order[rank_in_cluster >= limit]

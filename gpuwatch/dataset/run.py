@@ -1,0 +1,206 @@
+"""`gpuwatch dataset`: audit a file, write the rows that stay, and compute what training on less data saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.history.past_prices import gpu_names_of
+from gpuwatch.dataset.audit import Audit, AuditModels, RemovalRules
+from gpuwatch.dataset.audit_report import audit_page, lines_for
+from gpuwatch.dataset.embedding import open_embedder
+from gpuwatch.dataset.filtering import check_target, write_kept
+from gpuwatch.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.dataset.perplexity import CausalModel
+from gpuwatch.dataset.report import report_of, tokens_of
+from gpuwatch.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
+from gpuwatch.dataset.scan import AuditProgress, detect_fields
+from gpuwatch.dataset.staged_audit import AuditPlan, audit_in_stages
+from gpuwatch.dataset.work_folder import open_work_folder
+from gpuwatch.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+DEFAULT_SAMPLE = 10_000  # rows: the error of a share is at most one percentage point (95 %)
+
+
+class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, the rules for removing rows, and the cost of training; the options of `gpuwatch dataset audit`."""
+
+    file: Path
+    field: tuple[str, ...]  # empty: detected
+    near: float | None  # cosine
+    per_cluster: int | None
+    clusters: int
+    seed: int
+    model: Path | None
+    backend: str
+    perplexity_model: Path | None
+    max_perplexity: float | None
+    min_perplexity: float | None
+    tokenizer: Path | None
+    threads: int | None
+    sample: int | None  # rows that the model reads; 0: all; None: the default
+    work: Path | None  # folder of intermediate results
+    anew: bool
+    gpu: str | None
+    poll: bool
+    price: float | None  # USD per GPU-hour
+    gpu_hours: float | None
+    tokens_per_s: float | None
+    params: float | None
+    lora: bool
+    utilisation: float
+    epochs: float
+
+    @property
+    def folder(self) -> Path:
+        """Where intermediate results and the report are kept."""
+        return self.work or self.file.with_name(f"{self.file.name}.audit")
+
+
+class FilterTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to write the rows, and what may be replaced."""
+
+    out: Path
+    removed: Path | None
+    drop_unread: bool
+    force: bool
+
+    def check(self, source: Path) -> None:
+        """Check the targets. Raises UsageError: a target cannot be written."""
+        for target in (self.out, self.removed) if self.removed else (self.out,):
+            check_target(source, target, force=self.force)
+
+
+def training_price(request: AuditRequest, settings: Callable[[], Settings]) -> tuple[TrainingPrice | None, str | None]:
+    """The price as requested, else of the cheapest offer now; and why there is none, if one was requested.
+
+    Args:
+        settings: loads the settings, if the price comes from an offer.
+
+    Raises:
+        UsageError: the request is contradictory, or no GPU has this name.
+    """
+    if request.params is not None and request.gpu is None:
+        raise UsageError("--params requires a GPU, such as --gpu H100.")
+    if request.poll and request.gpu is None:
+        raise UsageError("--poll requires a GPU, such as --gpu H100.")
+    name = gpu_names_of(request.gpu)[0] if request.gpu else None
+    if request.price is not None:
+        return TrainingPrice(usd_gpu_hour=request.price, source="as said", gpu=name), None
+    if request.gpu is None:
+        return None, None
+    try:
+        price = cheapest_price(settings(), request.gpu, poll=request.poll)
+    except StoreError as fault:
+        return None, f"no price from the store: {fault}"
+    if price is not None:
+        return price, None
+    if request.poll:
+        return None, f"no price of {request.gpu}: no provider offers it; pass --price"
+    missing = "the store has no offer of the last three hours"
+    return None, f"no price of {request.gpu}: {missing}; pass --price, or --poll"
+
+
+class FinishedAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings for a file, while its folder is locked."""
+
+    audit: Audit
+    report: dict[str, Any]
+    folder: Path
+
+    def write(self, target: FilterTarget) -> None:
+        """Write the rows that stay. Raises UsageError or GpuwatchError: it is impossible."""
+        copy = write_kept(self.audit, target.out, target.removed, drop_unread=target.drop_unread, force=target.force)
+        written = {"file": str(target.out), "rows": copy.rows, "bytes": copy.bytes, "unread_lines": copy.unread}
+        self.report["written"] = written
+        self.save()
+
+    def save(self) -> None:
+        """Write the report to the folder, as JSON and as a page."""
+        json = msgspec.json.format(msgspec.json.encode(self.report), indent=2)
+        (self.folder / "report.json").write_bytes(json + b"\n")
+        (self.folder / "report.html").write_text(audit_page(self.report, lines_for(self.report)), encoding="utf-8")
+
+
+@contextmanager
+def audited(request: AuditRequest, price: TrainingPrice | None, progress: AuditProgress) -> Iterator[FinishedAudit]:
+    """Audit a file; its folder is locked until the end of the context.
+
+    Raises:
+        NoUsableRows: the file contains nothing that can be judged.
+        UsageError: the request is contradictory, or a file or a model cannot be used.
+    """
+    if not request.file.is_file():
+        raise UsageError(f"{request.file} cannot be read twice; use a regular file")
+    reading = detect_fields(request.file, request.field)
+    with open_work_folder(request.folder, start_over=request.anew) as folder:
+        plan = AuditPlan(
+            reading=reading,
+            rules=_rules(request),
+            models=_models(request),
+            sample=_sample(request),
+            threads=request.threads or _processors(),
+        )
+        audit = audit_in_stages(request.file, plan, folder, progress)
+        report = report_of(audit, _saving(request, audit, price))
+        finished = FinishedAudit(audit=audit, report=report, folder=request.folder)
+        finished.save()
+        yield finished
+
+
+def _rules(request: AuditRequest) -> RemovalRules:
+    min_perplexity, max_perplexity = request.min_perplexity, request.max_perplexity
+    if (min_perplexity or max_perplexity) and request.perplexity_model is None:
+        raise UsageError("a perplexity limit requires --perplexity-model.")
+    if min_perplexity and max_perplexity and min_perplexity > max_perplexity:
+        raise UsageError("--min-perplexity is above --max-perplexity.")
+    return RemovalRules(
+        near=request.near,
+        least_perplexity=min_perplexity,
+        most_perplexity=max_perplexity,
+        per_cluster=request.per_cluster,
+        clusters=request.clusters,
+        seed=request.seed,
+    )
+
+
+def _sample(request: AuditRequest) -> int | None:
+    """The number of rows that the model reads; None: all, because some rules judge each row."""
+    every = request.per_cluster is not None or request.perplexity_model is not None
+    if every and request.sample:
+        raise UsageError("--per-cluster and --perplexity-model read every row: omit --sample.")
+    if every or request.sample == 0:
+        return None
+    return request.sample or DEFAULT_SAMPLE
+
+
+def _models(request: AuditRequest) -> AuditModels:
+    threads = request.threads or _processors()
+    tokenizer = request.tokenizer or find_model(request.model).tokenizer
+    return AuditModels(
+        embedder=open_embedder(request.model, request.backend, threads),
+        counter=TokenCounter(tokenizer, estimate=request.tokenizer is None),
+        causal=None if request.perplexity_model is None else CausalModel(request.perplexity_model, threads),
+    )
+
+
+def _processors() -> int:
+    """The processors that this process may use, if the system reports it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _saving(request: AuditRequest, audit: Audit, price: TrainingPrice | None) -> TrainingSaving:
+    gpu = price.gpu if price else None
+    if gpu is None and request.gpu:
+        gpu = gpu_names_of(request.gpu)[0]
+    work = TrainingWork(**{name: getattr(request, name) for name in TrainingWork.__struct_fields__})
+    return training_saving(*tokens_of(audit), work, gpu, price)

@@ -1,1 +1,0 @@
-"""Analysis of the price history: pure functions, textbook methods, no I/O."""

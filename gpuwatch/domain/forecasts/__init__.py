@@ -1,0 +1,1 @@
+"""Forecasts of prices, and what they are worth: calendar, advice, scores, backtests. Pure."""

@@ -1,0 +1,202 @@
+"""Replays a market history poll by poll: what each watch would have decided and rented.
+
+The decisions are those of `watches.decide` and `launches.admission`, as in the daemon. Nothing looks ahead: if the
+history is cut after any poll, everything before it stays the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.domain.forecasts.backtest.known_offers import HUNT, KnownOffers
+from gpuwatch.domain.forecasts.backtest.replayed_candidates import BacktestCandidate, BacktestProgress, QueryKey
+from gpuwatch.domain.forecasts.backtest.simulated_launches import SimulatedLaunch, SimulatedLaunches
+from gpuwatch.domain.history.market_history import MarketHistory, MarketPoll
+from gpuwatch.domain.launches.launch import LaunchRefusal
+from gpuwatch.domain.market.pricing import Commission, threshold_microusd
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, WatchMemory, decide
+from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
+from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy, Watch
+
+_PROGRESS_EVERY = 1024
+_NONE = -1.0
+_SEVERAL = ""  # a poll for several or all GPUs
+
+
+class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings shared by all watches."""
+
+    commissions: Mapping[str, Commission]
+    max_age: timedelta  # maximum age of an answer
+    max_ages: Mapping[str, timedelta] = {}  # by provider
+    budget: Budget = Budget()
+    zone: tzinfo = UTC
+    job: timedelta | None = None  # how long a launch is needed; None: its `max_runtime`
+    reference_disk_gb: float = 0.0  # disk size in a quote without a requested disk
+    able: Callable[[Sequence[Match]], Sequence[Match]] = lambda found: found  # keeps the offers that can be rented
+    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # the watch with its limit at this time
+
+    def age_of(self, provider: str) -> timedelta:
+        """The maximum age of a provider's answer."""
+        return self.max_ages.get(provider, self.max_age)
+
+
+class ReplayStep(NamedTuple):
+    """A poll that changed something: the reason, the best offer or its price, or a rental."""
+
+    at: datetime
+    reason: DecisionReason
+    best: Match | None
+    begun: tuple[SimulatedLaunch, ...] = ()
+    refusal: LaunchRefusal | None = None
+
+
+class WatchReplay(msgspec.Struct, kw_only=True):
+    """The result of one watch, poll by poll. Prices are micro-dollars per GPU-hour; -1: no offer."""
+
+    watch: Watch
+    steps: list[ReplayStep] = []
+    at_s: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    cheapest: array[float] = msgspec.field(default_factory=lambda: array("d"))  # of the offers that fit at any price
+    taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, if the watch could rent
+    blind: int = 0  # polls with too little data for a decision
+    refused: dict[str, int] = {}  # reason of the refusal → number of polls
+
+
+def replay(
+    watches: Sequence[tuple[Watch, Sequence[BacktestCandidate]]],
+    market_history: MarketHistory,
+    setting: ReplaySettings,
+    progress: BacktestProgress | None = None,
+) -> tuple[list[WatchReplay], SimulatedLaunches]:
+    """What these watches would have done together, with a shared budget."""
+    simulated = SimulatedLaunches([watch for watch, _ in watches], setting.budget, setting.zone, setting.job)
+    replayers = [_WatchReplayer(watch, found, setting, simulated) for watch, found in watches]
+    for number, (at_s, polls) in enumerate(_polls_by_second(market_history)):
+        if progress is not None and number % _PROGRESS_EVERY == 0:
+            progress(
+                at_s - (market_history.starts_s or 0), (market_history.ends_s or 0) - (market_history.starts_s or 0)
+            )
+        now = datetime.fromtimestamp(at_s, UTC)
+        simulated.advance(now)
+        for replayer in replayers:
+            replayer.process(polls, at_s, now)
+    return [replayer.watch_replay for replayer in replayers], simulated
+
+
+def _polls_by_second(market_history: MarketHistory) -> Iterator[tuple[int, list[MarketPoll]]]:
+    """Group all queries of one second into one poll, because their order is not recorded."""
+    for at_s, polls in groupby(market_history.polls, key=lambda poll: poll.at_s):
+        yield at_s, list(polls)
+
+
+class _WatchReplayer:
+    """The replay of one watch."""
+
+    def __init__(
+        self, watch: Watch, found: Sequence[BacktestCandidate], setting: ReplaySettings, simulated: SimulatedLaunches
+    ) -> None:
+        self.watch_replay = WatchReplay(watch=watch)
+        self._watch = watch
+        self._setting = setting
+        self._simulated = simulated
+        self._known_offers = KnownOffers(watch, found, lambda provider: int(setting.age_of(provider).total_seconds()))
+        self._memory = WatchMemory()
+        self._rounds = PollCycle()
+        self._keys_by_query: dict[tuple[str, str, bool], tuple[QueryKey, ...]] = {}
+        self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
+        self._hunted_s: dict[QueryKey, int] = {}
+
+    def process(self, polls: Sequence[MarketPoll], at_s: int, now: datetime) -> None:
+        """Process one poll, if it was sent for this watch."""
+        keys = [key for poll in polls for key in self._queries_to_decide(poll)]
+        if not keys:
+            return
+        decision = self._decide(keys, at_s, now)
+        begun, refusal = self._rent(decision, now)
+        self._note(decision, begun, refusal, at_s)
+
+    def _queries_to_decide(self, poll: MarketPoll) -> Iterator[QueryKey]:
+        """The queries to decide on. If the daemon hunted for this watch, it decided on hunts and not on sweeps."""
+        is_own = poll.lane == HUNT and poll.gpu == self._own_label
+        least_s = poll.at_s - int(self._setting.age_of(poll.provider).total_seconds())
+        for key in self._keys_of(poll):
+            if poll.proves_absence:
+                self._known_offers.note_complete(key, poll.at_s)
+            if is_own:
+                self._hunted_s[key] = poll.at_s
+            if is_own or self._hunted_s.get(key, least_s - 1) < least_s:
+                self._known_offers.apply_query(key, poll)
+                yield key
+
+    def _keys_of(self, poll: MarketPoll) -> tuple[QueryKey, ...]:
+        polled = (poll.provider, poll.gpu, poll.spot)
+        keys = self._keys_by_query.get(polled)
+        if keys is None:
+            watch, (provider, gpu, spot) = self._watch, polled
+            is_mine = (watch.providers is None or provider in watch.providers) and _wants(watch.spot, spot)
+            gpus = (name for name in watch.gpu_names if gpu in (_SEVERAL, name))
+            keys = self._keys_by_query[polled] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
+        return keys
+
+    def _decide(self, keys: Sequence[QueryKey], at_s: int, now: datetime) -> Decision:
+        known_offers, setting = self._known_offers, self._setting
+        known_offers.drop_older(at_s)
+        expected = known_offers.recent_queries(at_s)
+        watch, found = setting.limit(self._watch, now), known_offers.under
+        if watch is not self._watch:
+            found = tuple(match for match in found if _is_under(watch, match))
+        look = self._rounds.observe(
+            keys,
+            found,
+            near=known_offers.near,
+            known=known_offers.known(at_s),
+            expected=expected,
+            paces=cycle_members(expected, setting.age_of),
+            observed_at=now,
+        )
+        decision = decide(watch, look, self._memory, now, setting.zone)
+        self._memory = decision.memory
+        return decision
+
+    def _rent(self, decision: Decision, now: datetime) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
+        if self._watch.action is not Action.LAUNCH or not decision.true_now:
+            return [], None
+        return self._simulated.fill(self._watch, self._setting.able(decision.matches), now)
+
+    def _note(
+        self, decision: Decision, begun: Sequence[SimulatedLaunch], refusal: LaunchRefusal | None, at_s: int
+    ) -> None:
+        watch_replay, cheapest, best = self.watch_replay, self._known_offers.cheapest, decision.best
+        watch_replay.at_s.append(at_s)
+        watch_replay.cheapest.append(_NONE if cheapest is None else cheapest)
+        watch_replay.taken.append(best.price_microusd_gpu_hour if best is not None and decision.true_now else _NONE)
+        watch_replay.blind += decision.reason is DecisionReason.NO_DATA
+        if refusal is not None:
+            watch_replay.refused[refusal.reason.value] = watch_replay.refused.get(refusal.reason.value, 0) + 1
+        last = watch_replay.steps[-1] if watch_replay.steps else None
+        if decision.fires or begun or last is None or _differs(last, decision, refusal):
+            step = ReplayStep(decision.decided_at, decision.reason, best, tuple(begun), refusal)
+            watch_replay.steps.append(step)
+
+
+def _differs(last: ReplayStep, decision: Decision, refusal: LaunchRefusal | None) -> bool:
+    """Does the step differ? Refusals are compared by reason: their texts contain sums that change with every poll."""
+    if last.reason is not decision.reason or last.best is not decision.best:
+        return True
+    return (last.refusal and last.refusal.reason) is not (refusal and refusal.reason)
+
+
+def _wants(policy: SpotPolicy, spot: bool) -> bool:
+    return policy is SpotPolicy.ANY or spot is (policy is SpotPolicy.ONLY)
+
+
+def _is_under(watch: Watch, match: Match) -> bool:
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
+    return match.price.price_microusd_hour <= most

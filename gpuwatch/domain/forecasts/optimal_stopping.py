@@ -1,0 +1,274 @@
+"""Buy now or wait, with a deadline: optimal stopping on the empirical paths, and its value out of sample.
+
+A rule is one limit for each number of hours left. Backward induction finds the limits. With one hour left, the price is
+compared with the cost of the last hour; with two, with the cost of following the rule for one hour; and so on. Each
+limit is the one that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for
+options with early exercise). Whole paths are used, so that prices that last for days stay so. A limit never falls as
+the deadline approaches. Rules are fitted on the price itself and on the price relative to the median of the past week;
+a market that moves to another price level does not mislead the second.
+
+Two simple rules compete with them: a fixed limit at the median of the history, and buying at once. Each rule is judged
+on parts of the history after the part it was fitted on, by the outcomes of its waits (`outcomes`). The cheapest rule
+is used; as long as too few days show which one that is, it is the fixed median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from gpuwatch.domain.forecasts.outcomes import Flags, Numbers, next_price
+from gpuwatch.domain.history.price_series import PriceSeries
+
+METHOD = (
+    "optimal stopping by backward induction on the empirical paths (Andersen, 2000), a fixed median and buying at "
+    "once, compared by rolling origin"
+)
+ORIGINS = 6
+LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
+_MIN_LEVEL_HOURS = 24  # … if this many of them are known
+_WEEKS_AT_ONCE = 1024  # sorted together: 1.4 MB
+_HAIR = 1e-9
+_DAY_H = 24
+_LEAST_BLOCKS = 2  # blocks of days that a comparison needs
+
+
+class RuleKind(StrEnum):
+    """How the limits of a rule are found."""
+
+    MEDIAN = "fixed median"
+    AT_ONCE = "buy at once"
+    OPTIMAL = "optimal stopping"
+    OPTIMAL_RELATIVE = "optimal stopping, relative to the median of the week"
+
+
+class PricePath(msgspec.Struct, frozen=True, kw_only=True):
+    """A series as arrays, by the hour or by the step of a slow market.
+
+    `prices`: NaN if nothing was on offer, or without a poll. `day`: entries in a day, or 1.
+    """
+
+    prices: Numbers
+    polled: Flags
+    day: int = 24
+
+
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`limits[k]`: buy at or under it with k hours left; with 0, at any price. In dollars, or relative to the level."""
+
+    limits: tuple[float, ...]
+    relative: bool
+
+
+class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule cost in hours that it was not fitted on. NaN: unknown from the history."""
+
+    kind: RuleKind
+    rule: StoppingRule  # fitted on the whole history
+    costs: Numbers  # by the hour in which the wait starts
+    waits: Flags  # it would not have bought in that hour
+    missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
+
+
+class BestRule(EvaluatedRule, frozen=True, kw_only=True):
+    """The rule that won, beside buying at the first price available."""
+
+    at_once: Numbers  # cost of that
+
+
+def price_path_of(series: PriceSeries) -> PricePath:
+    """The path of a series, in dollars per GPU-hour."""
+    prices = np.array([np.nan if low is None else low / 1e6 for low in series.lows], float)
+    polled = np.asarray(series.polled, bool)
+    return PricePath(prices=prices, polled=polled, day=max(1, _DAY_H // series.step_h))
+
+
+def level_of(path: PricePath) -> Numbers:
+    """The median of the week up to and including each hour; NaN until a day of prices is known."""
+    found = np.full(len(path.prices), np.nan)
+    padded = np.concatenate((np.full(LEVEL_HOURS, np.nan), path.prices))
+    weeks = np.lib.stride_tricks.sliding_window_view(padded, LEVEL_HOURS)[1:]
+    for begin in range(0, len(found), _WEEKS_AT_ONCE):
+        ranked = np.sort(weeks[begin : begin + _WEEKS_AT_ONCE], axis=1)  # NaN last
+        known = (~np.isnan(ranked)).sum(axis=1)
+        rows = np.flatnonzero(known >= _MIN_LEVEL_HOURS)
+        counts = known[rows]
+        found[begin + rows] = (ranked[rows, (counts - 1) // 2] + ranked[rows, counts // 2]) / 2
+    return found
+
+
+def best_stopping_rule(
+    path: PricePath, hours: int, miss: float | None = None, cap: float = np.inf, *, is_simple: bool = False
+) -> BestRule:
+    """The rule that won out of sample, and the cost of always following the rule that was best so far.
+
+    Args:
+        hours: hours until the deadline.
+        miss: the cost of having no GPU by then, in dollars per GPU-hour; None: the price of the next offer.
+        cap: nothing more expensive is ever bought.
+        is_simple: consider only the simple rules, because optimal stopping has done worse than the fixed median.
+    """
+    level = level_of(path)
+    path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
+    rules = [_fixed_median(path, hours, miss), _at_once(path, hours, miss)]
+    if not is_simple:
+        rules.append(evaluate_rule(path, None, hours, miss))
+    if not is_simple and path.day == _DAY_H:  # a slow market has too few prices per week
+        rules.append(evaluate_rule(path, level, hours, miss))
+    costs = np.full(len(level), np.nan)
+    waits, missed = np.zeros(len(level), bool), np.zeros(len(level), bool)
+    for stretch in _stretches(path):
+        best = best_so_far(rules, stretch.start - hours, hours, path.day)
+        for found, one in ((costs, best.costs), (waits, best.waits), (missed, best.missed)):
+            found[stretch] = one[stretch]
+    best = best_so_far(rules, len(level), hours, path.day)
+    return BestRule(kind=best.kind, rule=best.rule, costs=costs, waits=waits, missed=missed, at_once=rules[1].costs)
+
+
+def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int = _DAY_H) -> EvaluatedRule:
+    """The rule whose waits cost least before an hour; the first one in case of a tie or too little data.
+
+    Neighbouring waits share prices, so each block of days longer than the deadline counts once.
+    """
+    until = max(until, 0)
+    costs = np.array([rule.costs[:until] for rule in rules])
+    known = ~np.isnan(costs).any(axis=0)
+    block = day * (1 + -(-hours // day))
+    blocks = np.unique(np.arange(until)[known] // block, return_inverse=True)[1]
+    if len(blocks) == 0 or blocks.max() + 1 < _LEAST_BLOCKS:
+        return rules[0]
+    means = [float((np.bincount(blocks, cost) / np.bincount(blocks)).mean()) for cost in costs[:, known]]
+    return rules[means.index(min(means, key=lambda mean: round(mean, 6)))]
+
+
+def evaluate_rule(path: PricePath, level: Numbers | None, hours: int, miss: float | None) -> EvaluatedRule:
+    """The rule for one kind of price, and the cost of rules fitted on the past only, stretch by stretch."""
+    signal = path.prices if level is None else path.prices / level
+
+    def fitted(until: int) -> Sequence[float]:
+        before = msgspec.structs.replace(path, prices=path.prices[:until], polled=path.polled[:until])
+        return fit_limits(before, signal[:until], hours, miss)
+
+    kind = RuleKind.OPTIMAL if level is None else RuleKind.OPTIMAL_RELATIVE
+    return _judged(path, signal, fitted, kind, hours, miss)
+
+
+def _fixed_median(path: PricePath, hours: int, miss: float | None) -> EvaluatedRule:
+    """One limit: the median of the hourly lows so far; any price at the deadline."""
+
+    def fitted(until: int) -> Sequence[float]:
+        before = path.prices[:until]
+        median = float(np.nanmedian(before)) if (~np.isnan(before)).any() else np.inf
+        return [np.inf, *[median] * hours]
+
+    return _judged(path, path.prices, fitted, RuleKind.MEDIAN, hours, miss)
+
+
+def _at_once(path: PricePath, hours: int, miss: float | None) -> EvaluatedRule:
+    """Buying at the first price available."""
+    return _judged(path, path.prices, lambda _: (np.inf,) * (hours + 1), RuleKind.AT_ONCE, hours, miss)
+
+
+def _judged(
+    path: PricePath,
+    signal: Numbers,
+    fitted: Callable[[int], Sequence[float]],
+    kind: RuleKind,
+    hours: int,
+    miss: float | None,
+) -> EvaluatedRule:
+    """Apply the limits fitted on the hours before each stretch to it, and fit the current limits on all hours."""
+    costs = np.full(len(signal), np.nan)
+    waits, missed = np.zeros(len(signal), bool), np.zeros(len(signal), bool)
+    ends = np.stack([_costs_at_the_end(path, miss), _costs_at_the_end(path, np.inf)])
+    for stretch in _stretches(path):
+        limits = fitted(stretch.start)
+        until = slice(stretch.start, stretch.stop + hours)  # waits that start in the stretch end in these hours
+        followed = _followed(path.prices[until], signal[until], limits, ends[:, until])
+        costs[stretch] = followed[0, : stretch.stop - stretch.start]
+        waits[stretch] = ~(signal[stretch] <= limits[-1])
+        missed[stretch] = np.isinf(followed[1, : stretch.stop - stretch.start])
+    return EvaluatedRule(
+        kind=kind,
+        rule=StoppingRule(limits=tuple(fitted(len(signal))), relative=kind is RuleKind.OPTIMAL_RELATIVE),
+        costs=costs,
+        waits=waits & path.polled,
+        missed=missed,
+    )
+
+
+def _stretches(path: PricePath) -> Iterator[slice]:
+    """The stretches on which a rule is judged, each after some history (rolling origin; Tashman, 2000)."""
+    edges = np.linspace(0, len(path.prices), ORIGINS + 1).astype(int)[1:]
+    return (slice(begin, end) for begin, end in pairwise(edges))
+
+
+def fit_limits(path: PricePath, signal: Numbers, hours: int, miss: float | None) -> list[float]:
+    """Find the limits by backward induction, for 0 to `hours` hours left."""
+    order = np.argsort(signal, kind="stable")
+    order = order[~np.isnan(signal[order])]
+    watched = signal[: max(0, len(signal) - hours)]
+    sure = float(np.nanmax(watched)) if (~np.isnan(watched)).any() else -np.inf
+    limits = [np.inf]
+    ranked = signal[order]
+    costs = _costs_at_the_end(path, miss)
+    for _ in range(hours):
+        later = _later(costs)
+        gains = (path.prices - later)[order]
+        limits.append(_cheapest_limit(ranked, gains, limits[-1], sure))
+        costs = _bought_or_later(path.prices, signal <= limits[-1], later)
+    return limits
+
+
+def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -> float:
+    """The limit with the lowest total cost.
+
+    Of equally good limits it is the highest, because a price in hand is certain. But it is not a limit that was never
+    observed until a deadline: nobody knows yet whether a price that has just appeared lasts.
+    """
+    known = ~np.isnan(gains) & (ranked <= most)
+    if not known.any():
+        return most
+    ranked, sums = ranked[known], np.cumsum(gains[known])
+    ends = np.ones(len(ranked), bool)
+    np.greater(ranked[1:], ranked[:-1], out=ends[:-1])
+    good = ranked[ends & (sums <= sums[ends].min() + _HAIR)]
+    watched = good[good <= sure]
+    return float(watched[-1] if len(watched) else good[0])
+
+
+def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: float | None) -> Numbers:
+    """The cost of following a rule, by the hour in which the wait starts; NaN: no poll at the deadline."""
+    return _followed(path.prices, signal, limits, _costs_at_the_end(path, miss))
+
+
+def _followed(prices: Numbers, signal: Numbers, limits: Sequence[float], costs: Numbers) -> Numbers:
+    """The costs with all hours left, from those with none left; each row of `costs` for itself."""
+    buys, before = signal <= np.inf, np.inf
+    for limit in limits[1:]:
+        if limit != before:  # simple rules have a single limit
+            buys, before = signal <= limit, limit
+        costs = _bought_or_later(prices, buys, _later(costs))
+    return costs
+
+
+def _bought_or_later(prices: Numbers, buys: Flags, later: Numbers) -> Numbers:
+    """The outcome with one more hour left. It is unknown if the outcome at the deadline is unknown."""
+    return np.where(buys & ~np.isnan(later), prices, later)
+
+
+def _costs_at_the_end(path: PricePath, miss: float | None) -> Numbers:
+    """The last hour accepts any price. Without an offer it is a miss; without a poll the result is unknown."""
+    of_a_miss = next_price(path.prices)[0] if miss is None else miss
+    return np.where(np.isnan(path.prices), np.where(path.polled, of_a_miss, np.nan), path.prices)
+
+
+def _later(costs: Numbers) -> Numbers:
+    later = np.empty_like(costs)  # takes a third of the time of np.append, once per hour of each rule
+    later[..., :-1] = costs[..., 1:]
+    later[..., -1:] = np.nan
+    return later

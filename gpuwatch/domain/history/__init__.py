@@ -1,0 +1,1 @@
+"""The price history: rows, series, aggregates, statistics. Pure functions, textbook methods."""

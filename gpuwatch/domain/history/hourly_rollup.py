@@ -1,0 +1,157 @@
+"""Aggregates an hour: listed GPU prices, weighted by the time each was on offer. Pure: intervals in, rows out.
+
+A price counts only as long as polls prove it: a covering poll proves what it showed until the next one, and for at most
+`COVERAGE_S`. So a gap means neither "no offers" nor "unchanged".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpuwatch.domain.history.quantile_sketch import encode_sketch, step_of
+
+HOUR_S = 3600
+COVERAGE_S = 3 * HOUR_S  # with a quota of 20,000 rows a day, a big market can be read every two hours
+
+Segment = tuple[str, str, int, int]  # provider, GPU, count, spot
+CoverScope = tuple[str, str, int]  # provider, GPU, spot
+
+
+class PricedInterval(NamedTuple):
+    """One price of one identity, from when it was first seen until it ended; `until_s` None: it is current."""
+
+    segment_id: int
+    series_id: int
+    from_s: int
+    until_s: int | None
+    microusd: int  # listed price of the whole offer, with the reference disk
+
+
+class CoveringPoll(NamedTuple):
+    """A covering poll; `to_microusd`: it shows no dearer offers."""
+
+    at_s: int
+    to_microusd: int | None
+
+
+class HourlyAggregate(NamedTuple):
+    """A row of `hourly`, without the segment's id."""
+
+    min_microusd: int
+    q1_microusd: int
+    median_microusd: int
+    q3_microusd: int
+    offers: int
+    offer_seconds: int
+    sketch: bytes
+
+
+class HourlyRollup:
+    """One hour of the market, or its part from `from_s` until `end_s`."""
+
+    def __init__(
+        self,
+        hour: int,
+        segments: Mapping[int, Segment],
+        covers: Mapping[CoverScope, Sequence[CoveringPoll]],
+        end_s: int,
+        from_s: int = 0,
+    ) -> None:
+        self.start_s = max(hour * HOUR_S, from_s)
+        self.end_s = min((hour + 1) * HOUR_S, end_s)
+        self._segments = segments
+        self._covers = covers
+        self._windows: dict[tuple[CoverScope, int | None], list[tuple[int, int]]] = {}
+        self.prices: dict[Segment, dict[int, int]] = {}  # GPU price → seconds on offer
+        self._series: dict[Segment, set[int]] = {}
+
+    def add(self, intervals: Iterable[PricedInterval]) -> None:
+        """Add intervals."""
+        for interval in intervals:
+            segment = self._segments[interval.segment_id]
+            seconds = self._seconds(interval, (segment[0], segment[1], segment[3]))
+            if seconds <= 0:
+                continue
+            price = max(1, round(interval.microusd / segment[2]))
+            prices = self.prices.get(segment)
+            if prices is None:
+                prices = self.prices[segment] = {}
+                self._series[segment] = set()
+            prices[price] = prices.get(price, 0) + seconds
+            self._series[segment].add(interval.series_id)
+
+    def rows(self) -> dict[Segment, HourlyAggregate]:
+        """Return the row of each segment."""
+        return {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
+
+    def _seconds(self, interval: PricedInterval, scope: CoverScope) -> int:
+        """Return the seconds on offer within the hour, as far as polls prove them."""
+        start = max(interval.from_s, self.start_s)
+        end = self.end_s if interval.until_s is None else min(interval.until_s, self.end_s)
+        if end <= start:
+            return 0
+        windows = self._windows_for(scope, interval.microusd)
+        if windows == [(self.start_s, self.end_s)] or end <= interval.from_s + COVERAGE_S:
+            return end - start
+        first_window = (interval.from_s, interval.from_s + COVERAGE_S)  # the poll that first saw it proves this itself
+        return sum(max(0, min(b, end) - max(a, start)) for a, b in _union([first_window, *windows]))
+
+    def _windows_for(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
+        """Return the times within the hour for which polls prove offers at this price."""
+        bounds = [c.to_microusd for c in self._covers.get(scope, ()) if c.to_microusd is not None]
+        # prices between the same bounds are covered by the same polls
+        key = (scope, min((bound for bound in bounds if bound >= microusd), default=None) if bounds else None)
+        windows = self._windows.get(key)
+        if windows is None:
+            windows = self._windows[key] = self._make_windows(scope, microusd)
+        return windows
+
+    def _make_windows(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
+        polls = [c.at_s for c in self._covers.get(scope, ()) if c.to_microusd is None or c.to_microusd >= microusd]
+        clipped = ((max(p, self.start_s), min(p + COVERAGE_S, self.end_s)) for p in polls)
+        return _union([(a, b) for a, b in clipped if a < b])
+
+
+def ended_at(series: Sequence[tuple[int, int | None]], index: int, covers: Sequence[int]) -> int | None:
+    """Return when the interval `series[at]` (from, to) of one identity ended; None: it is current.
+
+    It ended with the first covering poll after it was last seen, or with the identity's next price.
+    """
+    seen_to = series[index][1]
+    if seen_to is None:
+        return None
+    nearest = bisect_right(covers, seen_to)
+    end_candidates = [covers[nearest]] if nearest < len(covers) else []
+    if index + 1 < len(series):
+        end_candidates.append(series[index + 1][0])
+    return min(end_candidates, default=seen_to + COVERAGE_S)
+
+
+def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _row(prices: Mapping[int, int], offers: int) -> HourlyAggregate:
+    sorted_prices = sorted(prices)
+    total = sum(prices.values())
+    weights: dict[int, int] = {}
+    quarters: list[int] = []
+    elapsed_s = 0
+    for price in sorted_prices:
+        seconds = prices[price]
+        elapsed_s += seconds
+        while len(quarters) < 3 and elapsed_s * 4 >= total * (len(quarters) + 1):
+            quarters.append(price)
+        step = step_of(price)
+        weights[step] = weights.get(step, 0) + seconds
+    return HourlyAggregate(
+        sorted_prices[0], quarters[0], quarters[1], quarters[2], offers, total, encode_sketch(weights)
+    )

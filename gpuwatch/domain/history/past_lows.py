@@ -1,0 +1,115 @@
+"""The limits of `new_low`, `drop_by` and `percentile`, from the hourly lowest prices of a span. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from statistics import median
+
+from gpuwatch.domain.history.price_series import HOUR_S, PriceSeries
+from gpuwatch.domain.market.figure_text import count_text
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.setup.durations import format_duration, format_moment
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
+
+PARTS = 30  # known time is counted in thirtieths of the span, so that one price a day makes a month of history
+_LEAST_SHARE = 3  # a third of them must be known
+
+
+def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now: datetime) -> PastLimit:
+    """The lowest price of a GPU and rental type within the span up to now.
+
+    Args:
+        series: all stored prices of this GPU and rental type.
+    """
+    hours = _hours(series, span_s, now)
+    lows = [(hour, low) for hour, low, _ in hours if low is not None]
+    basis = _too_little((hour for hour, _, polled in hours if polled), span_s, now, "is known")
+    if basis is None and not lows:
+        basis = f"no offers within {format_duration(span_s)}, so there is no price to compare with"
+    if basis is not None:
+        return PastLimit(clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
+    low, since = min(low for _, low in lows), _moment(lows[0][0])
+    basis = f"${_text(low)}, the lowest of {count_text(len(lows), 'hour')} since {format_moment(since)}"
+    return PastLimit(
+        clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=low, basis=basis, hours=len(lows), since=since
+    )
+
+
+def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: float, now: datetime) -> PastLimit:
+    """The price that is this share below the median within the span up to now.
+
+    Args:
+        series: the prices that fit the watch.
+        by: 0.2 means 20 % below.
+    """
+    lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
+    basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
+    if basis is not None:
+        return PastLimit(clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
+    middle, since = median(low for _, low in lows), _moment(lows[0][0])
+    most = middle * (1 - by)
+    basis = (
+        f"${_text(most)}, {by * 100:g} % below the median of ${_text(middle)}"
+        f" (n = {count_text(len(lows), 'hour')} of {format_duration(span_s)}, since {format_moment(since)})"
+    )
+    return PastLimit(
+        clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
+    )
+
+
+def percentile_limit(
+    gpu: str, spot: bool, series: PriceSeries, percent: float, span_s: float, now: datetime
+) -> PastLimit:
+    """The highest price within the lowest `percent` of the prices in the span up to now.
+
+    Args:
+        series: the prices that fit the watch.
+        percent: 5 means at or under the prices of the cheapest 5 % of the hours, rounded up.
+    """
+    lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
+    basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
+    least = math.ceil(100 / percent - 1e-9)  # with fewer hours, the lowest part would be less than one hour
+    if basis is None and len(lows) < least:
+        basis = (
+            f"too little history: {count_text(len(lows), 'hour')} have a matching offer; {percent:g} % requires {least}"
+        )
+    if basis is not None:
+        return PastLimit(clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
+    rank, since = math.ceil(len(lows) * percent / 100 - 1e-9), _moment(lows[0][0])
+    most = sorted(low for _, low in lows)[rank - 1]
+    basis = (
+        f"${_text(most)}, the lowest {percent:g} %"
+        f" (n = {count_text(len(lows), 'hour')} of {format_duration(span_s)}, since {format_moment(since)})"
+    )
+    return PastLimit(
+        clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
+    )
+
+
+def _hours(series: PriceSeries, span_s: float, now: datetime) -> list[tuple[int, int | None, bool]]:
+    """The hours within the span up to now, with the lowest price of each, and whether a poll covers it."""
+    first, last = int((now - timedelta(seconds=span_s)).timestamp()) // HOUR_S, int(now.timestamp()) // HOUR_S
+    entries = zip(series.lows, series.polled, strict=True)
+    numbered = ((series.first_hour + at, low, polled) for at, (low, polled) in enumerate(entries))
+    return [entry for entry in numbered if first <= entry[0] <= last]
+
+
+def _too_little(hours: Iterable[int], span_s: float, now: datetime, what: str) -> str | None:
+    """Why the history is too short; None: it is long enough."""
+    part_s, last = max(span_s / PARTS, HOUR_S), int(now.timestamp()) // HOUR_S
+    known_s = min(len({int((last - hour) * HOUR_S // part_s) for hour in hours}) * part_s, span_s)
+    if known_s * _LEAST_SHARE >= span_s:
+        return None
+    known, third = format_duration(round(known_s)), format_duration(round(span_s / _LEAST_SHARE))
+    return f"too little history: {known} of {format_duration(span_s)} {what}, {third} required"
+
+
+def _moment(hour: int) -> datetime:
+    return datetime.fromtimestamp(hour * HOUR_S, UTC)
+
+
+def _text(microusd: float) -> str:
+    return price_text(usd(round(microusd)), most=6)

@@ -1,0 +1,283 @@
+"""The lowest price of each hour, and summaries of it: gaps, time under a price, rank in the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.domain.history.market_history import MarketHistory, OfferInterval
+from gpuwatch.domain.market.pricing import Commission
+
+HOUR_S = 3600
+POLL_LASTS_S = 3 * HOUR_S  # a poll's result counts until the next poll, but at most this long
+
+
+class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """One value per hour, commission included, in micro-dollars per GPU-hour.
+
+    `lows[i]` is the lowest price of hour `first_hour + i` (hours since 1970, UTC). None: nothing was on offer if
+    `polled[i]`; otherwise there was no poll: a gap, never "no offers". With a longer step (`price_steps`), an
+    entry covers `step_h` hours. With an offset, hours begin so many seconds after those of UTC.
+    """
+
+    first_hour: int
+    lows: Sequence[int | None]
+    polled: Sequence[bool]
+    source: str
+    step_h: int = 1
+    offset_s: int = 0
+
+    @property
+    def known(self) -> int:
+        """Number of entries with a poll."""
+        return sum(self.polled)
+
+    def starts_at(self, index: int) -> datetime:
+        """The start of an entry."""
+        return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S + self.offset_s, UTC)
+
+
+def gpu_pricer(
+    market_history: MarketHistory, commissions: Mapping[str, Commission], disk_gb: float
+) -> Callable[[int, OfferInterval], float]:
+    """Return a function that prices a GPU-hour of an interval: micro-dollars, with commission and a disk of this size.
+
+    Args:
+        commissions: by provider; default: no commission.
+    """
+    rates = {name: float(commission.on_top_rate(None)) for name, commission in commissions.items()}
+
+    def gpu_price(listing: int, interval: OfferInterval) -> float:
+        who = market_history.listings[listing].identity
+        return interval.listed_microusd_hour(disk_gb) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
+
+    return gpu_price
+
+
+def series_of(
+    market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float], offset_s: int = 0
+) -> PriceSeries:
+    """Build the series of a market history, up to the time from which nothing is known.
+
+    Args:
+        gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
+        offset_s: seconds between the full hours of UTC and those of the series.
+    """
+    if market_history.starts_s is None or market_history.ends_s is None:
+        return PriceSeries(first_hour=0, lows=(), polled=(), source=market_history.source)
+    after_s = market_history.ends_s + POLL_LASTS_S
+    if market_history.until_s is not None:
+        after_s = max(market_history.starts_s + 1, min(after_s, market_history.until_s))
+    first, last = (market_history.starts_s - offset_s) // HOUR_S, (after_s - 1 - offset_s) // HOUR_S
+    polled = _polled_hours(market_history, first, last, offset_s)
+    last = max((at for at, is_known in enumerate(polled) if is_known), default=0)
+    lows: list[int | None] = [None] * (last + 1)
+    for interval in market_history.intervals:
+        price = max(1, round(gpu_price(interval.listing, interval)))  # never 0: other code divides by prices
+        for hour in range(max(first, (interval.from_s - offset_s) // HOUR_S), last_hour(interval, offset_s) + 1):
+            at = hour - first
+            known = lows[at] if at <= last and polled[at] else -1
+            if known is None or price < known:
+                lows[at] = price
+    return PriceSeries(
+        first_hour=first, lows=lows, polled=polled[: last + 1], source=market_history.source, offset_s=offset_s
+    )
+
+
+def last_hour(interval: OfferInterval, offset_s: int = 0) -> int:
+    """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
+    lasts_s = interval.seen_s + POLL_LASTS_S
+    return ((lasts_s if interval.delisted_s is None else min(interval.delisted_s, lasts_s)) - 1 - offset_s) // HOUR_S
+
+
+def _polled_hours(market_history: MarketHistory, first: int, last: int, offset_s: int) -> list[bool]:
+    polled = [False] * (last - first + 1)
+    for poll in market_history.polls:
+        if poll.proves_absence:
+            from_s = poll.at_s - offset_s
+            for hour in range(from_s // HOUR_S, min((from_s + POLL_LASTS_S - 1) // HOUR_S, last) + 1):
+                polled[hour - first] = True
+    return polled
+
+
+_NEAR_HOURS = 1  # an hour without a poll takes the price of a neighbouring hour at most this far away
+
+
+class PeriodLength(StrEnum):
+    """Length of a period."""
+
+    HOUR = "1h"
+    DAY = "1d"
+    WEEK = "1w"
+
+
+class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """A period. Without offers the prices are None; `polled` shows whether that is known.
+
+    Prices are GPU prices in micro-dollars, weighted by time on offer; listed prices, unless the name says otherwise.
+    """
+
+    starts_at: datetime
+    hours: int
+    polled: bool
+    known_hours: int = 0  # hours with a poll
+    offers: int = 0  # identities: the highest number in any hour of the period
+    min_microusd: int | None = None
+    min_with_commission_microusd: int | None = None
+    q1_microusd: int | None = None
+    median_microusd: int | None = None
+    q3_microusd: int | None = None
+    q1_with_commission_microusd: int | None = None
+    median_with_commission_microusd: int | None = None
+    q3_with_commission_microusd: int | None = None
+
+
+class PricePeriods(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive periods, and the lowest price of each of their hours."""
+
+    points: list[PricePeriod]
+    series: PriceSeries
+
+
+class UnobservedGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Hours without a poll."""
+
+    starts_at: datetime
+    hours: int
+
+
+class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of the known time in which the cheapest offer was at or under a price."""
+
+    under_s: int
+    known_s: int
+    method: str
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1; None: no time is known."""
+        return self.under_s / self.known_s if self.known_s else None
+
+
+class PeriodSpan(NamedTuple):
+    """A period, in seconds since 1970."""
+
+    start_s: int
+    end_s: int
+
+    @property
+    def hours(self) -> int:
+        """Its length, rounded to hours."""
+        return round((self.end_s - self.start_s) / HOUR_S)
+
+    def known_hours(self, polled: Container[int]) -> int:
+        """The part of its hours (since 1970, UTC) that a poll covers, rounded to hours."""
+        known_s = sum(
+            min(self.end_s, (hour + 1) * HOUR_S) - max(self.start_s, hour * HOUR_S)
+            for hour in range(self.start_s // HOUR_S, -(-self.end_s // HOUR_S))
+            if hour in polled
+        )
+        return min(self.hours, max(1, round(known_s / HOUR_S))) if known_s else 0
+
+
+def period_spans(first_hour: int, after_hour: int, every: PeriodLength, zone: tzinfo) -> Iterator[PeriodSpan]:
+    """The periods of these hours (since 1970, UTC): days and weeks start at local midnight, weeks on Monday.
+
+    In a zone with half hours, midnight lies within an hour of UTC.
+    """
+    start_s, after_s = first_hour * HOUR_S, after_hour * HOUR_S
+    while start_s < after_s:
+        end_s = min(_next_start_s(start_s, every, zone), after_s)
+        yield PeriodSpan(start_s, end_s)
+        start_s = end_s
+
+
+def _next_start_s(at_s: int, every: PeriodLength, zone: tzinfo) -> int:
+    if every is PeriodLength.HOUR:
+        return at_s + HOUR_S
+    today = datetime.fromtimestamp(at_s, zone).date()
+    days = 1 if every is PeriodLength.DAY else 7 - today.weekday()
+    midnight = datetime.combine(today + timedelta(days=days), time(), zone)
+    return max(int(midnight.timestamp()), at_s + 1)
+
+
+def unobserved_gaps(series: PriceSeries) -> list[UnobservedGap]:
+    """Gaps without a poll between hours with one."""
+    found: list[UnobservedGap] = []
+    at = 0
+    for polled, hours in groupby(series.polled):
+        length = len(list(hours))
+        if not polled and 0 < at < len(series.polled) - length:
+            found.append(UnobservedGap(starts_at=series.starts_at(at), hours=length))
+        at += length
+    return found
+
+
+def hours_under(series: PriceSeries, x_microusd: float) -> TimeShare:
+    """The share in whole hours: an hour counts if its lowest price was at or under the price."""
+    under = sum(low is not None and low <= x_microusd for low in series.lows)
+    return TimeShare(
+        under_s=under * HOUR_S,
+        known_s=series.known * HOUR_S,
+        method="hours whose lowest price was at or under it, of the hours in which somebody looked",
+    )
+
+
+def lowest_before(series: PriceSeries, now: datetime, hours_back: int) -> int | None:
+    """The lowest price of the hour this far back; None: nothing was on offer, or there is no poll near it."""
+    at = int(now.timestamp()) // HOUR_S - hours_back - series.first_hour
+    for near in (0, *(sign * step for step in range(1, _NEAR_HOURS + 1) for sign in (-1, 1))):
+        if 0 <= at + near < len(series.lows) and series.polled[at + near]:
+            return series.lows[at + near]
+    return None
+
+
+def percentile_rank(series: PriceSeries, price_microusd: float) -> float | None:
+    """The share of the hours with offers that were cheaper than this; hours at exactly this price count half.
+
+    The textbook percentile rank (mid-rank), 0 to 1: 0 is lower than ever before. None: nothing to compare with.
+    """
+    lows = [low for low in series.lows if low is not None]
+    if not lows:
+        return None
+    return sum(1.0 if low < price_microusd else 0.5 if low == price_microusd else 0.0 for low in lows) / len(lows)
+
+
+def cut_series(series: PriceSeries, from_hour: int, after_hour: int | None = None) -> PriceSeries:
+    """The part from one hour up to, but not including, another."""
+    start = min(max(0, from_hour - series.first_hour), len(series.lows))
+    end = None if after_hour is None else max(start, after_hour - series.first_hour)
+    return msgspec.structs.replace(
+        series,
+        first_hour=series.first_hour + start,
+        lows=series.lows[start:end],
+        polled=series.polled[start:end],
+    )
+
+
+def known_until(series: PriceSeries, now: datetime) -> PriceSeries:
+    """The part up to now: the result of a poll counts for hours after it, but never beyond now."""
+    return cut_series(series, series.first_hour, (int(now.timestamp()) - series.offset_s) // HOUR_S + 1)
+
+
+def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
+    """Merge a series with one read later: the lower price of each hour, and every poll of both."""
+    if not newer.lows:
+        return series
+    if not series.lows:
+        return newer
+    first = min(series.first_hour, newer.first_hour)
+    after = max(one.first_hour + len(one.lows) for one in (series, newer))
+    lows: list[int | None] = [None] * (after - first)
+    polled = [False] * (after - first)
+    for one in (series, newer):
+        for at, (low, is_polled) in enumerate(zip(one.lows, one.polled, strict=True), one.first_hour - first):
+            known = lows[at]
+            lows[at] = low if known is None or (low is not None and low < known) else known
+            polled[at] = polled[at] or is_polled
+    return msgspec.structs.replace(series, first_hour=first, lows=lows, polled=polled)

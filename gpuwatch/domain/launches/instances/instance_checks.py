@@ -1,0 +1,88 @@
+"""Whether an instance matches its offer. Pure. Missing values and impossible numbers do not count as a mismatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instances.end_rules import EndCause
+from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.domain.market.figure_text import number_text
+from gpuwatch.domain.market.gpu_names import catalog
+
+MEMORY_SHARE = 0.97  # drivers reserve and round some
+SPEED_SHARE = 0.7  # one measurement over a few seconds is below a line's best
+_MIB_A_GIB = 1024.0
+
+
+class MeasuredInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements on the instance itself. None, or empty: could not be measured."""
+
+    gpus: tuple[tuple[str, float], ...] = ()  # (name as nvidia-smi spells it, MiB)
+    download_mbps: float | None = None
+
+
+def listing_mismatch(launch: Launch, instance: Instance) -> EndCause | None:
+    """Compare the provider's list with the offer; None: everything is at least as promised."""
+    promised = launch.promised
+    words = (
+        _other_gpu(launch, instance)
+        or _fewer(instance.gpu_count, launch.gpu_count, "GPUs")
+        or _less(instance.gpu_memory_gib, promised.gpu_memory_gib, "GiB of GPU memory", MEMORY_SHARE)
+        or _less(instance.disk_gb, promised.disk_gb, "GB of disk")
+        or _less(instance.cuda, promised.cuda, "CUDA")
+    )
+    return None if words is None else (EndReason.NOT_AS_PROMISED, words)
+
+
+def measurement_mismatch(launch: Launch, inside: MeasuredInstance) -> EndCause | None:
+    """Compare the instance itself with the offer.
+
+    Of a GPU name only the family counts, because drivers spell names differently.
+    """
+    if not inside.gpus:
+        return None
+    words = _fewer(len(inside.gpus), launch.gpu_count, "GPUs") or _other_family(launch, inside.gpus)
+    least = min((mib / _MIB_A_GIB for _, mib in inside.gpus if mib > 0), default=None)
+    words = words or _less(least, launch.promised.gpu_memory_gib, "GiB of GPU memory", MEMORY_SHARE)
+    return None if words is None else (EndReason.NOT_AS_PROMISED, f"nvidia-smi shows {words}")
+
+
+def slow_download(measured_mbps: float | None, wanted_mbps: float | None) -> EndCause | None:
+    """Compare the measured download speed with the watch's minimum; an unknown speed does not count as slow."""
+    if measured_mbps is None or wanted_mbps is None or not measured_mbps < wanted_mbps * SPEED_SHARE:
+        return None
+    return EndReason.TOO_SLOW, f"{measured_mbps:.0f} of {wanted_mbps:.0f} Mbit/s download"
+
+
+def _other_gpu(launch: Launch, instance: Instance) -> str | None:
+    """Some names differ only by memory: if the memory is unknown, only the family counts."""
+    gpu, wanted = instance.gpu, catalog().get(launch.gpu)
+    if gpu is None or catalog().may_be(gpu, launch.gpu):
+        return None
+    found = catalog().get(gpu)
+    same_family = wanted is not None and found is not None and found.family == wanted.family
+    return None if same_family and instance.gpu_memory_gib is None else f"{gpu} instead of {launch.gpu}"
+
+
+def _other_family(launch: Launch, gpus: Sequence[tuple[str, float]]) -> str | None:
+    wanted = catalog().get(launch.gpu)
+    if wanted is None:
+        return None
+    for spelling, mib in gpus:
+        found = catalog().resolve(spelling, mib / _MIB_A_GIB)
+        if found.known and found.family != wanted.family and not catalog().may_be(found.name, launch.gpu):
+            return f"{found.name} instead of {launch.gpu}"
+    return None
+
+
+def _fewer(found: int | None, wanted: int, what: str) -> str | None:
+    return f"{found} of {wanted} {what}" if found is not None and 0 < found < wanted else None
+
+
+def _less(found: float | None, wanted: float | None, what: str, share: float = 1.0) -> str | None:
+    if found is None or wanted is None or not 0 < found < wanted * share:
+        return None
+    return f"{what}: {number_text(found)} of {number_text(wanted)}"

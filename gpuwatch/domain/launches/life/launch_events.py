@@ -1,0 +1,157 @@
+"""Events of a launch: an answer to its order, a listing, a request by its owner; with their time and terms."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
+from gpuwatch.domain.launches.instances.end_rules import EndCause
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.watches.job_cost import ceiling_microusd
+from gpuwatch.domain.watches.watch import Action, BidSpec, PriceIncreasePolicy, Watch
+
+
+class InstanceCreated(msgspec.Struct, frozen=True):
+    """The provider accepted the order, so a contract exists. `starts` is False if it will not run (a lost bid)."""
+
+    instance_id: str
+    starts: bool = True
+
+
+class AnswerLost(msgspec.Struct, frozen=True):
+    """The order was sent, and its result is unknown."""
+
+    words: str
+    instance_id: str | None = None
+
+
+class NothingCreated(msgspec.Struct, frozen=True):
+    """The provider refused, or the order was never sent. `reason` starts with an `EndReason`."""
+
+    reason: str
+
+
+class InstanceListed(msgspec.Struct, frozen=True):
+    """A complete listing shows the instance.
+
+    Args:
+        fault: the guard's finding; the state machine evaluates the listing itself.
+        verified: it is known to match its offer.
+    """
+
+    instance: Instance
+    fault: EndCause | None = None
+    verified: bool = True
+
+
+class InstanceUnlisted(msgspec.Struct, frozen=True):
+    """A complete listing does not show the instance.
+
+    Args:
+        fault: why it must end nevertheless.
+        words: the basis of the verdict.
+        candidate: an instance that belongs to no launch and that the order may have created.
+    """
+
+    verdict: AbsenceVerdict
+    fault: EndCause | None = None
+    words: str = ""
+    candidate: str | None = None
+
+
+class ListUnavailable(msgspec.Struct, frozen=True):
+    """The provider returned no usable list. `fault`: why it must end nevertheless."""
+
+    verdict: AbsenceVerdict
+    fault: EndCause | None = None
+
+
+class EndRequested(msgspec.Struct, frozen=True):
+    """The owner, or a job that no longer needs it, requested its end; the alert follows once it has ended."""
+
+    end: EndReason
+    words: str = ""
+
+
+class OwnerFoundNothing(msgspec.Struct, frozen=True):
+    """The owner checked that nothing of it is left. `end`: the reason to record."""
+
+    end: EndReason
+    words: str = ""
+
+
+class OwnerAdopted(msgspec.Struct, frozen=True):
+    """The owner checked that this instance belongs to it. `is_stopped`: it does not run any more."""
+
+    instance_id: str
+    is_stopped: bool
+
+
+class SentAgain(msgspec.Struct, frozen=True):
+    """An order that provably created nothing is sent once more, under the same launch."""
+
+    words: str
+
+
+class BidRaised(msgspec.Struct, frozen=True):
+    """The provider accepted a higher bid (listed, GPUs only)."""
+
+    bid_microusd_hour: int
+
+
+class InstanceReturned(msgspec.Struct, frozen=True):
+    """The instance of a launch that is over is listed. `end_wanted`: its end had been requested."""
+
+    instance_id: str
+    end_wanted: bool
+
+
+LifecycleEvent = (
+    InstanceCreated
+    | AnswerLost
+    | NothingCreated
+    | InstanceListed
+    | InstanceUnlisted
+    | ListUnavailable
+    | EndRequested
+    | OwnerFoundNothing
+    | OwnerAdopted
+    | SentAgain
+    | BidRaised
+    | InstanceReturned
+)
+
+
+class ClockReading(msgspec.Struct, frozen=True):
+    """Two clock readings: the time to record, and a time for deadlines that never goes back."""
+
+    now: datetime
+    at_least: datetime
+
+
+class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The current terms of the launch's watch. If the watch was removed, the launch continues as it was admitted."""
+
+    ceiling_microusd: int | None = None  # threshold for the whole offer, commission included
+    bid: BidSpec | None = None
+    relaunch: bool = False
+    on_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
+
+
+def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
+    """Return the terms of a launch from its watch in the current settings."""
+    if watch is None:
+        return WatchTerms()
+    ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
+    if watch.action is Action.ASK or (watch.auto and launch.state is LaunchState.STARTING):
+        # the owner approved only that price; a limit from the history was valid when it was computed
+        ceiling = min(ceiling, launch.bound_microusd_hour)
+    spec = watch.launch
+    if spec is None:
+        return WatchTerms(ceiling_microusd=ceiling)
+    return WatchTerms(
+        ceiling_microusd=ceiling, bid=spec.bid, relaunch=spec.relaunch, on_increase=spec.on_price_increase
+    )

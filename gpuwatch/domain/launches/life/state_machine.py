@@ -1,0 +1,394 @@
+"""The state machine of a launch, as one pure function: event and time → next state, and what to do.
+
+    requested → starting → running → stopping → ended
+        └→ unknown → held        └────────────→ failed
+
+Whoever learns something (the answer to an order, a listing, the owner's decision) applies it to the current row:
+`transition` returns what follows, if anything. So no order of answers, crashes and restarts needs special treatment.
+`end_rules` and `runtime_rules` decide when an instance must end, `absence_proof` when something does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.instances.absence import AbsenceVerdict
+from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates, end_cause, late_start, overdue
+from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.life.launch_events import (
+    AnswerLost,
+    BidRaised,
+    ClockReading,
+    EndRequested,
+    InstanceCreated,
+    InstanceListed,
+    InstanceReturned,
+    InstanceUnlisted,
+    LifecycleEvent,
+    ListUnavailable,
+    NothingCreated,
+    OwnerAdopted,
+    OwnerFoundNothing,
+    SentAgain,
+    WatchTerms,
+)
+from gpuwatch.domain.launches.life.owner_decisions import adopted, end_requested, found_nothing, sent_again
+from gpuwatch.domain.launches.life.reopening import reopened
+from gpuwatch.domain.launches.life.transitions import (
+    NO_TRANSITION,
+    Destroy,
+    Notification,
+    NotificationTopic,
+    RaiseBid,
+    Transition,
+    TransitionResult,
+    over,
+)
+from gpuwatch.domain.launches.money.rebid import next_bid
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.domain.watches.watch import PriceIncreasePolicy
+
+S = LaunchState
+OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
+# it never matched the request, or failed to do it
+_UNFIT = (EndReason.NOT_READY, EndReason.NO_SSH, EndReason.TOO_SLOW, EndReason.NOT_AS_PROMISED, EndReason.CRASHED)
+
+
+def transition(
+    launch: Launch,
+    event: LifecycleEvent,
+    clock: ClockReading,
+    terms: WatchTerms = WatchTerms(),  # noqa: B008 - frozen
+) -> TransitionResult:
+    """Return the transition that follows from an event.
+
+    A launch that is over stays over, unless its instance is listed again.
+    """
+    if launch.is_over != isinstance(event, InstanceReturned):
+        return NO_TRANSITION
+    return _RULES[type(event)](launch, event, clock, terms)
+
+
+# --- the order's answer -----------------------------------------------------------------------------------------------
+def _created(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.instance_id not in {None, event.instance_id}:
+        return NO_TRANSITION  # another instance was found by its label; the listing reports this one
+    if not event.starts:
+        why = "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it."
+        end = EndReason.BID_LOST if launch.spot else EndReason.BROKEN
+        changes = {"instance_id": event.instance_id, "end_reason": end.text()}
+        notify = Notification("rented, but it does not start", why)
+        step = Transition(to_state=S.STOPPING, cause=end.text(), changes=changes, notify=notify)
+        return TransitionResult(step, (Destroy(event.instance_id),))
+    if launch.instance_id is not None:
+        return NO_TRANSITION  # it was found by its label in the meantime
+    # its end was requested in the meantime, which still applies
+    state = S.STOPPING if launch.state is S.STOPPING else S.STARTING
+    effects = (Destroy(event.instance_id),) if state is S.STOPPING else ()
+    return TransitionResult(
+        Transition(to_state=state, cause="created", changes={"instance_id": event.instance_id}), effects
+    )
+
+
+def _answer_lost(launch: Launch, event: AnswerLost, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.state is not S.REQUESTED or launch.instance_id is not None:
+        return NO_TRANSITION
+    changes = {"instance_id": event.instance_id}
+    return TransitionResult(
+        Transition(to_state=S.UNKNOWN, cause="the answer was lost", words=event.words, changes=changes)
+    )
+
+
+def _nothing_created(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
+        return NO_TRANSITION
+    notify = Notification("not rented", event.reason, NotificationTopic.NOT_RENTED)
+    return over(S.FAILED, event.reason, clock.now, notify)
+
+
+# --- the instance is listed -------------------------------------------------------------------------------------------
+def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    instance = event.instance
+    if launch.instance_id is None:
+        return _adopted(launch, instance)
+    if launch.state in LOST_STATES:
+        return TransitionResult(Transition(to_state=S.STARTING, cause="found by its id"))
+    if launch.state is S.STOPPING:
+        return TransitionResult(None, (Destroy(instance.instance_id),))
+    fault = event.fault or end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
+    if fault is not None:
+        return _ending(launch, *fault)
+    if launch.state is S.STARTING:
+        return _starting(launch, event, clock)
+    return _running(launch, instance, clock, terms)
+
+
+def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
+    """The instance was found by its label. If its end was requested in the meantime, that still applies."""
+    to_end = launch.end_reason is not None
+    why = "The answer to the request was lost; gpuwatch found the instance by its label. Nothing was sent twice."
+    notify = Notification("found by its label; ending it" if to_end else "rented; found by its label", why)
+    changes = {"instance_id": instance.instance_id}
+    state = S.STOPPING if to_end else S.STARTING
+    words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
+    return TransitionResult(
+        Transition(to_state=state, cause="found by its label", words=words, changes=changes, notify=notify),
+        effects,
+    )
+
+
+def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> TransitionResult:
+    """It is billed from its first running moment on, but counts as running only once it is verified."""
+    if event.instance.state is not InstanceState.RUNNING:
+        return NO_TRANSITION
+    changes: dict[str, Any] = {}
+    if launch.running_at is None:
+        listed, price = billed_rates(launch, event.instance)
+        changes = {"running_at": clock.now, "spans": (PriceSpan(clock.now, listed, price),)}
+        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+    if event.verified:
+        notify, words = Notification("running", "The instance started."), event.instance.status
+        step = Transition(
+            to_state=S.RUNNING,
+            cause="running",
+            words=words,
+            changes=changes,
+            notify=notify,
+            hook="on_running",
+        )
+        return TransitionResult(step)
+    if launch.running_at is None:
+        cause = "started, and is being verified"
+        return TransitionResult(
+            Transition(to_state=S.STARTING, cause=cause, words=event.instance.status, changes=changes)
+        )
+    return NO_TRANSITION
+
+
+def _running(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    condition = _condition_of(launch, instance)
+    if condition is not launch.condition:
+        return _condition_changed(launch, instance, condition, clock)
+    if condition is InstanceCondition.OUTBID:
+        return _outbid(launch, instance, clock, terms)
+    if instance.state is InstanceState.RUNNING and billed_rates(launch, instance)[0] != launch.listed_microusd_hour:
+        return _repriced(launch, instance, clock, terms)
+    return NO_TRANSITION
+
+
+def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | None:
+    """Record a change of status; an unknown status changes nothing."""
+    if instance.state is InstanceState.STOPPED:
+        return InstanceCondition.OUTBID if launch.spot else InstanceCondition.STOPPED
+    if instance.state is InstanceState.OFFLINE:
+        return InstanceCondition.OFFLINE
+    if instance.state is InstanceState.RUNNING or launch.condition is InstanceCondition.UNLISTED:
+        return None
+    return launch.condition
+
+
+_CONDITION_TEXTS = {
+    InstanceCondition.OUTBID: (
+        "outbid",
+        "Somebody outbid it. The instance is stopped until its bid wins again; its disk is billed.",
+    ),
+    InstanceCondition.STOPPED: (
+        "stopped at the provider",
+        "It was stopped there, or the balance ran out. Its disk is billed until it is destroyed.",
+    ),
+    InstanceCondition.OFFLINE: (
+        "its host is offline",
+        "The provider lost contact with the machine, which may come back.",
+    ),
+    None: ("running again", "The provider lists it as running."),
+}
+
+
+def _condition_changed(
+    launch: Launch, instance: Instance, condition: InstanceCondition | None, clock: ClockReading
+) -> TransitionResult:
+    """Record the new condition and the price that is billed from now on."""
+    headline, why = _CONDITION_TEXTS[condition]
+    listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
+    changes: dict[str, Any] = {
+        "condition": condition,
+        "condition_since": None if condition is None else clock.now,
+        "spans": (*launch.spans, PriceSpan(clock.now, listed, price)),
+    }
+    if condition is None:
+        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+    notify = Notification(headline, why, NotificationTopic.CONDITION_CHANGED)
+    step = Transition(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, notify=notify)
+    return TransitionResult(step)
+
+
+def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
+    listed = launch.disk_microusd_hour
+    if instance.stopped_usd_hour is not None:
+        listed = round(instance.stopped_usd_hour * MICRO)
+    return listed, launch.with_commission(listed)
+
+
+def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    """Raise the bid as far as the owner allows; otherwise rent elsewhere, if that is wanted; otherwise wait."""
+    bid = next_bid(launch, instance, terms.bid)
+    if bid is not None:
+        return TransitionResult(None, (RaiseBid(instance.instance_id, bid),))
+    waited = clock.at_least - (launch.condition_since or clock.at_least)
+    if terms.relaunch and waited >= OUTBID_PATIENCE:
+        return _ending(launch, EndReason.OUTBID, "its watch rents elsewhere")
+    return NO_TRANSITION
+
+
+def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.state is not S.RUNNING:
+        return NO_TRANSITION
+    listed = event.bid_microusd_hour + launch.disk_microusd_hour
+    price = launch.with_commission(listed)
+    cause = f"the bid was raised to ${price_text(usd(event.bid_microusd_hour))} an hour"
+    changes = {
+        "bid_microusd_hour": event.bid_microusd_hour,
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+    }
+    notify = Notification("its bid was raised", f"It was outbid; {cause}, listed, without its disk.")
+    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
+
+
+def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    """Record the new price that the provider bills; the owner's policy decides what else happens."""
+    listed, price = billed_rates(launch, instance)
+    words = f"${price_text(usd(launch.listed_microusd_hour))} → ${price_text(usd(listed))} an hour, listed"
+    if listed > launch.listed_microusd_hour and _is_refused(price, terms):
+        return _ending(launch, EndReason.PRICE_RAISED, words)
+    changes = {
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+        "spans": (*launch.spans, PriceSpan(clock.now, listed, price)),
+    }
+    headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
+    cause = f"{headline}: {words}"
+    notify = Notification(headline, f"The provider's list shows {words}.", NotificationTopic.CONDITION_CHANGED)
+    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
+
+
+def _is_refused(price: int, terms: WatchTerms) -> bool:
+    if terms.on_increase is PriceIncreasePolicy.ACCEPT_UNDER:
+        return terms.ceiling_microusd is None or price > terms.ceiling_microusd
+    return terms.on_increase is PriceIncreasePolicy.STOP
+
+
+# --- the instance is not listed ---------------------------------------------------------------------------------------
+def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.state is S.HELD:
+        return NO_TRANSITION  # the owner decides
+    if launch.state is S.REQUESTED:
+        return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    due = late_start(launch, "it is in no list", clock.at_least) or overdue(launch, clock.at_least)
+    due = due or _if_alive(launch, event.fault)
+    if due is not None:
+        return _ending(launch, *due)
+    if event.verdict is AbsenceVerdict.ABSENT:
+        return _absent(launch, event, clock)
+    return _cannot_prove(launch, event, clock) if event.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
+
+
+def _if_alive(launch: Launch, fault: EndCause | None) -> EndCause | None:
+    return fault if launch.state in {S.STARTING, S.RUNNING} else None
+
+
+def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
+    if launch.state is S.STOPPING:
+        reason = launch.end_reason or EndReason.STOPPED.text()
+        state = _end_state(launch)
+        return over(state, reason, clock.now, Notification(state.value, reason))
+    if launch.state in LOST_STATES:
+        reason = EndReason.ABSENT.text()
+        notify = Notification("nothing was made", _with(reason, event.words))
+        return over(S.FAILED, reason, clock.now, notify, event.words)
+    end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
+    return over(S.ENDED, end.text(), clock.now, Notification(end.value, _with(end.text(), event.words)), event.words)
+
+
+def _with(reason: str, words: str) -> str:
+    return f"{reason}: {words}" if words else reason
+
+
+def _end_state(launch: Launch) -> LaunchState:
+    """Fail a launch that never matched the request, or whose command failed, once nothing of it is left."""
+    if launch.ended_because(EndReason.STOPPED):
+        return S.ENDED
+    return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
+
+
+def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
+    """Report an instance that is missing from the list. It may still run and be wanted, so nothing is destroyed."""
+    if launch.state in LOST_STATES or launch.instance_id is None:
+        return _held(launch, event.words, event.candidate)
+    if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
+        return NO_TRANSITION
+    why = "A missing entry is no proof: it may still run and be billed. gpuwatch does not touch it and keeps its slot."
+    notify = Notification("the provider no longer lists it", why, NotificationTopic.UNLISTED)
+    changes = {"condition": InstanceCondition.UNLISTED, "condition_since": clock.now}
+    return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
+
+
+def _held(launch: Launch, words: str = "", candidate: str | None = None) -> TransitionResult:
+    """Send nothing again; the owner decides about what cannot be proven."""
+    if launch.state is S.HELD:
+        return NO_TRANSITION
+    if launch.state is S.REQUESTED:
+        return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    why = "The request may have succeeded; nothing proves that it did not. Its budget stays reserved."
+    if candidate is not None:
+        words = f"instance {candidate} belongs to no launch and may be it"
+    if words:
+        why = f"{why} Evidence: {words}."
+    notify = Notification("held: nothing proves that no instance was created", why, NotificationTopic.HELD, candidate)
+    return TransitionResult(
+        Transition(to_state=S.HELD, cause="absence could not be proven", words=words or None, notify=notify)
+    )
+
+
+# --- without a list --------------------------------------------------------------------------------------------------
+def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    """Handle an unavailable list while the instance is billed.
+
+    An overdue instance is destroyed by its id; a lost one is held.
+    """
+    due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault)
+    if due is not None:
+        return _ending(launch, *due)
+    if launch.state is S.STOPPING and launch.instance_id is not None:
+        return TransitionResult(None, (Destroy(launch.instance_id),))
+    if launch.instance_id is None and event.verdict is AbsenceVerdict.CANNOT_PROVE:
+        return _held(launch)
+    return NO_TRANSITION
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
+    reason = end.text(words)
+    notify = Notification(f"ending: {end.value}", reason)
+    step = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify)
+    return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
+
+
+_RULES: Mapping[type, Callable[..., TransitionResult]] = {
+    InstanceCreated: _created,
+    AnswerLost: _answer_lost,
+    NothingCreated: _nothing_created,
+    InstanceListed: _listed,
+    InstanceUnlisted: _unlisted,
+    ListUnavailable: _no_list,
+    EndRequested: end_requested,
+    OwnerFoundNothing: found_nothing,
+    OwnerAdopted: adopted,
+    SentAgain: sent_again,
+    BidRaised: _bid_raised,
+    InstanceReturned: lambda launch, event, clock, terms: reopened(launch, event, clock),
+}

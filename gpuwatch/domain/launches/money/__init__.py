@@ -1,0 +1,1 @@
+"""The money of launches: cost, budgets, bids, invoices. Pure."""

@@ -1,0 +1,104 @@
+"""Whether moving a running launch to a cheaper offer would pay. Only reported; nothing is moved. Pure.
+
+The comparison is about the cost of the remaining work: on the current instance, and on a new one with its set-up, with
+the minimum billing and the billing steps of both. The old instance would end first, so the two never run together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.launches.instances.runtime_rules import ends_by_itself_at
+from gpuwatch.domain.launches.launch import Launch, LaunchState, Promise
+from gpuwatch.domain.launches.money.billing import billed_time
+from gpuwatch.domain.plan.job_hours import JobSpec
+from gpuwatch.domain.watches.decide import Match, current_quotes
+from gpuwatch.domain.watches.watch import Watch
+
+NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
+
+
+class Relocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A cheaper place for a launch. Costs in micro-dollars, for the remaining work."""
+
+    match: Match
+    cost_here_microusd: int
+    cost_there_microusd: int
+    left: timedelta
+    setup: timedelta
+    assumed: tuple[str, ...]
+
+    @property
+    def saving_microusd(self) -> int:
+        """The saving after set-up and minimum billing."""
+        return self.cost_here_microusd - self.cost_there_microusd
+
+    @property
+    def share(self) -> float:
+        """The saving relative to the cost of staying."""
+        return self.saving_microusd / self.cost_here_microusd
+
+
+def relocation(launch: Launch, watch: Watch, offers: Iterable[Match], now: datetime) -> Relocation | None:
+    """Return the move that saves most, if it saves at least what `relocate` requires; None: there is none.
+
+    Args:
+        offers: the offers that the watch sees. Only those with the launch's own GPU, count and rental type are
+            compared, because the speed of others is unknown.
+    """
+    wanted = watch.relocate
+    if wanted is None or launch.state is not LaunchState.RUNNING or launch.running_at is None or launch.dry_run:
+        return None
+    if now - launch.running_at < timedelta(seconds=wanted.after_s):
+        return None
+    same = [match for match in current_quotes(offers, now) if _is_alike(match, launch)]
+    best = min(same, key=lambda match: match.price.price_microusd_hour, default=None)
+    found = None if best is None else _compared(launch, watch, best, now)
+    return found if found is not None and found.share >= wanted.min_saving else None
+
+
+def _is_alike(match: Match, launch: Launch) -> bool:
+    offer = match.offer
+    return (offer.gpu, offer.gpu_count, offer.spot) == (launch.gpu, launch.gpu_count, launch.spot)
+
+
+def _compared(launch: Launch, watch: Watch, best: Match, now: datetime) -> Relocation | None:
+    assert launch.running_at is not None
+    ends_at = ends_by_itself_at(launch)
+    left = NO_END if ends_at is None else ends_at - now
+    if left <= timedelta(0) or not launch.price_microusd_hour:
+        return None
+    lived, setup = now - launch.running_at, _setup(launch, watch.job)
+    before = billed_time(launch.promised, lived)  # its minimum and its last step are billed
+    stays = billed_time(launch.promised, lived + left) - lived
+    price = best.price
+    new = Promise(min_billing_s=price.min_billing_s, billing_step_s=price.billing_step_s)
+    moved = _cost(before - lived, launch.price_microusd_hour) + _cost(
+        billed_time(new, setup + left), price.price_microusd_hour
+    )
+    assumed = ["the new machine is as fast as this one", "its set-up takes as long"]
+    if ends_at is None:
+        assumed.append(f"it runs for another {NO_END.total_seconds() / 3600:g} h, as it has no max_runtime")
+    return Relocation(
+        match=best,
+        cost_here_microusd=_cost(stays, launch.price_microusd_hour),
+        cost_there_microusd=moved,
+        left=left,
+        setup=setup,
+        assumed=tuple(assumed),
+    )
+
+
+def _setup(launch: Launch, job: JobSpec | None) -> timedelta:
+    """The time from the order until it ran, as measured here, plus the job's own set-up and loading."""
+    begun = launch.requested_at or launch.intended_at
+    own = (launch.running_at or begun) - begun
+    job_s = 0.0 if job is None else job.setup_s.high + job.load_s.high
+    return max(own, timedelta(0)) + timedelta(seconds=job_s)
+
+
+def _cost(billed: timedelta, microusd_hour: int) -> int:
+    return round(billed / timedelta(hours=1) * microusd_hour)

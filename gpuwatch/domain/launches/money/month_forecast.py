@@ -1,0 +1,115 @@
+"""Forecast of the month by two methods, and the used part of each budget. Money in whole micro-dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.money.launch_costs import (
+    LaunchCost,
+    burn_rate,
+    midnight,
+    month_of,
+    predicted_cost,
+    remaining_cost,
+    total_cost,
+)
+from gpuwatch.domain.market.pricing import microusd
+from gpuwatch.domain.watches.watch import Budget
+
+LEAST_DAYS = 3  # a mean of fewer days is meaningless
+_DAY = timedelta(days=1)
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicted cost of the whole month (UTC), without traffic. `mean_*` is None if there is too little data."""
+
+    month_end: datetime
+    running_listed: int  # running launches continue, at most to max_runtime; no new ones
+    running_effective: int
+    mean_listed: int | None  # each remaining day costs the mean of the days so far
+    mean_effective: int | None
+    sample_days: float  # the days so far, counted from the first launch if that was this month
+
+
+class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit and how much of it is used. `watch` None: the budget over all launches."""
+
+    watch: str | None
+    limit_name: str  # max_usd_hour, max_usd_day, max_usd_month
+    limit: int
+    used: int
+    forecast_running: int | None = None  # only for a monthly limit
+    forecast_mean: int | None = None
+
+    def percent(self, amount: int | None) -> float | None:
+        """Return the used percentage of the limit; None if it does not apply."""
+        return None if amount is None or not self.limit else 100 * amount / self.limit
+
+
+def forecast_costs(launches: Sequence[Launch], now: datetime) -> Forecast:
+    """Return the forecast for these launches to the end of the month of `now`."""
+    first, end = month_of(now.astimezone(UTC).date())
+    spent = spent_since(launches, first, now)
+    to_come = [remaining_cost(launch, now, end) for launch in launches]
+    sample_days = (now - max(first, _begin(launches, first))) / _DAY
+    factor = None
+    if sample_days >= LEAST_DAYS:
+        factor = 1 + Fraction((end - now) / _DAY) / Fraction(sample_days)
+    return Forecast(
+        month_end=end,
+        running_listed=spent.listed + sum(listed for listed, _ in to_come),
+        running_effective=spent.effective + sum(effective for _, effective in to_come),
+        mean_listed=None if factor is None else round(spent.listed * factor),
+        mean_effective=None if factor is None else round(spent.effective * factor),
+        sample_days=sample_days,
+    )
+
+
+def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
+    """The day of the first launch; earlier days do not predict anything."""
+    began = [launch.requested_at for launch in launches if launch.requested_at is not None and not launch.dry_run]
+    return midnight(min(began).astimezone(UTC).date()) if began else first
+
+
+def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
+    """Return each limit that is set and the amount that these launches use, with commission, as in admission."""
+    today = midnight(now.astimezone(UTC).date())
+    ahead = forecast_costs(launches, now)
+    used = {
+        "max_usd_hour": (budget.max_usd_hour, burn_rate(launches, now).effective),
+        "max_usd_day": (budget.max_usd_day, spent_since(launches, today, now).effective),
+        "max_usd_month": (budget.max_usd_month, spent_since(launches, today.replace(day=1), now).effective),
+    }
+    return [
+        BudgetUse(
+            watch=watch,
+            limit_name=name,
+            limit=microusd(limit),
+            used=spent,
+            forecast_running=ahead.running_effective if name == "max_usd_month" else None,
+            forecast_mean=ahead.mean_effective if name == "max_usd_month" else None,
+        )
+        for name, (limit, spent) in used.items()
+        if limit is not None
+    ]
+
+
+def past_uses(
+    watch: str | None, budget: Budget, launches: Iterable[Launch], first: datetime, now: datetime
+) -> list[BudgetUse]:
+    """Return the monthly limit and the amount used by these launches in the whole month that begins at `first`."""
+    if budget.max_usd_month is None:
+        return []
+    end = month_of(first.date())[1]
+    used = total_cost(predicted_cost(launch, now, first, end) for launch in launches).effective
+    return [BudgetUse(watch=watch, limit_name="max_usd_month", limit=microusd(budget.max_usd_month), used=used)]
+
+
+def spent_since(launches: Iterable[Launch], since: datetime, now: datetime) -> LaunchCost:
+    """Return the cost of these launches since then."""
+    return total_cost(predicted_cost(launch, now, since) for launch in launches)

@@ -1,0 +1,1 @@
+"""The architectures of models, by their config.json: layers, weights, caches. Pure."""

@@ -1,0 +1,118 @@
+"""Language models by their shape, which determines memory and arithmetic. Source: the published configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.market.spellings import fold
+from gpuwatch.domain.plan.architectures.model_config import read_config
+from gpuwatch.domain.plan.architectures.model_index import find_listed, near_names
+from gpuwatch.domain.plan.architectures.quantisation import Quantisation
+from gpuwatch.domain.plan.architectures.transformer_shape import TransformerShape
+from gpuwatch.domain.plan.figures import parse_figure
+
+_SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
+_GRAIN = 128  # hidden sizes are multiples of it
+
+
+class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model to run or train. `like` names the known model whose shape was used or scaled; None: its own shape."""
+
+    name: str
+    params: float
+    active_params: float  # used per token: fewer than `params` in a mixture of experts
+    shape: TransformerShape
+    like: str | None = None
+    quantisation: Quantisation | None = None  # of the published weights
+    remarks: tuple[str, ...] = ()  # what its config.json leaves open
+
+
+def _known(name: str, billions: float, shape: TransformerShape, active: float | None = None) -> LanguageModel:
+    return LanguageModel(name=name, params=billions * 1e9, active_params=(active or billions) * 1e9, shape=shape)
+
+
+MODELS = (
+    _known(
+        "GPT-2", 0.124, TransformerShape(12, 768, 12, 12, 2048, 50257, tied=True)
+    ),  # 4 h twice equals 8/3 h three times
+    _known("Llama 3.2 1B", 1.236, TransformerShape(16, 2048, 32, 8, 8192, 128256, tied=True)),
+    _known("Llama 3.2 3B", 3.213, TransformerShape(28, 3072, 24, 8, 8192, 128256, tied=True)),
+    _known("Llama 2 7B", 6.738, TransformerShape(32, 4096, 32, 32, 11008, 32000)),
+    _known("Mistral 7B", 7.242, TransformerShape(32, 4096, 32, 8, 14336, 32000)),
+    _known("Qwen2.5 7B", 7.616, TransformerShape(28, 3584, 28, 4, 18944, 152064)),
+    _known("Llama 3.1 8B", 8.030, TransformerShape(32, 4096, 32, 8, 14336, 128256)),
+    _known("Llama 2 13B", 13.016, TransformerShape(40, 5120, 40, 40, 13824, 32000)),
+    _known("Qwen2.5 14B", 14.77, TransformerShape(48, 5120, 40, 8, 13824, 152064)),
+    _known("Qwen2.5 32B", 32.764, TransformerShape(64, 5120, 40, 8, 27648, 152064)),
+    _known("Mixtral 8x7B", 46.703, TransformerShape(32, 4096, 32, 8, 14336, 32000, experts=8), active=12.75),
+    _known("Llama 2 70B", 68.977, TransformerShape(80, 8192, 64, 8, 28672, 32000)),
+    _known("Llama 3.1 70B", 70.554, TransformerShape(80, 8192, 64, 8, 28672, 128256)),
+    _known("Qwen2.5 72B", 72.706, TransformerShape(80, 8192, 64, 8, 29568, 152064)),
+    _known("Mixtral 8x22B", 140.63, TransformerShape(56, 6144, 48, 8, 16384, 32768, experts=8), active=38.95),
+    _known("Llama 3.1 405B", 405.853, TransformerShape(126, 16384, 128, 8, 53248, 128256)),
+)
+_SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
+_NAMED = {fold(model.name): model for model in MODELS}
+_TYPICAL = tuple(model for model in MODELS if model.name in (*_SHAPES, "Llama 3.1 405B"))
+
+
+def model_of(text: str) -> LanguageModel:
+    """Find a model by its name, or build one of this size ("70B"). Raises ValueError: what was expected."""
+    if (known := _NAMED.get(fold(text))) is not None:
+        return known
+    try:
+        return of_size(parse_figure(text), text.strip())
+    except ValueError:
+        pass
+    if (listed := find_listed(text)) is not None:
+        return LanguageModel(
+            name=listed.short_name,
+            params=listed.shape.params,
+            active_params=listed.shape.active_params,
+            shape=listed.shape,
+            quantisation=listed.quantisation,
+        )
+    near = near_names(text)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`gpuwatch plan models` lists more"
+    raise ValueError(f'expected a number of parameters such as "70B", or a model such as "Llama 3.1 70B"; {hint}')
+
+
+def of_size(params: float, name: str) -> LanguageModel:
+    """A dense model of known size only: with the shape of the nearest typical model, scaled if necessary."""
+    near = min(_TYPICAL, key=lambda model: max(model.params / params, params / model.params))
+    ratio = params / near.params
+    shape = near.shape if 1 / _SAME <= ratio <= _SAME else _scaled(near.shape, ratio)
+    return LanguageModel(name=name, params=params, active_params=params, shape=shape, like=near.name)
+
+
+def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
+    """A model from its own `config.json`, as published. Raises ValueError: a field is missing or invalid."""
+    read = read_config(fields)
+    return LanguageModel(
+        name=name,
+        params=read.shape.params,
+        active_params=read.shape.active_params,
+        shape=read.shape,
+        quantisation=read.quantisation,
+        remarks=read.remarks,
+    )
+
+
+def _scaled(shape: TransformerShape, ratio: float) -> TransformerShape:
+    """Scale depth and width alike: parameters are proportional to layers × hidden²."""
+    by = ratio ** (1 / 3)
+    hidden = max(_GRAIN, round(shape.hidden * by / _GRAIN) * _GRAIN)
+    heads = max(1, hidden // (shape.hidden // shape.heads))
+    heads = max(1, 1 << (heads.bit_length() - 1))
+    return TransformerShape(
+        layers=max(1, round(shape.layers * by)),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=min(shape.kv_heads, heads),
+        ffn=max(_GRAIN, round(shape.ffn * by / _GRAIN) * _GRAIN),
+        vocab=shape.vocab,
+        tied=shape.tied,
+    )

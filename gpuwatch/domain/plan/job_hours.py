@@ -1,0 +1,222 @@
+"""The duration of a job on some GPUs: by measurements, a speed-up, or FLOP/s at a stated utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.domain.plan.card_specs import card_specs_of, lacks_bf16, peak_flops
+from gpuwatch.domain.plan.figures import FigureRange, GpuAllocation, exactly
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.plan.job_speed import JobSpeed
+
+
+class GpuRate(msgspec.Struct, frozen=True):
+    """A figure for some GPUs: tokens per second, or speed relative to the job's own GPUs."""
+
+    on: GpuAllocation
+    value: FigureRange
+
+
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """Generating text: each step reads the weights and the caches once, and writes one token of each sequence."""
+
+    read_gb: float  # per step
+    batch: int  # concurrent sequences
+    flop_per_token: float
+
+
+class JobPrompts(msgspec.Struct, frozen=True, kw_only=True):
+    """Reading the prompts before generation starts."""
+
+    tokens: float
+    speed: JobSpeed
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. Its duration follows from `hours` on some GPUs, or from `tokens` and a speed."""
+
+    hours: FigureRange | None = None
+    on: GpuAllocation | None = None  # the GPUs that take those hours; None: any GPUs
+    speedup: tuple[GpuRate, ...] = ()  # other GPUs relative to `on`
+    tokens: float | None = None
+    tokens_per_s: tuple[GpuRate, ...] = ()
+    flop: float | None = None  # operations of the whole job
+    decoding: Decoding | None = None  # for inference: limited by memory, not by arithmetic, until the batch is large
+    speed: Any = None  # a `JobSpeed`, from published measurements; never in settings, whose cache is typed
+    prompts: Any = None  # `JobPrompts`: what inference reads before generation; never in settings
+    utilisation: FigureRange | None = None  # share of the data sheet's FLOP/s; also scales `hours` by FLOP/s
+    fp8: bool = False  # use the data sheet's 8-bit figure
+    fp32: bool = False  # use the 32-bit rate
+    bf16: bool = False  # needs bf16, which cards before Ampere lack
+    scaling: float = 1.0  # contribution of each further GPU, relative to the first one
+    memory_gb: float = 0.0  # total over the GPUs, without the overhead of each card
+    setup_s: FigureRange = exactly(0.0)  # only at the first start
+    load_s: FigureRange = exactly(0.0)  # at every start: loading the model
+    image_gb: float = 0.0  # pulled at every start
+    download_mbps: float | None = None  # used if an offer does not state its speed
+    checkpoint_s: float | None = None  # interval between checkpoints; None: unfinished work is lost
+    labour_usd: float = 0.0  # work by people, once
+    prepare_usd: FigureRange = exactly(0.0)  # machine without GPUs that prepares the data, once
+    within_s: float | None = None  # limit for the whole job, in the worst case
+    interruptions_per_day: float = 0.0  # of interruptible offers, while running
+
+
+HOUR_S = 3600.0
+# Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023); half
+# of that is assumed for plain libraries.
+BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
+_NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
+
+
+class JobHours(msgspec.Struct, frozen=True):
+    """Hours of work on some GPUs, and the method of computation."""
+
+    value: FigureRange
+    how: str
+
+
+@lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
+def hours_on(job: JobSpec, gpu: str, count: int, nvlink: bool | None = None) -> JobHours | str:
+    """Hours of work on a number of GPUs, or one clause that states why they are unknown.
+
+    Args:
+        nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
+    """
+    if job.hours is not None:
+        return _by_reference(job, job.hours, gpu, count)
+    if job.tokens is None:
+        return "neither hours nor tokens are set"
+    if (rate := _nearest(job.tokens_per_s, gpu, count)) is not None:
+        factor = _factor(rate, gpu, count, job)
+        per_s = FigureRange(rate.value.low * factor, rate.value.high * factor)
+        hours = FigureRange(job.tokens / per_s.high / HOUR_S, job.tokens / per_s.low / HOUR_S)
+        return JobHours(hours, f"{_span(per_s)} tok/s, scaled from {rate.on.text}")
+    if job.speed is not None and job.utilisation is None:
+        return _by_measurements(job, job.tokens, job.speed, gpu, count, nvlink)
+    if job.decoding is not None and job.utilisation is not None:
+        return _by_roofline(job, job.tokens, job.decoding, job.utilisation, gpu, count)
+    if job.flop is not None and job.utilisation is not None:
+        return _by_flops(job, job.flop, job.utilisation, gpu, count)
+    return f"neither tokens_per_s of {gpu} nor a model size with a utilisation is set"
+
+
+def scaling_gain(count: int, scaling: float) -> float:
+    """The speed of several GPUs relative to one."""
+    return 1 + (count - 1) * scaling
+
+
+def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> JobHours | str:
+    if job.on is None:
+        return JobHours(hours, "as said")
+    own = job.on.count or 1
+    if gpu in job.on.gpus:
+        factor = scaling_gain(own, job.scaling) / scaling_gain(count, job.scaling)
+        how = "as said" if count == own else f"scaled from {job.on.text}"
+        return JobHours(FigureRange(hours.low * factor, hours.high * factor), how)
+    if (rate := _nearest(job.speedup, gpu, count)) is not None:
+        return _hours_by_speedup(job, hours, rate, count)
+    if job.utilisation is None:
+        return f"neither a speedup of {gpu} nor a utilisation is set"
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    mine, theirs = _peak_of(job, gpu), _peak_of(job, job.on.gpus[0])
+    if not mine or not theirs:
+        return f"no data sheet lists the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
+    factor = theirs * scaling_gain(own, job.scaling) / (mine * scaling_gain(count, job.scaling))
+    return JobHours(FigureRange(hours.low * factor, hours.high * factor), f"by FLOP/s, from {job.on.text}")
+
+
+def _hours_by_speedup(job: JobSpec, hours: FigureRange, rate: GpuRate, count: int) -> JobHours:
+    """A speed-up with a count compares those GPUs with `on`; without a count, GPU with GPU."""
+    own = job.on.count if job.on and job.on.count else 1
+    base = 1.0 if rate.on.count is not None else scaling_gain(own, job.scaling)
+    factor = base * scaling_gain(rate.on.count or 1, job.scaling) / scaling_gain(count, job.scaling)
+    found = FigureRange(hours.low * factor / rate.value.high, hours.high * factor / rate.value.low)
+    return JobHours(found, f"{_span(rate.value)}× as fast as {job.on.text if job.on else 'said'}")
+
+
+def _by_measurements(
+    job: JobSpec, tokens: float, speed: JobSpeed, gpu: str, count: int, nvlink: bool | None
+) -> JobHours | str:
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    found = speed.on(gpu, count, nvlink)
+    if found is None:
+        return f"no data sheet lists the FLOP/s and the memory bandwidth of {gpu}"
+    share = scaling_gain(count, job.scaling) / count
+    hours = _hours_of(tokens, found.tokens_per_s, share)
+    if job.prompts is not None:
+        read = job.prompts.speed.on(gpu, count, nvlink)
+        if read is None:
+            return f"no data sheet lists the FLOP/s and the memory bandwidth of {gpu}"
+        more = _hours_of(job.prompts.tokens, read.tokens_per_s, share)
+        hours = FigureRange(hours.low + more.low, hours.high + more.high)
+    return JobHours(hours, found.how)
+
+
+def _hours_of(tokens: float, per_s: FigureRange, share: float) -> FigureRange:
+    return FigureRange(tokens / (per_s.high * share) / HOUR_S, tokens / (per_s.low * share) / HOUR_S)
+
+
+def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, count: int) -> JobHours | str:
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    peak = _peak_of(job, gpu)
+    if not peak:
+        return f"no data sheet lists the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
+    seconds = flop / (peak * scaling_gain(count, job.scaling))
+    hours = FigureRange(seconds / utilisation.high / HOUR_S, seconds / utilisation.low / HOUR_S)
+    return JobHours(hours, f"{peak / 1e12:g} TFLOP/s × {_span(_percent(utilisation))} %")
+
+
+def _by_roofline(
+    job: JobSpec, tokens: float, decoding: Decoding, utilisation: FigureRange, gpu: str, count: int
+) -> JobHours | str:
+    """A step takes as long as reading or computing takes, whichever is longer (Williams et al., 2009)."""
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    specs, peak = card_specs_of(gpu), _peak_of(job, gpu)
+    bandwidth = None if specs is None else specs.bandwidth_gb_s
+    if not peak or not bandwidth:
+        return f"no data sheet lists the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"
+    gain = scaling_gain(count, job.scaling)
+
+    def per_s(reached: float, used: float) -> float:
+        read_s = decoding.read_gb / (bandwidth * reached * gain)
+        compute_s = decoding.batch * decoding.flop_per_token / (peak * used * gain)
+        return decoding.batch / max(read_s, compute_s)
+
+    rate = FigureRange(per_s(BANDWIDTH_REACHED.low, utilisation.low), per_s(BANDWIDTH_REACHED.high, utilisation.high))
+    hours = FigureRange(tokens / rate.high / HOUR_S, tokens / rate.low / HOUR_S)
+    reads = f"{decoding.read_gb:,.4g} GB per step of {decoding.batch} tokens"
+    return JobHours(
+        hours, f"{_span(rate)} tok/s: {reads} at {bandwidth:,.4g} GB/s × {_span(_percent(BANDWIDTH_REACHED))} %"
+    )
+
+
+def _peak_of(job: JobSpec, gpu: str) -> float | None:
+    """The nominal FLOP/s in the job's number format."""
+    return peak_flops(gpu, fp8=job.fp8, fp32=job.fp32)
+
+
+def _percent(shares: FigureRange) -> FigureRange:
+    return FigureRange(100 * shares.low, 100 * shares.high)
+
+
+def _nearest(rates: Iterable[GpuRate], gpu: str, count: int) -> GpuRate | None:
+    """The figure of a GPU with the nearest count; of equally near ones, the one that names fewer models."""
+    mine = [rate for rate in rates if gpu in rate.on.gpus]
+    return min(mine, key=lambda rate: (abs((rate.on.count or 1) - count), len(rate.on.gpus)), default=None)
+
+
+def _factor(rate: GpuRate, gpu: str, count: int, job: JobSpec) -> float:
+    return scaling_gain(count, job.scaling) / scaling_gain(rate.on.count or 1, job.scaling)
+
+
+def _span(value: FigureRange) -> str:
+    return f"{value.low:,.4g}–{value.high:,.4g}" if value.is_wide else f"{value.low:,.4g}"

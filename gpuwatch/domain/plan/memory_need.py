@@ -1,0 +1,363 @@
+"""The GPU memory that a model needs, by parts, and the number of cards that hold it.
+
+Weights, gradients and optimizer states as in Rajbhandari et al. (ZeRO, 2020: 16 bytes per parameter for AdamW in mixed
+precision), activations as in Korthikanti et al. (Reducing Activation Recomputation, 2022: 34 bytes per token, width and
+layer in 16 bits with fused attention, 2 if each layer is recomputed), 4-bit weights as in Dettmers et al. (QLoRA, 2023:
+4.127 bits with doubly quantised constants). All in GB of 10⁹ bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.domain.plan.architectures.language_models import LanguageModel
+from gpuwatch.domain.plan.architectures.quantisation import Quantisation
+from gpuwatch.domain.plan.architectures.transformer_shape import LayerCache, LinearRole, TransformerShape
+from gpuwatch.domain.plan.card_specs import lacks_bf16
+
+GB: Final = 1e9
+GIB_GB: Final = 2**30 / GB
+RESERVE: Final = 0.10  # share of a card that stays free, as in vLLM by default
+OVERHEAD_GB: Final = 1.0  # per card: CUDA context, libraries, communication buffers
+_MACHINE: Final = 8  # cards per machine
+_PREFILL: Final = 8192  # tokens that an inference server prefills at once (vLLM's default)
+MEMORY_METHOD_TEXT: Final = (
+    "parts: ZeRO (2020) for weights, gradients, optimizer; Korthikanti et al. (2022) for activations; "
+    "QLoRA (2023) for 4 bits"
+)
+
+
+class TrainingMethod(StrEnum):
+    """What the model is used for."""
+
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+    INFERENCE = "inference"
+
+
+class Precision(StrEnum):
+    """Number format of a weight."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+BYTES_PER_WEIGHT: Final[Mapping[Precision, float]] = {
+    Precision.FP32: 4.0,
+    Precision.BF16: 2.0,
+    Precision.FP16: 2.0,
+    Precision.FP8: 1.0,
+    Precision.INT8: 1.0,
+    Precision.INT4: 0.5,
+}
+OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of state per trained parameter
+    "adamw": 8.0,
+    "adamw8bit": 2.0,
+    "lion": 4.0,
+    "sgd-momentum": 4.0,
+    "sgd": 0.0,
+    "adafactor": 0.0,  # row and column statistics only
+}
+_ADAPTED: Final = {  # the matrices adapted by LoRA
+    "all": frozenset(LinearRole) - {LinearRole.ROUTER},
+    "qv": frozenset({LinearRole.QUERY, LinearRole.VALUE}),
+}
+_QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What must be in memory at the same time."""
+
+    model: LanguageModel
+    method: TrainingMethod = TrainingMethod.FULL
+    precision: Precision = Precision.BF16
+    as_published: bool = False  # the weights have the bits of the published files, if these are quantised
+    optimizer: str = "adamw"
+    batch: int = 1  # concurrent sequences, over all cards
+    context: int = 4096  # tokens per sequence
+    recompute: bool = True  # recompute a layer's activations in the backward pass ("gradient checkpointing")
+    fused_attention: bool = True  # FlashAttention: no context × context matrix in memory
+    master: bool = True  # weights below 32 bits have a 32-bit copy, which the optimizer updates
+    rank: int = 16  # rank of LoRA's matrices
+    targets: str = "all"  # "all": adapters in all linear layers; "qv": in query and value only
+    offload: bool = False  # CPU memory holds the optimizer's states, or the fixed weights under adapters
+    micro_batch: int | None = None  # concurrent sequences in memory, if a batch takes several passes
+
+    @property
+    def at_once(self) -> int:
+        """Concurrent sequences in memory."""
+        return self.batch if self.micro_batch is None else min(self.batch, self.micro_batch)
+
+    @property
+    def trains(self) -> bool:
+        """Is it training?"""
+        return self.method is not TrainingMethod.INFERENCE
+
+
+class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload as the owner states it. The other fields are those of `Workload`."""
+
+    params: str | None  # "70B", or a model's name
+    shape: Path | None  # the model's config.json
+    method: str | None  # None: "inference" for inference, otherwise "full"
+    precision: str | None  # None: as published, or bf16
+    optimizer: str
+    batch: int
+    context: int
+    recompute: bool
+    fused_attention: bool
+    master: bool
+    rank: int
+    targets: str
+    offload: bool = False
+    micro_batch: int | None = None
+
+
+class MemoryPart(msgspec.Struct, frozen=True):
+    """One part of the memory."""
+
+    name: str
+    gb: float
+    how: str
+
+
+class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """All parts, without the overhead of each card (`OVERHEAD_GB`)."""
+
+    workload: Workload
+    parts: tuple[MemoryPart, ...]
+
+    @property
+    def gb(self) -> float:
+        """Total, without the overhead of each card."""
+        return sum(part.gb for part in self.parts)
+
+
+def memory_need(work: Workload) -> MemoryNeed:
+    """The memory that a workload needs. Raises ValueError: the combination is impossible."""
+    if work.method is TrainingMethod.FULL and work.precision in (Precision.INT8, Precision.INT4):
+        raise ValueError(f"weights in {work.precision.value} cannot be trained: use method qlora or lora, or bf16")
+    if not work.trains and (work.offload or work.micro_batch is not None):
+        raise ValueError("CPU offload and micro-batches apply to training only")
+    parts = [_weights(work)]
+    if work.trains:
+        parts += _trained(work)
+        parts.append(_activations(work))
+        parts.append(_logits(work))
+        parts = _offloaded(work, parts) if work.offload else parts
+    else:
+        parts += [_kv_cache(work), _prefill(work)]
+    return MemoryNeed(workload=work, parts=tuple(parts))
+
+
+def gb_read_per_step(work: Workload) -> float:
+    """GB that a server reads to generate one more token of each sequence: the weights, and half of a full KV cache.
+
+    For a mixture of experts, the experts of all sequences, but at most all experts.
+    """
+    model = work.model
+    experts = min(1.0, work.batch * model.active_params / model.params)
+    return _weights(work).gb * experts + _kv_cache(work).gb / 2
+
+
+def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
+    """Trained parameters: rank × (inputs + outputs) of each matrix with an adapter (Hu et al., 2021)."""
+    roles = _ADAPTED[targets]
+    return rank * sum(
+        (linear.inputs + linear.outputs) * linear.count for linear in shape.linears() if linear.role in roles
+    )
+
+
+def usable_gb(memory_gib: float) -> float:
+    """The memory of one card that a workload may fill."""
+    return max(0.0, memory_gib * GIB_GB * (1 - RESERVE) - OVERHEAD_GB)
+
+
+def cards_for(gb: float, memory_gib: float) -> int:
+    """Cards that hold the workload, divided evenly and rounded up."""
+    usable = usable_gb(memory_gib)
+    return ceil(round(gb / usable, 9)) if usable else 0
+
+
+def even_card_count(cards: int, shape: TransformerShape) -> int:
+    """The next count that divides all layers evenly: 1, 2, 4, 8 within a machine, then whole machines."""
+    for count in (1, 2, 4, _MACHINE):
+        if cards <= count and shape.heads % count == 0:
+            return count
+    return ceil(cards / _MACHINE) * _MACHINE if shape.heads % _MACHINE == 0 else cards
+
+
+def cards_hold(gb: float, memory_gib: float, cards: int) -> bool:
+    """Do this many cards hold it?"""
+    return gb <= cards * usable_gb(memory_gib) + 1e-9
+
+
+def source_gb(params: float, precision: Precision, batch: int = 0, input_gb: float = 0.0) -> float:
+    """As the sources compute it: weights and the batch's input only. 7B in 32 bits with 4 × 0.5 GB are 30."""
+    return params * BYTES_PER_WEIGHT[precision] / GB + batch * input_gb
+
+
+def source_cards(gb: float, memory_gb: float) -> int:
+    """As the sources count: by the memory printed on the card."""
+    return ceil(round(gb / memory_gb, 9))
+
+
+def bytes_per_weight(work: Workload) -> float:
+    """Bytes of a weight in GPU memory, including the constants of quantised weights."""
+    if (published := published_weights(work)) is not None:
+        return published.bytes_per_weight
+    held = _held(work)
+    return BYTES_PER_WEIGHT[held] + (_QUANT_BITS / 8 if held is Precision.INT4 else 0.0)
+
+
+def published_weights(work: Workload) -> Quantisation | None:
+    """The quantisation of the published files, if the weights stay as they are."""
+    stay = work.as_published and work.method in {TrainingMethod.INFERENCE, TrainingMethod.LORA}
+    return work.model.quantisation if stay else None
+
+
+def _held(work: Workload) -> Precision:
+    return Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
+
+
+def _weights(work: Workload) -> MemoryPart:
+    held, gb = _held(work), work.model.params * bytes_per_weight(work) / GB
+    if (published := published_weights(work)) is not None:
+        return MemoryPart("weights", gb, published.text)
+    if held is Precision.INT4:
+        return MemoryPart("weights", gb, "0.5 bytes per parameter, and 0.127 bits of constants")
+    return MemoryPart("weights", gb, f"{BYTES_PER_WEIGHT[held]:g} bytes a parameter ({held.value})")
+
+
+def _trained(work: Workload) -> list[MemoryPart]:
+    states = OPTIMIZER_BYTES[work.optimizer]
+    if work.method is TrainingMethod.FULL:
+        count, each = work.model.params, max(2.0, BYTES_PER_WEIGHT[work.precision])
+        parts = [MemoryPart("gradients", count * each / GB, f"{each:g} bytes a parameter")]
+        if work.master and BYTES_PER_WEIGHT[work.precision] < BYTES_PER_WEIGHT[Precision.FP32]:
+            parts.append(MemoryPart("master copy", count * 4 / GB, "4 bytes per parameter, updated by the optimizer"))
+    else:
+        count = lora_params(work.model.shape, work.rank, work.targets)
+        trained = f"{count / 1e6:,.1f} M trained parameters, 4 bytes each"
+        parts = [
+            MemoryPart("adapters", count * 4 / GB, trained),
+            MemoryPart("gradients", count * 4 / GB, "4 bytes per trained parameter"),
+        ]
+    parts.append(
+        MemoryPart("optimizer", count * states / GB, f"{work.optimizer}: {states:g} bytes per trained parameter")
+    )
+    return parts
+
+
+def _offloaded(work: Workload, parts: list[MemoryPart]) -> list[MemoryPart]:
+    """The parts that stay on the GPUs; of fixed weights, two layers at a time (Ren et al., ZeRO-Offload)."""
+    if work.method is TrainingMethod.FULL:
+        return [part for part in parts if part.name not in {"master copy", "optimizer"}]
+    weights, *others = parts
+    layers = work.model.shape.layers
+    two = MemoryPart(
+        "weights", weights.gb * min(1.0, 2 / layers), f"2 of {layers} layers at a time; the rest is in CPU memory"
+    )
+    return [two, *others]
+
+
+def _activations(work: Workload) -> MemoryPart:
+    shape, tokens = work.model.shape, work.at_once * work.context
+    width = 2.0 if work.precision is Precision.FP32 else 1.0  # the figures are for 16 bits
+    layer = 34.0 * tokens * shape.hidden * width
+    if not work.fused_attention:
+        layer += 5.0 * shape.heads * work.context * tokens * width
+    if work.recompute:
+        gb = (2.0 * tokens * shape.hidden * width * shape.layers + layer) / GB
+        return MemoryPart("activations", gb, f"{tokens:,} tokens, inputs of all layers and one full layer (recomputed)")
+    return MemoryPart("activations", layer * shape.layers / GB, f"{tokens:,} tokens, all {shape.layers} layers kept")
+
+
+def _logits(work: Workload) -> MemoryPart:
+    tokens, vocab = work.at_once * work.context, work.model.shape.vocab
+    return MemoryPart(
+        "logits", 8.0 * tokens * vocab / GB, f"{vocab:,} words per token, and their gradients, 4 bytes each"
+    )
+
+
+def _kv_cache(work: Workload) -> MemoryPart:
+    shape, tokens = work.model.shape, work.batch * work.context
+    each = 4.0 if work.precision is Precision.FP32 else 2.0
+    gb = shape.held_values(work.batch, work.context, _PREFILL) * each / GB
+    layers = " + ".join(_cache_text(cache) for cache in shape.layer_caches) or "no layer"
+    state = f", and {shape.state * work.batch * each / GB:,.2f} GB whatever the length" if shape.state else ""
+    return MemoryPart("KV cache", gb, f"{tokens:,} tokens × ({layers}) × {each:g} bytes{state}")
+
+
+def _cache_text(cache: LayerCache) -> str:
+    window = f" of the last {cache.window:,} tokens" if cache.window else ""
+    return f"{cache.layers} layers × {cache.values:,}{window}"
+
+
+def _prefill(work: Workload) -> MemoryPart:
+    shape, tokens = work.model.shape, min(work.batch * work.context, _PREFILL)
+    gb = 2.0 * tokens * (2 * shape.hidden + 3 * shape.inner_width) / GB + 4.0 * work.batch * shape.vocab / GB
+    return MemoryPart("activations", gb, f"one layer for {tokens:,} prompt tokens")
+
+
+# --- cards that hold it -----------------------------------------------------------------------------------------------
+
+
+class CardFit(msgspec.Struct, frozen=True, kw_only=True):
+    """A number of cards that hold the workload."""
+
+    gpu: GpuSpecs
+    least: int  # cards that are enough to hold it
+    cards: int  # cards to rent: a count that divides all layers evenly
+    filled: float  # used share of each card, its overhead included, with `cards` cards
+    against: tuple[str, ...]  # reasons against it
+
+    @property
+    def is_even(self) -> bool:
+        """Does `least` already divide the layers evenly?"""
+        return self.cards == self.least
+
+
+def fitting_cards(needed: MemoryNeed, most_cards: int, names: Iterable[str] | None = None) -> list[CardFit]:
+    """Cards that can hold it, sorted by: no reasons against them, even counts, few cards, small cards.
+
+    Args:
+        names: canonical names; None: the whole catalogue.
+    """
+    specs = gpu_specs()
+    chosen = specs.values() if names is None else [specs[name] for name in names if name in specs]
+    found = [fit for one in chosen if (fit := _fit(needed, one)) is not None and fit.cards <= most_cards]
+    return sorted(found, key=lambda fit: (len(fit.against), not fit.is_even, fit.cards, fit.gpu.memory_gib))
+
+
+def _fit(needed: MemoryNeed, gpu: GpuSpecs) -> CardFit | None:
+    least = cards_for(needed.gb, gpu.memory_gib)
+    if not least:
+        return None
+    cards = even_card_count(least, needed.workload.model.shape)
+    filled = (needed.gb / cards + OVERHEAD_GB) / (gpu.memory_gib * GIB_GB)
+    return CardFit(gpu=gpu, least=least, cards=cards, filled=filled, against=tuple(_against(needed, gpu, cards)))
+
+
+def _against(needed: MemoryNeed, gpu: GpuSpecs, cards: int) -> Iterable[str]:
+    """Training needs matrix units and a fast link between the cards; inference needs neither."""
+    if needed.workload.precision is Precision.BF16 and lacks_bf16(gpu.name):
+        yield "no bf16"
+    if not needed.workload.trains:
+        return
+    if not gpu.has_tensor_cores:
+        yield "no Tensor cores"
+    if cards > 1 and not gpu.nvlink and gpu.form_factor != "OAM":  # OAM boards have their own mesh
+        yield "no NVLink"

@@ -1,0 +1,226 @@
+"""The speed of a job from measurements: the nearest published speeds, transferred by the roofline.
+
+Each measurement divided by its own roofline is a share of it. The estimate is the mean share of the nearest
+measurements, weighted by their similarity to the job, times the job's own roofline. If exactly the job was measured,
+the range is that of the measurement; otherwise it is as wide as the errors for rows that were left out of the estimate.
+If no row is similar to the job, the range is that of the shares of all rows with the same method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import exp, log, log2
+from statistics import quantiles
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.domain.plan.figures import FigureRange, exactly
+from gpuwatch.domain.plan.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
+
+_NEAREST = 4  # rows used in an estimate
+_SAME = 0.25  # distance below which a row counts as the same job
+_FAR = 4.0  # distance beyond which a row is ignored
+_STEEPNESS = 1.5  # how quickly the weight of a row falls with distance
+_LEAST_ROWS = 4  # needed for quantiles
+_INSIDE = 0.8  # share of the left-out rows within the range
+_ONE_RUN = 1.25  # how much another run of the same job may differ from a single published figure (assumed)
+_UNKNOWN_SPREAD = 3.0  # for a method without rows (assumed)
+
+
+class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """A published measurement. `tokens_per_s`: total of all GPUs."""
+
+    model: str
+    task: SpeedTask
+    gpu: str
+    count: int
+    nvlink: bool
+    tokens_per_s: FigureRange
+    publication: str
+    url: str
+    date: str = ""  # as stated in the publication
+
+    @property
+    def text(self) -> str:
+        """The row as a short text."""
+        what = f"{self.model} {self.task.method.value} on {self.count}× {self.gpu}"
+        return f"{what}: {_speed_text(self.tokens_per_s)} ({self.publication})"
+
+
+class SpeedEstimate(msgspec.Struct, frozen=True):
+    """Tokens a second of all GPUs, and the measurements it is based on, nearest first; empty: the roofline alone."""
+
+    tokens_per_s: FigureRange
+    middle: float
+    rows: tuple[MeasuredSpeed, ...]
+    is_measured: bool = False  # the same job was measured
+
+    @property
+    def how(self) -> str:
+        """The basis of the estimate, as one clause."""
+        speed = _speed_text(self.tokens_per_s)
+        if self.is_measured:
+            return f"{speed}, as measured: {self.rows[0].publication}"
+        if not self.rows:
+            return f"{speed}, by the roofline alone: no similar measurement was published"
+        return f"{speed}, from {self.rows[0].text}"
+
+
+def _speed_text(span: FigureRange) -> str:
+    low, high = (f"{one:,.0f}" if one >= 100 else f"{one:.3g}" for one in span)
+    return f"{low} tok/s" if low == high else f"{low}–{high} tok/s"
+
+
+class ThroughputTable(msgspec.Struct, frozen=True, eq=False):
+    """All measurements. Compared by identity, as there is only one table."""
+
+    rows: tuple[MeasuredSpeed, ...]
+
+    def shares(self, method: WorkMethod) -> FigureRange:
+        """The range of roofline shares that contains eight of ten measurements of this method."""
+        found = [share for row in self.rows if row.task.method is method and (share := share_of(row)) is not None]
+        if len(found) < _LEAST_ROWS:
+            return FigureRange(min(found, default=0.1), max(found, default=0.5))
+        tenths = quantiles(found, n=10, method="inclusive")
+        return FigureRange(tenths[0], tenths[-1])
+
+
+def share_of(row: MeasuredSpeed) -> float | None:
+    """The share of its roofline that a measurement reached; None: a GPU without a data sheet."""
+    gpu = gpu_specs().get(row.gpu)
+    bound = None if gpu is None else roofline_tokens_s(row.task, gpu, row.count, nvlink=row.nvlink)
+    return None if bound is None else _middle(row.tokens_per_s) / bound
+
+
+@lru_cache(maxsize=4096)  # the same few GPUs for every offer of every poll
+def estimate_speed(
+    table: ThroughputTable, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool | None = None
+) -> SpeedEstimate | None:
+    """The speed of a task on some GPUs. None: the data sheet does not state their performance.
+
+    Args:
+        nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
+    """
+    return _estimate(table, task, gpu, count, has_fast_link(gpu, nvlink), _spread_of(table, task.method))
+
+
+def _estimate(
+    table: ThroughputTable, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool, spread: FigureRange
+) -> SpeedEstimate | None:
+    """The estimate; `spread`: the factors of its range for a job similar to a row, and for one unlike all rows."""
+    bound = roofline_tokens_s(task, gpu, count, nvlink=nvlink)
+    if bound is None:
+        return None
+    near = _near(table.rows, task, gpu, count, nvlink)
+    if not near:
+        shares = table.shares(task.method)
+        low, high = bound * shares.low, bound * shares.high
+        return SpeedEstimate(FigureRange(low, high), (low * high) ** 0.5, ())
+    nearest, distance = near[0]
+    used = tuple(row for row, _ in near)
+    if distance < _SAME:
+        return SpeedEstimate(_carried(nearest, bound), _middle(_carried(nearest, bound)), used, is_measured=True)
+    weights = [exp(-_STEEPNESS * one) for _, one in near]
+    mean = sum(weight * log(share_of(row) or 1.0) for (row, _), weight in zip(near, weights, strict=True))
+    middle = bound * exp(mean / sum(weights))
+    unlike = distance / _FAR
+    wide = spread.low ** (1 - unlike) * spread.high**unlike
+    return SpeedEstimate(FigureRange(middle / wide, middle * wide), middle, used)
+
+
+def _carried(row: MeasuredSpeed, bound: float) -> FigureRange:
+    """The range of a row itself, for a job that differs from it at most slightly in batch or context."""
+    span = row.tokens_per_s
+    factor = bound * (share_of(row) or 1.0) / _middle(span)
+    around = 1.0 if span.is_wide else _ONE_RUN
+    return FigureRange(span.low * factor / around, span.high * factor * around)
+
+
+def _near(
+    rows: Sequence[MeasuredSpeed], task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool
+) -> list[tuple[MeasuredSpeed, float]]:
+    """The nearest rows with their distances, nearest first."""
+    found = []
+    for row in rows:
+        distance = _distance(row, task, gpu, count, nvlink)
+        if distance < _FAR and share_of(row) is not None:
+            found.append((row, distance))
+    found.sort(key=lambda pair: pair[1])
+    return found[:_NEAREST]
+
+
+def _distance(row: MeasuredSpeed, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool) -> float:
+    """The distance of a row: 0 for the same job. The weights were fitted by leaving rows out (decision 0096)."""
+    theirs, specs = row.task, gpu_specs()[row.gpu]
+    if theirs.method is not task.method and not (theirs.method.trains and task.method.trains):
+        return float("inf")
+    unlike = (
+        0.0 if theirs.method is task.method else 0.8 if WorkMethod.FULL not in {theirs.method, task.method} else 1.6
+    )
+    unlike += _unlike_gpu(specs, gpu)
+    unlike += 0.3 * abs(log2(theirs.params / task.params))
+    unlike += (0.3 if nvlink and row.nvlink else 0.6) * abs(log2(row.count / count))
+    if max(count, row.count) > 1 and (nvlink or count == 1) is not (row.nvlink or row.count == 1):
+        unlike += 1.0
+    unlike += 0.5 * ((theirs.fp8, theirs.fp32) != (task.fp8, task.fp32))
+    unlike += 0.8 * (theirs.offload is not task.offload)
+    unlike += 0.3 * abs(log2(theirs.weight_bytes / task.weight_bytes))
+    unlike += (0.15 if task.method is WorkMethod.DECODE else 0.1) * abs(log2(theirs.batch / task.batch))
+    return unlike + 0.05 * abs(log2(theirs.context / task.context))
+
+
+def _unlike_gpu(one: GpuSpecs, other: GpuSpecs) -> float:
+    if one.name == other.name:
+        return 0.0
+    if one.family == other.family:
+        return 0.3
+    return 0.6 if one.architecture == other.architecture else 1.0
+
+
+def _middle(span: FigureRange) -> float:
+    return float((span.low * span.high) ** 0.5)
+
+
+# --- errors of the estimates ------------------------------------------------------------------------------------------
+
+
+class HeldOutRow(msgspec.Struct, frozen=True):
+    """A measurement, and its estimate from the other rows."""
+
+    row: MeasuredSpeed
+    estimate: float  # tokens a second; the middle of the range
+
+    @property
+    def ratio(self) -> float:
+        """The factor by which the estimate is too high or too low: 1 or more."""
+        times = self.estimate / _middle(self.row.tokens_per_s)
+        return max(times, 1 / times)
+
+
+def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list[HeldOutRow]:
+    """Estimate each row from all others; with `publications`, only from rows of other addresses."""
+    found = []
+    for row in table.rows:
+        others = [one for one in table.rows if (one.url != row.url if publications else one is not row)]
+        specs = gpu_specs().get(row.gpu)
+        if specs is None:
+            continue
+        estimate = _estimate(ThroughputTable(tuple(others)), row.task, specs, row.count, row.nvlink, exactly(1.0))
+        if estimate is not None:
+            found.append(HeldOutRow(row, estimate.middle))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _spread_of(table: ThroughputTable, method: WorkMethod) -> FigureRange:
+    """The factors that contain the errors of eight of ten rows, estimated from other rows, and from other sources."""
+    return FigureRange(
+        _quantile(leave_one_out(table), method), max(1.0, _quantile(leave_one_out(table, publications=True), method))
+    )
+
+
+def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
+    ratios = sorted(row.ratio for row in found if row.row.task.method is method)
+    return ratios[int(_INSIDE * (len(ratios) - 1))] if ratios else _UNKNOWN_SPREAD

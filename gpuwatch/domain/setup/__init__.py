@@ -1,0 +1,1 @@
+"""What all settings share: durations, texts and fields. Pure."""

@@ -1,0 +1,223 @@
+"""The field types of the settings: strict in a file, lenient with text from the environment."""
+
+from __future__ import annotations
+
+import types
+import typing
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+    field_validator,
+)
+
+from gpuwatch.domain.setup.durations import DURATION_PATTERN, parse_duration
+from gpuwatch.domain.setup.env_text import EXPECTED_JSON, EnvText
+
+MAX_USD = Decimal(1_000_000)  # anything larger is a typo
+MOST_DECIMALS = 30  # money is compared in exact fractions, and 1e-999999 would be a very long one
+MAX_MEASURE = Decimal(10**9)
+_TRUE = {"true", "1", "yes", "on"}
+_FALSE = {"false", "0", "no", "off"}
+
+
+class UnknownName(ValueError):
+    """A GPU or a region that the catalogue lacks; the store may have it, as a provider reported it."""
+
+
+class Table(BaseModel):
+    """Base of all tables of the settings: no unknown keys, and no values in error messages."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True, validate_default=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _from_env(cls, value: Any, info: Any) -> Any:
+        return read_env_text(value, cls.model_fields[info.field_name].annotation)
+
+    def fields_of(self, spec: type[msgspec.Struct]) -> dict[str, Any]:
+        """Return the fields of a plain value: keys of the same name, or without the `_s` of a duration.
+
+        Numbers become floats if the field requires them, tables become their own plain values.
+        """
+        found: dict[str, Any] = {}
+        for name, kind in spec.__annotations__.items():
+            key = name.removesuffix("_s")
+            if key in type(self).model_fields:
+                value = getattr(self, key)
+                if isinstance(value, Decimal) and kind.startswith("float"):
+                    value = float(value)
+                found[name] = value.value() if isinstance(value, SpecTable) else value
+        return found
+
+
+class SpecTable(Table):
+    """A table that corresponds to a plain value of the engine."""
+
+    def value(self) -> Any:
+        """Return the plain value."""
+        raise NotImplementedError
+
+
+def read_env_text(value: Any, annotation: Any) -> Any:
+    """Convert text from the environment to the type of its key; return anything else unchanged.
+
+    Raises ValueError for bad JSON.
+    """
+    return _read(str(value), _kinds(annotation)) if isinstance(value, EnvText) else value
+
+
+def number(value: Any) -> Decimal:
+    """Return a finite number, exactly as written; text and booleans are rejected."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise ValueError("expected a number")  # noqa: TRY004 - pydantic turns ValueErrors into faults
+    found = value if isinstance(value, Decimal) else Decimal(repr(value))
+    if not found.is_finite():
+        raise ValueError("expected a finite number")
+    if int(found.as_tuple().exponent) < -MOST_DECIMALS:
+        raise ValueError(f"expected a number with at most {MOST_DECIMALS} decimals")
+    return found
+
+
+def seconds(value: Any) -> float:
+    """Return a duration in seconds."""
+    if not isinstance(value, str):
+        raise ValueError('expected a duration in quotes, such as "90s", "15m" or "6h"')  # noqa: TRY004
+    return parse_duration(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004
+    if "\x00" in value:
+        raise ValueError("expected text without NUL")
+    return value
+
+
+def _line(value: Any) -> str:
+    value = _text(value).strip()
+    if not value or not value.isprintable():
+        raise ValueError("expected one non-empty line of text")
+    return str(value)
+
+
+def one_or_many(value: Any) -> Any:
+    """Turn a single text into a list."""
+    return [value] if isinstance(value, str) else value
+
+
+def _strict_int(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")  # noqa: TRY004
+    return value
+
+
+def _strict_bool(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")  # noqa: TRY004
+    return value
+
+
+_NUMBER: dict[str, Any] = {"type": "number"}
+_SPAN: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
+
+Text = Annotated[str, BeforeValidator(_text)]  # may be empty or have several lines
+Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]
+Words = Annotated[tuple[Line, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
+Lines = Annotated[Words, Field(min_length=1)]
+Switch = Annotated[StrictBool, BeforeValidator(_strict_bool)]
+Whole = Annotated[StrictInt, BeforeValidator(_strict_int)]
+Number = Annotated[Decimal, BeforeValidator(number), WithJsonSchema(_NUMBER)]
+Usd = Annotated[
+    Decimal, BeforeValidator(number), Field(gt=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"exclusiveMinimum": 0})
+]
+Span = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_SPAN)]
+
+
+def _second_or_more(value: Any) -> float:
+    found = seconds(value)
+    if found < 1:
+        raise ValueError("expected a duration of at least 1s")
+    return found
+
+
+def _day_or_more(value: Any) -> float:
+    found = seconds(value)
+    if found < 86_400:
+        raise ValueError("expected a duration of at least 1d")
+    return found
+
+
+SpanFrom1d = Annotated[float, BeforeValidator(_day_or_more), WithJsonSchema(_SPAN | {"examples": ["7d", "30d"]})]
+SpanFrom1s = Annotated[float, BeforeValidator(_second_or_more), WithJsonSchema(_SPAN)]
+Measure = Annotated[
+    Decimal, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})
+]
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The plain types that an annotation allows."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _kinds(typing.get_args(annotation)[0])
+    if origin in {typing.Union, types.UnionType}:
+        return set().union(*(_kinds(part) for part in typing.get_args(annotation)))
+    if origin is Literal:
+        return {str}
+    return {origin or annotation}
+
+
+def _read(text: str, kinds: set[Any]) -> Any:
+    plain = text.strip()
+    is_table = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+    if plain[:1] in {"[", "{"} and (is_table or tuple in kinds):
+        raise ValueError(EXPECTED_JSON)  # if it were, its source would have decoded it
+    if bool in kinds and plain.lower() in _TRUE | _FALSE:
+        return plain.lower() in _TRUE
+    return number_in(plain) if kinds & {int, Decimal} else text
+
+
+def number_in(text: str) -> int | Decimal | str:
+    """Return the number that a text is, exactly; any other text unchanged."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
+
+
+def _share(value: Any) -> Decimal:
+    """A percentage in quotes, or a fraction."""
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
+    except (InvalidOperation, ValueError):
+        found = Decimal(-1)
+    if not 0 <= found <= 1 or (found == 1 and not text):  # someone who writes 1 means 1 %
+        raise ValueError('expected a percentage in quotes from "0%" to "100%", such as "1%"')
+    return found
+
+
+Share = Annotated[
+    Decimal,
+    BeforeValidator(_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]+)?%\s*$"},
+                {"type": "number", "minimum": 0, "maximum": 1},
+            ]
+        }
+    ),
+]

@@ -1,0 +1,230 @@
+"""What an owner may write in `[watch.job]`."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+
+from gpuwatch.domain.plan.architectures.language_models import LanguageModel, model_of
+from gpuwatch.domain.plan.figures import (
+    FigureRange,
+    GpuAllocation,
+    exactly,
+    parse_figure,
+    parse_gpu_config,
+    parse_range,
+)
+from gpuwatch.domain.plan.job_hours import Decoding, GpuRate, JobSpec
+from gpuwatch.domain.plan.job_total import inference_flop, training_flop
+from gpuwatch.domain.plan.memory_need import Precision, TrainingMethod, Workload, gb_read_per_step, memory_need
+from gpuwatch.domain.setup.durations import parse_duration
+from gpuwatch.domain.setup.fields import Measure, Number, SpanFrom1s, SpecTable, Whole
+
+
+def _config(value: Any) -> Any:
+    if isinstance(value, GpuAllocation):
+        return value
+    if not isinstance(value, str):
+        raise ValueError('expected GPUs in quotes, such as "4x A100"')  # noqa: TRY004 pydantic makes faults of these
+    return parse_gpu_config(value)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and text only; TOML has more types."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise ValueError('expected a number, or text such as "70B"')  # noqa: TRY004
+    return value if isinstance(value, str) else float(value)
+
+
+def _figure(value: Any) -> float:
+    return parse_figure(_plain(value))
+
+
+def _figures(value: Any) -> FigureRange:
+    return value if isinstance(value, FigureRange) else parse_range(_plain(value))
+
+
+def _shares(value: Any) -> FigureRange:
+    found = _figures(value)
+    if found.high > 1:
+        raise ValueError('expected a share of at most 1, such as 0.4, or "0.35-0.45"')
+    return found
+
+
+def _rates(value: Any) -> tuple[GpuRate, ...]:
+    if not isinstance(value, dict) or not value:
+        raise ValueError('expected figures by GPU, such as { "4x A100" = 900, "H100" = "350-500" }')
+    return tuple(GpuRate(parse_gpu_config(str(key)), _figures(one)) for key, one in value.items())
+
+
+def _spans(value: Any) -> FigureRange:
+    """One duration, or two: "5m-7m"."""
+    if isinstance(value, FigureRange):
+        return value
+    if not isinstance(value, str):
+        raise ValueError('expected a duration in quotes, such as "6m" or "5m-7m"')  # noqa: TRY004
+    low, dash, high = value.partition("-")
+    found = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
+    if found.low > found.high:
+        raise ValueError('expected the shorter duration first, such as "5m-7m"')
+    return found
+
+
+def _model(value: Any) -> Any:
+    if isinstance(value, LanguageModel):
+        return value
+    text = _plain(value)
+    return model_of(text if isinstance(text, str) else f"{text / 1e9:.9f}b")
+
+
+def _json(*kinds: str, example: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": list(kinds) if len(kinds) > 1 else kinds[0], "examples": [example]})
+
+
+Figure = Annotated[float, PlainValidator(_figure), _json("number", "string", example="10B")]
+Figures = Annotated[FigureRange, PlainValidator(_figures), _json("number", "string", example="350-500")]
+Shares = Annotated[FigureRange, PlainValidator(_shares), _json("number", "string", example=0.4)]
+Rates = Annotated[tuple[GpuRate, ...], PlainValidator(_rates), _json("object", example={"4x A100": 900})]
+Spans = Annotated[FigureRange, PlainValidator(_spans), _json("string", example="5m-7m")]
+GpuConfig = Annotated[GpuAllocation, PlainValidator(_config), _json("string", example="4x A100")]
+AModel = Annotated[LanguageModel, PlainValidator(_model), _json("number", "string", example="70B")]
+
+
+class JobTable(SpecTable):
+    """`[watch.job]`: the job that `max_job_cost` refers to."""
+
+    hours: Figures | None = Field(default=None, description='Hours of work on the GPUs of `on`: 72, or "60-80".')
+    on: GpuConfig | None = Field(
+        default=None, description='GPUs that hours refers to, such as "4x A100". Default: those of the watch.'
+    )
+    speedup: Rates | None = Field(
+        default=None,
+        description='Speed of other GPUs relative to `on`: { "4x H100" = 2.5 }; without a count: per GPU.',
+    )
+    tokens: Figure | None = Field(default=None, description='Tokens of the whole job, instead of hours: 1e9 or "10B".')
+    tokens_per_s: Rates | None = Field(
+        default=None, description='Measured tokens per second: { "2x H100" = "350-500", "RTX 4090" = 40 }.'
+    )
+    model: AModel | None = Field(
+        default=None,
+        description='Size ("70B") or name of the model; sets the memory it needs and the FLOPs per token.',
+    )
+    method: Literal["full", "lora", "qlora", "inference"] = Field(
+        default="full", description="Training method, or inference."
+    )
+    precision: Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"] = Field(
+        default="bf16", description="Precision of the stored weights."
+    )
+    optimizer: Literal["adamw", "adamw8bit", "lion", "sgd-momentum", "sgd", "adafactor"] = Field(
+        default="adamw", description="Optimizer for training; affects memory."
+    )
+    batch: Whole = Field(
+        default=1, ge=1, le=1_000_000, description="Sequences per batch; affects memory, and the speed of inference."
+    )
+    context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens per sequence; affects memory.")
+    utilisation: Shares | None = Field(
+        default=None,
+        description='Share of the nominal FLOP/s reached: 0.4, or "0.35-0.45"; for GPUs without a measured speed.',
+    )
+    scaling: Annotated[Number, Field(gt=0, le=1)] = Field(
+        default=Decimal(1), description="Speed that each further GPU of an offer adds, as a share of one GPU."
+    )
+    memory_gb: Measure | None = Field(
+        default=None, description="Total GPU memory in GB. Default: what the model needs. 0: any."
+    )
+    setup: Spans | None = Field(default=None, description='Time of the one-time set-up: "10m", or "5m-15m".')
+    load: Spans | None = Field(default=None, description='Time to load the model at every start: "5m-7m".')
+    image_gb: Measure = Field(default=Decimal(0), description="Image size in GB, pulled at every start.")
+    download_mbps: Annotated[Measure, Field(gt=0)] | None = Field(
+        default=None, description="Mbit/s to assume if an offer does not state it."
+    )
+    checkpoint_every: SpanFrom1s | None = Field(
+        default=None, description="Checkpoint interval: the most work that an interruption loses."
+    )
+    within: SpanFrom1s | None = Field(
+        default=None, description="Maximum duration of the whole job; slower offers are rejected."
+    )
+    interruptions_per_day: Measure | None = Field(
+        default=None,
+        description="Expected interruptions per day on interruptible offers. Required with spot.",
+    )
+
+    @model_validator(mode="after")
+    def _check_memory(self) -> JobTable:
+        self._memory_gb()
+        return self
+
+    def value(self) -> JobSpec:
+        """Return the value that the engine uses."""
+        found = self.fields_of(JobSpec) | {
+            "speedup": self.speedup or (),
+            "tokens_per_s": self.tokens_per_s or (),
+            "flop": self._flop(),
+            "decoding": self._decoding(),
+            "fp8": self.precision == "fp8",
+            "fp32": self.precision == "fp32",
+            "bf16": self.model is not None and self.precision == "bf16",
+            "memory_gb": self._memory_gb(),
+            "setup_s": self.setup or exactly(0.0),
+            "load_s": self.load or exactly(0.0),
+            "checkpoint_s": self.checkpoint_every,
+            "interruptions_per_day": float(self.interruptions_per_day or 0),
+        }
+        return JobSpec(**found)
+
+    def _flop(self) -> float | None:
+        if self.model is None or self.tokens is None:
+            return None
+        if self.method == "inference":
+            return inference_flop(self.model.active_params, self.tokens)
+        return training_flop(self.model.active_params, self.tokens, full=self.method == "full")
+
+    def _decoding(self) -> Decoding | None:
+        if self.model is None or self.method != "inference":
+            return None
+        return Decoding(
+            read_gb=gb_read_per_step(self._workload(self.model)),
+            batch=self.batch,
+            flop_per_token=inference_flop(self.model.active_params, 1.0),
+        )
+
+    def _memory_gb(self) -> float:
+        if self.memory_gb is not None:
+            return float(self.memory_gb)
+        return 0.0 if self.model is None else memory_need(self._workload(self.model)).gb
+
+    def _workload(self, model: LanguageModel) -> Workload:
+        return Workload(
+            model=model,
+            method=TrainingMethod(self.method),
+            precision=Precision(self.precision),
+            optimizer=self.optimizer,
+            batch=self.batch,
+            context=self.context,
+        )
+
+
+class WrongJob(ValueError):
+    """An invalid job. `faults` holds key and text of each error.
+
+    The key is empty if several keys do not go together.
+    """
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{key}: {text}" for key, text in faults))
+        self.faults = faults
+
+
+def job_from(fields: dict[str, Any]) -> JobSpec:
+    """Return a job from the keys of `[watch.job]`, wherever they come from. Raises WrongJob."""
+    try:
+        return JobTable(**fields).value()
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        faults = [
+            (str(detail["loc"][0]) if detail["loc"] else "", detail["msg"].removeprefix("Value error, "))
+            for detail in details
+        ]
+        raise WrongJob(faults) from None

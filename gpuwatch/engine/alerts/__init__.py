@@ -1,0 +1,1 @@
+"""Alerts: what they say, where they go, and their delivery."""

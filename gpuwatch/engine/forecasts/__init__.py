@@ -1,0 +1,1 @@
+"""Automatic prices, and the scores of forecasts."""

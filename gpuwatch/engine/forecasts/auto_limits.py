@@ -1,0 +1,205 @@
+"""The current limit of watches with `max_price = "auto"`; the rest of the engine sees an ordinary `max_price`.
+
+The history is read every half hour. Every poll checks the time left and whether a wait starts again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+
+from gpuwatch.domain.forecasts.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule, whole_hours_left
+from gpuwatch.domain.forecasts.price_forecasts import RULE_TEXTS, ForecastSource, PriceForecast, scope_of
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.engine.forecasts.forecast_scores import ForecastLedger
+from gpuwatch.errors import StoreError
+from gpuwatch.ports.store import AutoPriceRepository
+
+log = logging.getLogger(__name__)
+
+RECOMPUTE_EVERY = timedelta(minutes=30)
+_ANEW = timedelta(minutes=1)  # if the deadline moves by more, the limits are computed again
+
+
+class AutoPriceLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """The current limit of a watch."""
+
+    limit_usd_gpu_hour: Decimal
+    deadline: datetime
+    why_none: str | None  # why the history gives no limit, so that the cap applies
+    rule: str = ""  # name of the rule that is followed
+    reason: str = ""  # the rule, and why it is followed
+
+
+class _ComputedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    plan: LimitSchedule
+    deadline: datetime
+    at: datetime
+    auto: AutoPrice
+
+
+class AutoPrices:
+    """The limits of one daemon's watches. Safe to call from the hunts of several providers at once.
+
+    Args:
+        every: how often the history is read.
+        ledger: stores the forecasts, and decides whether optimal stopping can be trusted; None: nothing is stored.
+        new_id: returns the id of a forecast.
+    """
+
+    def __init__(
+        self,
+        waits: AutoPriceRepository,
+        every: timedelta = RECOMPUTE_EVERY,
+        ledger: ForecastLedger | None = None,
+        new_id: Callable[[], str] = str,
+    ) -> None:
+        self._waits = waits
+        self._every = every
+        self._ledger = ledger
+        self._new_id = new_id
+        self._computed: dict[str, _ComputedPlan] = {}
+        self._logged: dict[str, tuple[Decimal, str]] = {}  # watch → limit logged last, and the reason for it
+        self._has_pruned = False  # whether the waits of removed watches were ended
+        self._lock = threading.Lock()
+
+    def with_current_limit(self, watch: Watch, now: datetime) -> Watch:
+        """Return the watch with its current limit. The first call reads the history. Raises StoreError."""
+        if watch.auto is None:
+            return watch
+        return msgspec.structs.replace(watch, max_price_usd_gpu_hour=self.standing(watch, now).limit_usd_gpu_hour)
+
+    def standing(self, watch: Watch, now: datetime) -> AutoPriceLimit:
+        """Return the current limit of a watch with `max_price = "auto"`. Raises StoreError."""
+        auto = _auto(watch)
+        found = self._known(watch, now)
+        if found is None:
+            with self._lock:  # the hunts of all providers arrive at once; the first one reads
+                found = self._known(watch, now) or self._compute(watch, self._waits.wait_started_at(watch, now), now)
+        limit = limit_at(found.plan, auto, found.deadline, now)
+        return AutoPriceLimit(
+            limit_usd_gpu_hour=limit,
+            deadline=found.deadline,
+            why_none=found.plan.why_none,
+            rule=found.plan.rule,
+            reason=_reason(found.plan),
+        )
+
+    def update(self, watches: Sequence[Watch], now: datetime) -> None:
+        """Read the history again if it is due; store and log changes. After a StoreError the old limits stay valid."""
+        if not self._has_pruned:
+            self._waits.delete_except([watch.name for watch in watches if watch.auto is not None])
+            self._has_pruned = True
+        for watch in watches:
+            if watch.auto is not None:
+                self.renew(watch, now)
+                self._log_limit(watch, now)
+                self._state(watch, now)
+        if self._ledger is not None:
+            self._ledger.score_if_due(now)
+
+    def renew(self, watch: Watch, now: datetime) -> Watch:
+        """Return the watch with its current limit, from a recently read history. Raises StoreError."""
+        found = self._computed.get(watch.name)
+        is_due = found is None or not timedelta(0) <= now - found.at < self._every  # also after a clock stepped back
+        if watch.auto is not None and is_due:
+            with self._lock:
+                self._compute(watch, self._waits.begin_wait(watch, now), now)
+        return self.with_current_limit(watch, now)
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """Forget all other watches."""
+        with self._lock:
+            self._computed = {name: found for name, found in self._computed.items() if name in watches}
+            self._logged = {name: found for name, found in self._logged.items() if name in watches}
+        if self._ledger is not None:
+            self._ledger.forget_except(watches)
+
+    def _known(self, watch: Watch, now: datetime) -> _ComputedPlan | None:
+        """Return the computed plan if it is still valid. The end of a launch starts the wait again, at this poll."""
+        found = self._computed.get(watch.name)
+        if found is None or found.auto != watch.auto:
+            return None
+        if found.auto.deadline_at is not None:
+            return found
+        try:
+            deadline = deadline_of(found.auto, self._waits.wait_started_at(watch, now) or now)
+        except StoreError:  # a new wait cannot begin now either
+            return found
+        return None if deadline - found.deadline > _ANEW else found
+
+    def _compute(self, watch: Watch, started_at: datetime | None, now: datetime) -> _ComputedPlan:
+        auto = _auto(watch)
+        deadline = deadline_of(auto, started_at or now)
+        is_simple = self._ledger is not None and not self._ledger.trusts_optimal_stopping
+        made = limit_schedule(self._waits.series(watch, now), auto, deadline, now, is_simple=is_simple)
+        found = self._computed[watch.name] = _ComputedPlan(plan=made, deadline=deadline, at=now, auto=auto)
+        return found
+
+    def _state(self, watch: Watch, now: datetime) -> None:
+        """Store the limits as a forecast, to be compared with later prices."""
+        found = self._computed.get(watch.name)
+        if self._ledger is None or found is None or not found.plan.limits_usd or found.deadline <= now:
+            return
+        limits, hours = found.plan.limits_usd, whole_hours_left(found.deadline, now)
+        self._ledger.state(
+            PriceForecast(
+                forecast_id=self._new_id(),
+                source=ForecastSource.AUTO,
+                made_at=now,
+                due_at=now + timedelta(hours=hours),
+                scope=scope_of(watch),
+                watch=watch.name,
+                rule=found.plan.rule,
+                verdict=None,
+                now_usd=None,
+                limits_usd=tuple(limits[min(left, len(limits) - 1)] for left in range(hours + 1)),
+                median_usd=found.plan.median_usd,
+                cap_usd=float(found.auto.cap_usd_gpu_hour),
+            )
+        )
+
+    def _log_limit(self, watch: Watch, now: datetime) -> None:
+        """Log a limit when it changes, and a lack of history once."""
+        standing = self.standing(watch, now)
+        limit = standing.limit_usd_gpu_hour
+        if self._logged.get(watch.name) == (limit, standing.reason):
+            return
+        self._waits.save_limit(watch, limit, now)
+        self._logged[watch.name] = (limit, standing.reason)
+        if standing.why_none is None:
+            log.info(
+                "watch %s: limit $%s per GPU-hour until %s; %s",
+                watch.name,
+                f"{limit:f}",
+                format_moment(standing.deadline),
+                standing.reason,
+                extra={"watch": watch.name},
+            )
+        else:
+            log.warning(
+                "watch %s: too little history for max_price = auto (%s); the cap of $%s applies",
+                watch.name,
+                standing.why_none,
+                f"{limit:f}",
+                extra={"watch": watch.name},
+            )
+
+
+def _reason(plan: LimitSchedule) -> str:
+    if plan.why_none is not None:
+        return ""
+    by_record = "; optimal stopping is not used, based on the record of earlier forecasts" if plan.is_simple else ""
+    return RULE_TEXTS[plan.rule] + by_record
+
+
+def _auto(watch: Watch) -> AutoPrice:
+    if watch.auto is None:
+        raise ValueError(f"watch {watch.name!r} has a price of its own")
+    return watch.auto

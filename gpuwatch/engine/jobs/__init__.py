@@ -1,0 +1,1 @@
+"""Jobs: the queue, preparing a run, following it, its end."""

@@ -1,0 +1,1 @@
+"""Launches: renting, following, guarding."""

@@ -1,0 +1,325 @@
+"""Follows rented instances from one listing of the provider to the next.
+
+The first listing after a start is the reconciliation: before it, nothing new is rented at that provider. Each listing
+becomes an event per launch for `state_machine`; this module carries out the effects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
+from gpuwatch.domain.launches.instances.absence import ABSENCE_WAIT_S
+from gpuwatch.domain.launches.instances.end_rules import overdue
+from gpuwatch.domain.launches.instances.obligation import Obligation
+from gpuwatch.domain.launches.labels import launch_id_in
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.life.launch_events import (
+    BidRaised,
+    ClockReading,
+    InstanceUnlisted,
+    LifecycleEvent,
+    ListUnavailable,
+    watch_terms,
+)
+from gpuwatch.domain.launches.life.launch_record import governing_watch
+from gpuwatch.domain.launches.life.reopening import WATCH_ENDED
+from gpuwatch.domain.launches.life.transitions import Destroy, Effect, RaiseBid, SlotFreed
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.following.absence import MissingInstances
+from gpuwatch.engine.launches.following.independent_evidence import IndependentEvidence
+from gpuwatch.engine.launches.following.launch_clock import LaunchClock, must_end_at
+from gpuwatch.engine.launches.following.lost_launches import LostLaunches
+from gpuwatch.engine.launches.following.provider_account import AnyAccount, LaunchOwner, OtherAccounts
+from gpuwatch.engine.launches.following.reconciled_store import ReconciledStore
+from gpuwatch.engine.launches.following.reopened_launches import ReopenedLaunches
+from gpuwatch.engine.launches.following.strays import UnknownInstances
+from gpuwatch.engine.launches.following.transition_executor import TransitionExecutor
+from gpuwatch.engine.launches.following.unaccounted_instances import UnaccountedInstances
+from gpuwatch.engine.launches.guarding.instance_ender import InstanceEnder, at_once
+from gpuwatch.engine.launches.guarding.instance_listing import InstanceListing
+from gpuwatch.engine.launches.guarding.instance_lists import InstanceListMonitor
+from gpuwatch.engine.launches.guarding.launch_guard import LaunchGuard, NoGuard, due_cause, listed_event
+from gpuwatch.engine.market.contradictions import Contradictions
+from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
+from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
+
+log = logging.getLogger(__name__)
+
+ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
+STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also without launches, to find unknown instances
+_MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
+_STEPS = 4  # transitions per poll: found, running, ended, …
+
+
+class LaunchReconciler:
+    """Follows the launches at one provider. Not thread-safe.
+
+    Args:
+        watches: by name, as in the current settings; a launch outlives the watch that started it.
+        in_flight: returns the launches that are being ordered.
+        monotonic: seconds; used to prove absence, so that no change of the wall clock shortens the wait.
+        market: to look up whether an offer is for rent again, as evidence of absence; None: no evidence from it.
+        freed: called with a launch that is over, because its slot is free.
+        may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
+        owner: identifies the launches of the launcher's account; no others are judged or ended here.
+        obligations: returns this installation's open obligations at this provider. Raises StoreError.
+        on_listed: called with every complete list.
+        close_obligation: closes one whose order created nothing. Raises StoreError.
+        generation: grows when the database went back to an older state: nothing is rented until a listing after that.
+        watch_ended: how long after its end a launch is reopened if its instance is listed again.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a separate port
+        self,
+        repository: LaunchRepository,
+        launcher: Launcher,
+        launch_alerts: LaunchAlerts,
+        *,
+        watches: Mapping[str, Watch],
+        in_flight: Callable[[], frozenset[str]],
+        monotonic: Callable[[], float],
+        market: Market | None = None,
+        wait_s: float = ABSENCE_WAIT_S,
+        freed: Callable[[Launch], None] = lambda launch: None,
+        guard: LaunchGuard | None = None,
+        may_destroy: Callable[[Launch, datetime], bool] = at_once,
+        owner: LaunchOwner | None = None,
+        watch_ended: timedelta = WATCH_ENDED,
+        rents: Callable[[], bool] = lambda: False,
+        obligations: Callable[[], Sequence[Obligation]] = tuple,
+        on_listed: Callable[[Iterable[Instance], datetime], None] = lambda instances, now: None,
+        close_obligation: Callable[[Obligation], None] = lambda obligation: None,
+        generation: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._repository = repository
+        self._launcher = launcher
+        self._watches = watches
+        self._rents = rents
+        self._in_flight = in_flight
+        self._freed = freed
+        self._on_listed = on_listed
+        self._guard: LaunchGuard = guard or NoGuard()
+        self._executor = TransitionExecutor(repository, launch_alerts)
+        self._clock = LaunchClock(monotonic)
+        self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
+        self._owner: LaunchOwner = owner or AnyAccount()
+        self._other_accounts = OtherAccounts(repository, launch_alerts, launcher.name)
+        contradictions = Contradictions(repository, launch_alerts, monotonic)
+        lost = LostLaunches(
+            repository,
+            launcher.name,
+            obligations,
+            close=close_obligation,
+            generation=generation,
+            monotonic=monotonic,
+        )
+        self._store = ReconciledStore(generation, monotonic)
+        self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, lost, watch_ended)
+        self._reopened = ReopenedLaunches(repository, launcher, self._executor, contradictions, self._carry_out)
+        self._missing = MissingInstances(
+            launcher,
+            clock=self._clock,
+            ender=self._ender,
+            independent=IndependentEvidence(launcher, market, monotonic),
+            unaccounted=UnaccountedInstances(repository, launcher.name),
+            contradictions=contradictions,
+            monotonic=monotonic,
+            wait_s=wait_s,
+        )
+        self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
+        self._started_at: datetime | None = None
+        self._next_at: datetime | None = None
+        self._last_read: Sequence[Launch] = ()
+        self._listed_last: Mapping[str, Instance] = {}
+        self._defects: dict[str, Exception] = {}  # of the latest run, by launch
+        self.steps = 0  # updated launches: progress within a long run
+        self.list_failed = False  # at least once
+
+    def run_if_due(self, now: datetime) -> bool:
+        """Reconcile if it is time; return whether a usable list was processed.
+
+        Raises:
+            StoreError: the rows cannot be read.
+            PartlyDone: a defect prevented the update of a launch; the others are up to date.
+        """
+        if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
+            return False
+        alive = self._read(now)
+        moving = any(launch.state in _MOVING for launch in alive)
+        ends = [end for launch in alive if (end := must_end_at(launch)) is not None and end > now]
+        self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
+        self._defects.clear()
+        done = self.reconcile(now)
+        for launch_id, defect in self._defects.items():
+            raise PartlyDone(f"launch {launch_id}: {defect}") from defect
+        return done
+
+    @property
+    def reconciled(self) -> bool:
+        """Whether the instances were listed since the start, and since the database last went back."""
+        return self._store.is_current
+
+    def not_ready(self) -> str | None:
+        """Return why nothing new can be rented here, in one line, or None."""
+        if not self.reconciled:
+            why = "the database went back to an older state; " if self._store.went_back else ""
+            return f"{why}gpuwatch is still looking up its earlier launches at {self._launcher.name}"
+        return self._other_accounts.reason() or self._unknown.reason()
+
+    def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
+        """Whether the latest list shows this instance under another label.
+
+        If so, no order of this launch created it.
+        """
+        found = self._listed_last.get(instance_id)
+        return found is not None and launch_id_in(found.label) != launch_id
+
+    def run_soon(self) -> None:
+        """Reconcile at the next opportunity, because a launch was started or is to end."""
+        self._next_at = None
+
+    def reconcile(self, now: datetime, only: Collection[str] | None = None) -> bool:
+        """List the instances and update every launch; False: there was no usable list. Raises StoreError.
+
+        Args:
+            only: update only these launches (a command beside a daemon); None: all.
+        """
+        self._started_at, began = self._started_at or now, self._store.began()
+        busy = self._in_flight()  # read before the rows: a request that finishes in between still counts as in flight
+        alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
+        try:
+            self._owner.identify(now)
+            listing = InstanceListing(self._launcher.list_instances())
+        except ProviderError as error:
+            log.warning("cannot list instances: %s", error, extra={"provider": self._launcher.name})
+            self.list_failed = True
+            self._without_list(_chosen(self._owner.own(alive), only), now)
+            self._list_monitor.failed(error, len(alive), now, is_blocked=not self.reconciled and self._rents())
+            return False
+        everyone, alive = alive, self._owner.claimed(alive, lambda launch: listing.of(launch) is not None)
+        mine = _chosen(alive, only)
+        if only is None:
+            own = {launch.launch_id for launch in alive}
+            others = [launch for launch in everyone if launch.launch_id not in own]
+            self._other_accounts.update([launch for launch in others if not self._owner.is_reached(launch)], now)
+        self._listed_last = listing.by_id
+        self._list_monitor.list_succeeded(now)
+        self._on_listed(listing.by_id.values(), now)
+        failpoint("reconcile.listed")
+        for launch in mine:
+            self._isolated(launch, lambda each: self._process(each, listing, alive, now))
+        self._missing.listing_done(listing, now)
+        if only is None:
+            for returned in self._unknown.listed(listing, now):
+                self._isolated(returned.launch, partial(self._reopened.reopen, instance=returned.instance, now=now))
+        self._store.listed(began)
+        return True
+
+    def _isolated(self, launch: Launch, step: Callable[[Launch], None]) -> None:
+        """Run a step so that its errors never prevent the update of other launches."""
+        self.steps += 1
+        try:
+            step(launch)
+        except LaunchConflict as error:
+            log.info("%s", error)
+        except (OrderError, ProviderError, StoreError) as error:
+            log.warning("launch %s: %s", launch.launch_id, error)
+        except Exception as error:
+            log.exception("launch %s: cannot be processed", launch.launch_id)
+            self._defects[launch.launch_id] = error
+
+    def _read(self, now: datetime) -> Sequence[Launch]:
+        """Return the rows. If they cannot be read, still end the last known launches on time. Raises StoreError."""
+        try:
+            self._last_read = self._repository.alive(self._launcher.name)
+        except StoreError:
+            for launch in self._last_read:
+                self._isolated(launch, lambda each: self._end_unread(each, now))
+            raise
+        return self._last_read
+
+    def _end_unread(self, launch: Launch, now: datetime) -> None:
+        """End a launch that is stopping or overdue. Nothing can prove its end now, so its destroy is repeated."""
+        due = overdue(launch, self._clock.at_least(launch, now))
+        why = None if due is None else due[0].text()
+        if launch.state is LaunchState.STOPPING:
+            why = launch.end_reason or "its end was requested"
+        if why is None or launch.instance_id is None or self._ender.was_just_acknowledged(launch):
+            return
+        if not self._owner.own([launch]):
+            return
+        log.error("launch %s: ending it without reading its row: %s", launch.launch_id, why)
+        self._ender.destroy(launch, launch.instance_id, now)
+
+    # --- events from a poll -------------------------------------------------------------------------------------------
+
+    def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
+        try:
+            listed = listing.of(launch)
+            instance = listed or self._missing.look_up_unlisted(launch, now)
+        except ProviderError as error:
+            log.warning("launch %s: not in the list, and its id could not be checked: %s", launch.launch_id, error)
+            self._without_list([launch], now)
+            return
+        if instance is not None:
+            self._missing.listed(launch) if listed else self._missing.found(launch)
+            self._apply_events(launch, lambda each: listed_event(self._guard, each, instance, now), now)
+        elif launch.state is not LaunchState.REQUESTED or self._clock.is_lost(launch, self._started_at, now):
+            found = self._missing.findings(launch, listing, alive, now)
+            self._apply_events(
+                launch,
+                lambda each: InstanceUnlisted(
+                    found.verdict, due_cause(self._guard, each, now), found.words, found.candidate
+                ),
+                now,
+            )
+
+    def _without_list(self, launches: Sequence[Launch], now: datetime) -> None:
+        def observe(launch: Launch) -> ListUnavailable:
+            return ListUnavailable(self._missing.no_listing(launch), due_cause(self._guard, launch, now))
+
+        for launch in launches:
+            self._isolated(launch, lambda each: self._apply_events(each, observe, now))
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _apply_events(self, launch: Launch, observe: Callable[[Launch], LifecycleEvent], now: datetime) -> None:
+        """Apply events while each leads to another."""
+        for _ in range(_STEPS):
+            clock = ClockReading(now, self._clock.at_least(launch, now))
+            before, terms = launch, watch_terms(governing_watch(launch, self._watches), launch)
+            launch, effects = self._executor.apply(launch, observe(launch), clock, terms)
+            for effect in effects:
+                self._carry_out(launch, effect, now)
+            if launch == before or launch.is_over or launch.state is LaunchState.STOPPING:
+                return
+
+    def _carry_out(self, launch: Launch, effect: Effect, now: datetime) -> None:
+        if isinstance(effect, Destroy):
+            self._ender.destroy(launch, effect.instance_id, now)
+        elif isinstance(effect, RaiseBid):
+            self._raise_bid(launch, effect, now)
+        elif isinstance(effect, SlotFreed):
+            self._forget(launch)
+            self._freed(launch)
+
+    def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
+        """Raise the bid and record it; if the answer is lost, the next poll sends it again."""
+        self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
+        self._executor.apply(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
+
+    def _forget(self, launch: Launch) -> None:
+        self._missing.forget(launch)
+        self._ender.forget(launch)
+        self._clock.forget(launch)
+
+
+def _chosen(launches: Sequence[Launch], only: Collection[str] | None) -> list[Launch]:
+    return [launch for launch in launches if only is None or launch.launch_id in only]

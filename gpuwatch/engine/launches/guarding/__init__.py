@@ -1,0 +1,1 @@
+"""Guarding instances: prices, budgets, use, the end at the right time."""

@@ -1,0 +1,139 @@
+"""The guard of running launches: decides why an instance must end beyond what the list shows, and reports events.
+
+There is one guard per provider. It ends nothing itself: the reconciler calls it for each instance at each poll. Rules
+that save money come first, and an error in one rule never disables the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, tzinfo
+
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.instances.end_rules import EndCause
+from gpuwatch.domain.launches.instances.hook_time import hook_must_begin
+from gpuwatch.domain.launches.instances.runtime_rules import (
+    closes_at,
+    contract_too_short,
+    due_reminder,
+    offline_too_long,
+    outside_windows,
+    runtime_nearly_over,
+)
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.life.launch_record import governing_watch
+from gpuwatch.domain.launches.money.bids import relocation
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launches.guarding import guard_notices as notices
+from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.engine.launches.guarding.guard_budgets import BudgetGuard
+from gpuwatch.engine.launches.guarding.guard_money import PriceGuard
+from gpuwatch.engine.launches.guarding.guard_utilisation import UtilisationGuard
+from gpuwatch.engine.launches.guarding.instance_verifier import BackgroundRunner, InstanceVerifier, in_background
+from gpuwatch.ports import Launcher, LaunchRepository
+from gpuwatch.ports.probing import InstanceProbe, UtilisationRepository
+
+log = logging.getLogger(__name__)
+
+
+class ProviderGuard:
+    """Guards the launches at one provider.
+
+    Args:
+        watches: by name, as in the current settings. A launch whose watch was removed keeps the terms of its rent.
+        budget: the global budget.
+        zone: time zone of the watches' windows and of reported times.
+        latest_matches: returns the current matches of a watch, by its name.
+        start: runs a probe of an instance in the background.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a separate port
+        self,
+        repository: LaunchRepository,
+        uses: UtilisationRepository,
+        launcher: Launcher,
+        probe: InstanceProbe,
+        launch_alerts: LaunchAlerts,
+        *,
+        watches: Mapping[str, Watch],
+        budget: Budget,
+        zone: tzinfo,
+        new_id: Callable[[], str],
+        start: BackgroundRunner = in_background,
+        latest_matches: Callable[[str], Sequence[Match]] = lambda watch: (),
+    ) -> None:
+        self._latest_matches = latest_matches
+        self._watches = watches
+        self._zone = zone
+        self._provider = launcher.name
+        self._alerts = GuardAlerts(repository, launch_alerts, new_id)
+        self._use = UtilisationGuard(uses, self._alerts)
+        self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
+        self._prices = PriceGuard(
+            launcher, self._alerts, watches=watches, budget=budget, counted_launches=self._budgets.counted_launches
+        )
+        self._verifier = InstanceVerifier(probe, self._unmeasured, start)
+
+    def refresh(self, now: datetime) -> None:
+        """Update budgets and proposed prices, and forget ended launches; runs every few seconds. Raises StoreError."""
+        alive = [launch for launch in self._budgets.refresh(now) if launch.provider == self._provider]
+        self._prices.refresh([one for one in alive if one.state is LaunchState.RUNNING], now)
+        ids = {launch.launch_id for launch in alive}
+        self._prices.forget_except(ids)
+        self._verifier.forget_except(ids)
+        self._use.forget_except(ids, now)
+
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Return why a listed instance must end, or None. Reports upcoming events to the owner."""
+        watch = governing_watch(launch, self._watches)
+        fault = self.due(launch, now) or self._prices.beyond_budget(launch, instance, now)
+        fault = fault or self._of_instance(launch, instance, watch, now)
+        if fault is None and launch.state is LaunchState.RUNNING:
+            for notice in self._notices(launch, instance, watch, now):
+                self._alerts.report(launch, notice, now)
+        return fault
+
+    def due(self, launch: Launch, now: datetime) -> EndCause | None:
+        """Return why it must end, listed or not: a budget, a price, its windows, a long hook. None: it need not."""
+        watch = governing_watch(launch, self._watches)
+        fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
+        if watch is None:
+            return fault
+        return fault or outside_windows(watch, now, self._zone) or hook_must_begin(launch, watch, now)
+
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
+        """Return True if it matches its offer, False if that is not yet known, or the end cause if it does not."""
+        return self._verifier.verified(launch, instance, governing_watch(launch, self._watches), now)
+
+    def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> EndCause | None:
+        if launch.state is not LaunchState.RUNNING:
+            return None
+        spec = None if watch is None else watch.launch
+        if instance.state is InstanceState.RUNNING and (fault := self._use.fault(launch, instance, spec, now)):
+            return fault
+        still_offline = instance.state is InstanceState.OFFLINE and spec is not None
+        return offline_too_long(launch, spec.relaunch, now) if still_offline and spec is not None else None
+
+    def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[GuardNotice]:
+        """Return notices for the owner; each is sent once, by its key."""
+        found = []
+        if runtime_nearly_over(launch, now):
+            found.append(notices.runtime(launch, self._zone))
+        if watch is not None and (closing_at := closes_at(watch, now, self._zone)) is not None:
+            found.append(notices.closing(closing_at, self._zone))
+        if instance.ends_at is not None and (near := contract_too_short(launch, instance.ends_at, now)) is not None:
+            found.append(notices.contract(launch, instance.ends_at, near, self._zone))
+        if instance.maintenance_at is not None:
+            found.append(notices.maintenance(instance.maintenance_at, self._zone))
+        moves = None if watch is None else relocation(launch, watch, self._latest_matches(watch.name), now)
+        if moves is not None:
+            found.append(notices.cheaper_elsewhere(launch, moves))
+        if (nth := due_reminder(launch, now)) is not None:
+            found.append(notices.condition_changed(launch, instance, nth, self._zone))
+        return found
+
+    def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:
+        self._alerts.report(launch, notices.unmeasured(why), now)

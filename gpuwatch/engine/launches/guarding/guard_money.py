@@ -1,0 +1,214 @@
+"""Higher prices that hosts propose for running contracts: reported at once, and answered by the owner's policy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instances.end_rules import EndCause, billed_rates
+from gpuwatch.domain.launches.instances.runtime_rules import (
+    IncreaseAnswer,
+    extra_microusd,
+    increase_answer,
+    must_end_before_increase,
+    raised_microusd_hour,
+)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.life.launch_record import governing_watch
+from gpuwatch.domain.launches.money.budget import all_budgets_refusal
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.setup.durations import format_moment
+from gpuwatch.domain.watches.job_cost import ceiling_microusd
+from gpuwatch.domain.watches.watch import Budget, PriceIncreasePolicy, Watch
+from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.errors import OrderError, ProviderError
+from gpuwatch.ports import Launcher, PriceIncrease
+
+log = logging.getLogger(__name__)
+
+POLL_EVERY = timedelta(seconds=60)
+
+
+class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposal that the policy rejects: the instance ends before it applies."""
+
+    effective_at: datetime | None
+    words: str
+
+
+class PriceGuard:
+    """Handles the proposals at one provider.
+
+    Args:
+        counted_launches: returns every launch that the budgets count.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        alerts: GuardAlerts,
+        *,
+        watches: Mapping[str, Watch],
+        budget: Budget,
+        counted_launches: Callable[[datetime], Sequence[Launch]],
+    ) -> None:
+        self._launcher = launcher
+        self._alerts = alerts
+        self._watches = watches
+        self._budget = budget
+        self._counted_launches = counted_launches
+        self._polled_at: datetime | None = None
+        self._answered: set[str] = set()
+        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; kept when the proposal leaves the list
+
+    def refresh(self, running: Sequence[Launch], now: datetime) -> None:
+        """Fetch proposals if it is time and any launch runs here."""
+        polled_at = self._polled_at
+        if not running or (polled_at is not None and timedelta(0) <= now - polled_at < POLL_EVERY):
+            return
+        self._polled_at = now
+        try:
+            proposals = self._launcher.price_increases()
+        except ProviderError as error:
+            log.warning("price increases are unknown: %s", error, extra={"provider": self._launcher.name})
+            return
+        self._answered &= {proposal.increase_id for proposal in proposals}
+        mine = {launch.instance_id: launch for launch in running}
+        for proposal in proposals:
+            if (launch := mine.get(proposal.instance_id)) is not None:
+                self._met(launch, proposal, now)
+
+    def fault(self, launch: Launch, now: datetime) -> EndCause | None:
+        """Return an end cause if the launch must end now so that a rejected price never applies."""
+        rise = self._refused.get(launch.launch_id)
+        if (
+            rise is None
+            or launch.state is not LaunchState.RUNNING
+            or not must_end_before_increase(rise.effective_at, now)
+        ):
+            return None
+        return EndReason.PRICE_RAISED, rise.words
+
+    def beyond_budget(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Return an end cause if the list bills more than the launch was admitted with and a budget forbids it.
+
+        A new instance is ended then, and so is a running one if the policy accepts prices under the threshold.
+        Otherwise the owner decides, after the alert about the budget.
+        """
+        price = billed_rates(launch, instance)[1]
+        if price <= launch.bound_microusd_hour:
+            return None
+        watch = governing_watch(launch, self._watches)
+        policy = (
+            watch.launch.on_price_increase
+            if watch is not None and watch.launch is not None
+            else PriceIncreasePolicy.ALERT
+        )
+        if launch.state is LaunchState.RUNNING and policy is not PriceIncreasePolicy.ACCEPT_UNDER:
+            return None
+        refusal = self._refusal(launch, price, Budget() if watch is None else watch.budget, now)
+        if refusal is None:
+            return None
+        end = EndReason.PRICE_RAISED if launch.state is LaunchState.RUNNING else EndReason.BUDGET
+        return end, refusal.text
+
+    def forget_except(self, launch_ids: Collection[str]) -> None:
+        """Forget all other launches."""
+        self._refused = {key: rise for key, rise in self._refused.items() if key in launch_ids}
+
+    def _met(self, launch: Launch, proposal: PriceIncrease, now: datetime) -> None:
+        raised = raised_microusd_hour(launch, proposal.new_usd_hour)
+        words = _price_change(launch, proposal, raised)
+        # if another rate rises too, the total price is unknown, and nothing is accepted automatically
+        answer = self._answer(launch, None if proposal.words else raised, now)
+        did = self._given(answer, proposal)
+        if answer is IncreaseAnswer.ACCEPT:
+            self._refused.pop(launch.launch_id, None)
+        elif answer is IncreaseAnswer.REJECT:
+            self._refused[launch.launch_id] = RefusedIncrease(effective_at=proposal.effective_at, words=words)
+        self._alerts.report(
+            launch, _notice(launch, proposal, raised, (words, did), now, is_open=answer is IncreaseAnswer.NONE), now
+        )
+
+    def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
+        watch = governing_watch(launch, self._watches)
+        spec = None if watch is None else watch.launch
+        if watch is None or spec is None:
+            return IncreaseAnswer.NONE
+        ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
+        fits = (
+            spec.on_price_increase is PriceIncreasePolicy.ACCEPT_UNDER
+            and raised is not None
+            and self._refusal(launch, raised, watch.budget, now) is None
+        )
+        return increase_answer(spec.on_price_increase, raised, ceiling, fits)
+
+    def _refusal(self, launch: Launch, raised: int, watch_budget: Budget, now: datetime) -> LaunchRefusal | None:
+        """Return why a budget forbids the launch at this price, which is higher than it was admitted with, or None."""
+        dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
+        others = [
+            counted_launch
+            for counted_launch in self._counted_launches(now)
+            if counted_launch.launch_id != launch.launch_id
+        ]
+        return all_budgets_refusal(dearer, others, self._budget, watch_budget, now)
+
+    def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
+        """Send the answer once; return what was done, as text for the owner."""
+        if answer is IncreaseAnswer.NONE:
+            return "Nothing was sent: the decision is yours."
+        done = (
+            "Accepted: the new price is at or under max_price, and the budget allows it."
+            if answer is IncreaseAnswer.ACCEPT
+            else "Rejected; the instance ends before the new price applies."
+        )
+        if proposal.increase_id in self._answered:
+            return done
+        try:
+            self._launcher.answer_increase(proposal.increase_id, accept=answer is IncreaseAnswer.ACCEPT)
+        except (OrderError, ProviderError) as error:
+            log.warning("price increase %s: cannot reply: %s", proposal.increase_id, error)
+            if answer is IncreaseAnswer.ACCEPT:
+                return "Accepting it; the provider has not confirmed yet. gpuwatch retries every minute."
+            return "The provider did not confirm the rejection; the instance ends before the new price applies."
+        self._answered.add(proposal.increase_id)
+        return done
+
+
+def _price_change(launch: Launch, proposal: PriceIncrease, raised: int | None) -> str:
+    prices = (
+        "" if raised is None else f"${price_text(usd(launch.price_microusd_hour))} → ${price_text(usd(raised))} an hour"
+    )
+    return "; ".join(part for part in (prices, proposal.words) if part) or "the provider does not state the amount"
+
+
+def _notice(
+    launch: Launch, proposal: PriceIncrease, raised: int | None, texts: tuple[str, str], now: datetime, *, is_open: bool
+) -> GuardNotice:
+    """Describe it. `is_open`: nothing was answered, the owner decides."""
+    words, did = texts
+    answers = (f"Accept or reject it at {launch.provider}", "Let gpuwatch reply: set launch.on_price_increase")
+    at = "an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at)
+    facts = [("New price", words), ("Takes effect", at)]
+    if raised is not None:
+        span = "per day" if launch.max_runtime_s is None else "until its max_runtime ends"
+        facts.append(
+            ("Additional cost", f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}")
+        )
+    return GuardNotice(
+        key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # a new key once the answer is confirmed
+        headline="its host raises the price",
+        why=f"The host proposes another price for the running contract: {words}, from {at} on.",
+        did=did,
+        can_do=(
+            *(answers if is_open else ()),
+            f"End it{'' if is_open else ' now'}: gpuwatch stop {launch.launch_id}",
+        ),
+        facts=tuple(facts),
+        needs_owner=is_open,
+    )

@@ -1,0 +1,132 @@
+"""GPU utilisation of running launches: stores one sample per poll, ends idle launches, reports waste."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instances.end_rules import EndCause
+from gpuwatch.domain.launches.instances.utilisation import (
+    LOOK_BACK,
+    UtilisationSample,
+    idle_cause,
+    mean_utilisation,
+    useful_usd_gpu_hour,
+    wasted_microusd,
+)
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.money.billing import cost_microusd
+from gpuwatch.domain.market.figure_text import number_text
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.setup.durations import is_recent
+from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.engine.launches.guarding.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.errors import StoreError
+from gpuwatch.ports.probing import UtilisationRepository
+
+log = logging.getLogger(__name__)
+
+SAMPLES_KEPT_FOR = timedelta(days=90)
+_DAY = timedelta(days=1)
+
+
+class UtilisationGuard:
+    """Takes samples and acts on them."""
+
+    def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
+        self._utilisation = uses
+        self._alerts = alerts
+        self._reported_at: dict[str, datetime] = {}  # time of the last alert about waste
+        self._recovered_at: dict[str, datetime] = {}
+        self._pruned_at: datetime | None = None
+
+    def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
+        """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
+        sample = UtilisationSample(now, utilisation_percent(instance))
+        try:
+            self._utilisation.add(launch.launch_id, sample)
+            if spec is None or sample.percent is None:
+                return None
+            fault = self._idle(launch, spec, now)
+            if fault is None:
+                self._waste(launch, spec, now)
+            return fault
+        except StoreError as error:
+            log.warning("launch %s: its GPU utilisation is unknown: %s", launch.launch_id, error)
+            return None
+
+    def forget_except(self, launch_ids: Collection[str], now: datetime) -> None:
+        """Forget all other launches; once a day delete old samples. Raises StoreError."""
+        self._reported_at = {key: at for key, at in self._reported_at.items() if key in launch_ids}
+        self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
+        if self._pruned_at is None or not timedelta(0) <= now - self._pruned_at < _DAY:
+            self._pruned_at = now
+            self._utilisation.delete_before(now - SAMPLES_KEPT_FOR)
+
+    def _idle(self, launch: Launch, spec: LaunchSpec, now: datetime) -> EndCause | None:
+        if spec.idle_below is None or spec.idle_for_s is None:
+            return None
+        samples = self._utilisation.samples_since(
+            launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.idle_for_s)
+        )
+        return idle_cause(samples, spec.idle_below, spec.idle_for_s, now)
+
+    def _waste(self, launch: Launch, spec: LaunchSpec, now: datetime) -> None:
+        if spec.wasteful_below is None:
+            return
+        samples = self._utilisation.samples_since(
+            launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.wasteful_for_s)
+        )
+        mean = mean_utilisation(samples, spec.wasteful_for_s, now)
+        if mean is None:
+            return
+        reported_at = self._reported_at.get(launch.launch_id)
+        if mean >= spec.wasteful_below:
+            if reported_at is not None:
+                self._recovered_at[launch.launch_id] = now
+                del self._reported_at[launch.launch_id]
+        elif reported_at is None or not is_recent(reported_at, now, _DAY):
+            self._reported_at[launch.launch_id] = now
+            self._alerts.report(launch, self._notice(launch, spec, mean, now), now)
+
+    def _notice(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> GuardNotice:
+        whole = self._utilisation.mean(launch.launch_id)
+        wasted = wasted_microusd(cost_microusd(launch, now), mean if whole is None else whole)
+        gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
+        return GuardNotice(
+            key=self._key(launch, now),
+            headline=f"low GPU utilisation: {mean:.0f} %",
+            why=f"Mean of {_span(spec.wasteful_for_s)}: {mean:.0f} %; wasteful_below = {spec.wasteful_below:g}.",
+            did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
+            facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(usd(wasted)))),
+        )
+
+    def _key(self, launch: Launch, now: datetime) -> str:
+        """Return a key per day of the launch, and a new one after it recovered.
+
+        A restart repeats no alert on the same day.
+        """
+        started_at = launch.running_at or launch.intended_at
+        recovered_at = self._recovered_at.get(launch.launch_id)
+        again = "" if recovered_at is None else f"{recovered_at:%Y%m%dT%H%M%S}"
+        return f"waste:{max(0, (now - started_at) // _DAY)}:{again}"
+
+
+def utilisation_percent(instance: Instance) -> float | None:
+    """Return GPU utilisation; impossible values count as unknown."""
+    percent = instance.gpu_utilisation
+    return percent if percent is not None and 0 <= percent <= 100 else None
+
+
+def _useful(gpu_price_usd_hour: Decimal, percent: float) -> str:
+    paid = f"${price_text(gpu_price_usd_hour)} per GPU-hour"
+    useful = useful_usd_gpu_hour(gpu_price_usd_hour, percent)
+    return f"no useful hour at {paid}" if useful is None else f"${price_text(useful)} per useful GPU-hour, at {paid}"
+
+
+def _span(seconds: float) -> str:
+    return f"{number_text(seconds / 60)} min"

@@ -1,0 +1,88 @@
+"""Sends destroys, repeatedly if needed, and reports refused and slow ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.alerts.launch_alerts import LaunchAlerts
+from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.errors import OrderError, ProviderError, StoreError, is_refusal
+from gpuwatch.ports import AlertQueue, Launcher, OutboxAlert
+
+log = logging.getLogger(__name__)
+
+SLOW_STOP_S = 300.0
+RESEND_S = 30.0  # after an acknowledgement, while nothing can confirm the end
+
+
+def at_once(launch: Launch, now: datetime) -> bool:
+    """Allow the destroy without waiting for a hook."""
+    return True
+
+
+class InstanceEnder:
+    """Ends instances at one provider. An acknowledgement is no proof; only the lists are.
+
+    Args:
+        monotonic: seconds.
+        may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
+    """
+
+    def __init__(
+        self,
+        alert_queue: AlertQueue,
+        launcher: Launcher,
+        launch_alerts: LaunchAlerts,
+        monotonic: Callable[[], float],
+        may_destroy: Callable[[Launch, datetime], bool] = at_once,
+    ) -> None:
+        self._alert_queue = alert_queue
+        self._launcher = launcher
+        self._launch_alerts = launch_alerts
+        self._monotonic = monotonic
+        self._may_destroy = may_destroy
+        self._stopping_since_s: dict[str, float] = {}
+        self._acknowledged: dict[str, float] = {}  # launch → time of the latest one
+
+    def is_acknowledged(self, launch: Launch) -> bool:
+        """Whether the provider has accepted a destroy of it in this process."""
+        return launch.launch_id in self._acknowledged
+
+    def was_just_acknowledged(self, launch: Launch) -> bool:
+        """Whether that was so recent that another destroy is pointless."""
+        at_s = self._acknowledged.get(launch.launch_id)
+        return at_s is not None and self._monotonic() - at_s < RESEND_S
+
+    def destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
+        """Send a destroy; called again at every listing that still shows the instance."""
+        self._report_if_slow(launch, now)
+        if not self._may_destroy(launch, now):
+            return
+        failpoint("launch.before_destroy")
+        try:
+            self._launcher.destroy(instance_id)
+            self._acknowledged[launch.launch_id] = self._monotonic()
+            failpoint("launch.after_destroy")
+        except (OrderError, ProviderError) as error:
+            log.warning("launch %s: cannot destroy its instance yet: %s", launch.launch_id, error)
+            if is_refusal(error):
+                self._report(self._launch_alerts.refused_end(launch, str(error), now))
+
+    def forget(self, launch: Launch) -> None:
+        """Forget a launch that is over."""
+        self._stopping_since_s.pop(launch.launch_id, None)
+        self._acknowledged.pop(launch.launch_id, None)
+
+    def _report_if_slow(self, launch: Launch, now: datetime) -> None:
+        since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
+        if self._monotonic() - since_s > SLOW_STOP_S:
+            self._report(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+
+    def _report(self, outbox_alert: OutboxAlert) -> None:
+        try:
+            self._alert_queue.enqueue(outbox_alert)
+        except StoreError as error:
+            log.warning("%s: cannot store the alert yet: %s", outbox_alert.alert.headline, error)

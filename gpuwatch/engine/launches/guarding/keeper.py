@@ -1,0 +1,256 @@
+"""Ends instances that outlive their end, from its own file: it needs no database, scheduler or instance list.
+
+It is the second line of defence. The reconciler ends instances on time. If the file still shows an instance as open
+well after its end, the keeper ends it by its id, or by its label while the id is unknown. It touches nothing else,
+takes no shared lock, and never waits: each instance is ended on a thread of its own. Until `watch_ended` is over, it
+watches obligations that it closed itself because the provider denied the instance, and those that the daemon closed
+while the daemon does not follow that provider; an instance that reappears is ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.launches.instances.obligation import Obligation
+from gpuwatch.domain.launches.labels import launch_id_in
+from gpuwatch.domain.launches.life.reopening import WATCH_ENDED
+from gpuwatch.engine.launches.guarding.instance_lookup import look_up
+from gpuwatch.engine.launches.guarding.keeper_alerts import ended_alert, not_ended_alert
+from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
+from gpuwatch.ports import Alert, Launcher
+from gpuwatch.ports.obligations import ObligationReader
+
+log = logging.getLogger(__name__)
+
+AFTER_S = 75.0  # past its end: the reconciler has had its chance, and less than two minutes have passed
+AGAIN_S = 15.0
+LOOKUP_EVERY_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
+GONE_AFTER = 3  # consecutive lookups that do not find it
+FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
+REPEAT_S = 3600.0
+MAX_PARALLEL = 8  # per provider; endings and lookups count separately, and so does each provider
+Runner = Callable[[str, Callable[[], None]], None]
+
+
+class _Work(msgspec.Struct):
+    """The keeper's progress on one obligation; only its thread changes it while `is_busy`."""
+
+    provider: str
+    next_s: float
+    is_busy: bool = False
+    is_acknowledged: bool = False  # the provider accepted a destroy
+    failing_since_s: float | None = None
+    reported_failing_s: float | None = None
+    not_found: int = 0  # consecutive lookups
+
+
+_Step = Callable[[Obligation, _Work, datetime], None]
+
+
+class Keeper:
+    """Checks obligations; call `check` about every second.
+
+    Args:
+        obligations: a separate reader of the file.
+        launcher_for: returns a separate launcher with the key of the obligation's account. Raises GpuwatchError: none.
+        report: sends an alert past the outbox, without waiting.
+        daemon_fault: returns why the daemon cannot end or report it, in one line; None: the daemon works.
+        run: runs work on a named thread of its own.
+        new_id: returns alert ids.
+        after_s: seconds past the end before the keeper acts.
+        watch_ended: how long closed obligations are watched.
+        is_followed: whether the daemon follows a provider's launches, and finds reappearing instances itself.
+        is_extended: whether the database proves a later end, which is then in the file; answers within seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a separate port
+        self,
+        obligations: ObligationReader,
+        launcher_for: Callable[[Obligation], Launcher],
+        report: Callable[[Alert], None],
+        *,
+        daemon_fault: Callable[[], str | None],
+        run: Runner,
+        new_id: Callable[[], str],
+        monotonic: Callable[[], float],
+        after_s: float = AFTER_S,
+        watch_ended: timedelta = WATCH_ENDED,
+        is_followed: Callable[[str], bool] = lambda provider: True,
+        is_extended: Callable[[Obligation], bool] = lambda obligation: False,
+    ) -> None:
+        self._obligations = obligations
+        self._launcher_for = launcher_for
+        self._report = report
+        self._daemon_fault = daemon_fault
+        self._run = run
+        self._new_id = new_id
+        self._monotonic = monotonic
+        self._after_s = after_s
+        self._known: Sequence[Obligation] = ()
+        self._seen: dict[str, tuple[datetime, float]] = {}  # by launch: both clocks when first seen
+        self._work: dict[str, _Work] = {}
+        self._watched: dict[str, _Work] = {}  # closed obligations that are still watched
+        self._watch_ended = watch_ended
+        self._is_followed = is_followed
+        self._is_extended = is_extended
+        self._read_error: str | None = None
+
+    @property
+    def open_count(self) -> int:
+        """The number of open obligations at the last check."""
+        return len(self._known)
+
+    def check(self, now: datetime) -> None:
+        """Begin to end overdue instances, without waiting. Never raises GpuwatchError."""
+        self._read()
+        tick_s = self._monotonic()
+        known = {obligation.launch_id for obligation in self._known}
+        self._seen = {one: at for one, at in self._seen.items() if one in known}
+        self._work = {one: work for one, work in self._work.items() if one in known}
+        closed = self._obligations.recently_closed(now - self._watch_ended)
+        watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
+        first_s = tick_s + LOOKUP_EVERY_S / 2  # a starting daemon needs some time to follow
+        before = self._watched
+        self._watched = {one.launch_id: before.get(one.launch_id) or _Work(one.provider, first_s) for one in watched}
+        for obligation in self._overdue(now, tick_s):
+            work = self._work.setdefault(obligation.launch_id, _Work(obligation.provider, tick_s))
+            self._start(obligation, work, now, self._end)
+        for one in watched:
+            self._start(one, self._watched[one.launch_id], now, self._check_reappeared)
+
+    def _read(self) -> None:
+        """Read the open obligations; if that fails, the last known ones stay."""
+        try:
+            self._known = self._obligations.open_obligations()
+            self._read_error = None
+        except StoreError as error:
+            if self._read_error != str(error):
+                log.error("keeper: %s", error)  # noqa: TRY400 one line
+            self._read_error = str(error)
+
+    def _overdue(self, now: datetime, tick_s: float) -> Iterable[Obligation]:
+        """Return overdue obligations, longest overdue first."""
+        late = [
+            obligation
+            for obligation in self._known
+            if obligation.ends_at is not None
+            and self._at_least(obligation, now, tick_s) >= obligation.ends_at + timedelta(seconds=self._after_s)
+        ]
+        return sorted(late, key=lambda obligation: obligation.ends_at or now)
+
+    def _at_least(self, one: Obligation, now: datetime, tick_s: float) -> datetime:
+        """Return the wall clock or a later time: a clock that stepped back must not let an instance run longer."""
+        seen_at, seen_s = self._seen.setdefault(one.launch_id, (now, tick_s))
+        return max(now, seen_at + timedelta(seconds=tick_s - seen_s))
+
+    def _start(self, one: Obligation, work: _Work, now: datetime, step: _Step) -> None:
+        """Run a step on its own thread, if it is time."""
+        tick_s = self._monotonic()
+        alike = (self._watched if one.is_over else self._work).values()
+        busy = sum(each.is_busy and each.provider == one.provider for each in alike)
+        if busy >= MAX_PARALLEL or work.is_busy or work.next_s > tick_s:
+            return
+        work.is_busy = True
+
+        def run() -> None:
+            try:
+                step(one, work, now)
+            except GpuwatchError as error:
+                self._failed(one, work, error, now)
+            except Exception as error:
+                log.exception("keeper: launch %s", one.launch_id)
+                self._failed(one, work, GpuwatchError(f"{type(error).__name__}: {error}"), now)
+            finally:
+                work.is_busy = False
+
+        try:
+            self._run(f"keeper {one.launch_id}", run)
+        except RuntimeError as error:  # no thread is available
+            work.is_busy = False
+            log.error("keeper: launch %s: %s", one.launch_id, error)  # noqa: TRY400 one line
+
+    # --- one instance, on its own thread ------------------------------------------------------------------------------
+
+    def _end(self, one: Obligation, work: _Work, now: datetime) -> None:
+        """Destroy it, or check whether it is gone. Raises GpuwatchError."""
+        if not work.is_acknowledged and self._is_extended(one):
+            work.next_s = self._monotonic() + AGAIN_S
+            return
+        launcher = self._launcher_for(one)
+        left = self._to_destroy(one, work, launcher)
+        if left:
+            work.not_found = 0
+            self._destroy(one, work, launcher, left, now)
+        elif work.is_acknowledged:
+            work.not_found += 1
+            if work.not_found >= GONE_AFTER:
+                log.info("keeper: the instance of launch %s is gone", one.launch_id)
+                self._obligations.close(one)
+        work.failing_since_s = None
+        work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOKUP_EVERY_S)
+
+    def _check_reappeared(self, one: Obligation, work: _Work, now: datetime) -> None:
+        """Reopen a closed obligation whose instance exists after a provider denied it. Raises GpuwatchError."""
+        work.next_s = self._monotonic() + LOOKUP_EVERY_S
+        launcher = self._launcher_for(one)
+        is_there = self._labelled(one, launcher) if one.instance_id is None else _exists(one.instance_id, launcher)
+        if is_there:
+            log.error("keeper: the instance of launch %s is listed again", one.launch_id)
+            self._obligations.reopen(one)
+
+    def _to_destroy(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
+        """Return the ids to destroy. A known id is destroyed without a query first: a list may be down or wrong.
+
+        If no answer ever gave an id, every instance whose label carries the launch's id counts as its own.
+        """
+        if one.instance_id is None:
+            return self._labelled(one, launcher)
+        is_gone = work.is_acknowledged and _is_gone(one.instance_id, launcher)
+        return () if is_gone else (one.instance_id,)
+
+    def _labelled(self, one: Obligation, launcher: Launcher) -> Sequence[str]:
+        return [each.instance_id for each in launcher.list_instances() if launch_id_in(each.label) == one.launch_id]
+
+    def _destroy(self, one: Obligation, work: _Work, launcher: Launcher, ids: Sequence[str], now: datetime) -> None:
+        for instance_id in ids:
+            launcher.destroy(instance_id)
+            log.warning("keeper: destroyed instance %s of launch %s, overdue", instance_id, one.launch_id)
+        fault = self._daemon_fault()
+        if not work.is_acknowledged and not (one.is_ending and fault is None):
+            self._report(ended_alert(one, ids, fault, alert_id=self._new_id(), now=now))
+        work.is_acknowledged = True
+
+    def _failed(self, one: Obligation, work: _Work, error: GpuwatchError, now: datetime) -> None:
+        """Retry soon; report it once an hour, unless the daemon works and does so itself."""
+        tick_s = self._monotonic()
+        work.next_s = tick_s + AGAIN_S
+        work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
+        log.warning("keeper: cannot %s launch %s: %s", "look up" if one.is_over else "end", one.launch_id, error)
+        fault = self._daemon_fault()
+        if one.is_over or (one.is_ending and fault is None):
+            return
+        is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
+        if is_lasting and (work.reported_failing_s is None or tick_s - work.reported_failing_s >= REPEAT_S):
+            work.reported_failing_s = tick_s
+            self._report(not_ended_alert(one, str(error), fault, alert_id=self._new_id(), now=now))
+
+
+def _exists(instance_id: str, launcher: Launcher) -> bool:
+    """Whether the provider shows it. Raises ProviderError: no answer."""
+    answer = look_up(launcher, instance_id)
+    if answer.is_known:
+        return answer.instance is not None
+    return any(each.instance_id == instance_id for each in launcher.list_instances())
+
+
+def _is_gone(instance_id: str, launcher: Launcher) -> bool:
+    """Whether the provider no longer shows it; False: it does, or does not answer."""
+    try:
+        return not _exists(instance_id, launcher)
+    except ProviderError as error:
+        log.warning("keeper: destroying instance %s again: %s", instance_id, error)
+        return False

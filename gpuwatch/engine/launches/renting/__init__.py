@@ -1,0 +1,1 @@
+"""Renting: candidates, approvals, orders."""

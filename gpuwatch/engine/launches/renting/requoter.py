@@ -1,0 +1,85 @@
+"""Prices a candidate again right before renting, because an old answer is not a current price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission, disk_usd_hour, price_of, threshold_microusd
+from gpuwatch.domain.watches.bids import first_bid_usd_hour
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.job_cost import most_microusd
+from gpuwatch.domain.watches.match import match_of, matches
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.engine.market.watch_search import PAGE_ROWS, find_offer, queries_for
+from gpuwatch.ports import Answer, Market, Query
+
+_BID_STEP = 2e-6  # rounding of a bid
+
+
+class Requoter:
+    """Current prices of a watch's candidates. An observed price is current until it is older than `quote_ttl`."""
+
+    def __init__(self, market: Market, commission: Commission, watch: Watch, clock: Callable[[], datetime]) -> None:
+        self._market = market
+        self._commission = commission
+        self._watch = watch
+        self._clock = clock
+        self._ttl = timedelta(seconds=(watch.launch or LaunchSpec()).quote_ttl_s)
+        self._answers: dict[Query, Answer] = {}
+
+    def requote(self, match: Match) -> Match | None:
+        """Return the same offer at its current price, with this watch's disk; its id may have changed.
+
+        None: it is gone, or over the limit.
+
+        Raises:
+            ProviderError: its price is unknown.
+        """
+        if self._is_fresh(match.offer.observed_at):
+            return payable_match(match, self._watch, self._commission)
+        _, offer = find_offer(self._search, self._query(match.offer), match.offer.identity)
+        if offer is None:
+            return None
+        found = matches(self._watch, [offer], {offer.provider: self._commission}, self._clock())
+        return payable_match(found[0], self._watch, self._commission) if found else None
+
+    def _is_fresh(self, observed_at: datetime) -> bool:
+        return timedelta(0) <= self._clock() - observed_at <= self._ttl
+
+    def _query(self, offer: Offer) -> Query:
+        queries = queries_for(self._watch, self._commission, limit=PAGE_ROWS)
+        mine = next(query for query in queries if query.spot == offer.spot)
+        return msgspec.structs.replace(mine, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
+
+    def _search(self, query: Query) -> Answer:
+        """Search, and cache the answer: it often contains the next candidate, too."""
+        answer = self._answers.get(query)
+        if answer is None or not self._is_fresh(answer.observed_at):
+            answer = self._answers[query] = self._market.search(query)
+        return answer
+
+
+def payable_match(match: Match, watch: Watch, commission: Commission) -> Match | None:
+    """Return the match at the price to pay; None: over the limit. Only a bid differs: at least the minimum bid.
+
+    The limit is the watch's threshold or, if the watch sets its own bid, the `max` of the bid.
+    """
+    offer = match.offer
+    if not offer.spot:
+        return match
+    spec = None if watch.launch is None else watch.launch.bid
+    quoted = first_bid_usd_hour(offer, spec, match.price.commission_rate) + disk_usd_hour(offer)
+    if quoted <= offer.quoted_usd_hour + _BID_STEP:
+        return match
+    dearer = msgspec.structs.replace(offer, quoted_usd_hour=quoted)
+    price = price_of(dearer, watch.disk_gb, commission)
+    limit = watch.max_price_usd_gpu_hour if spec is None else spec.max_usd_gpu_hour
+    if price.price_microusd_hour > threshold_microusd(limit, offer.gpu_count):
+        return None
+    quote = match_of(watch, dearer, price)
+    dear_job = quote.job_microusd is not None and quote.job_microusd > most_microusd(watch)
+    return None if dear_job else quote

@@ -1,0 +1,1 @@
+"""The market: searches, health of providers, prices on sale."""

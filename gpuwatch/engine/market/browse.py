@@ -1,0 +1,196 @@
+"""Searches a market without a watch, for `gpuwatch offers`. One provider at a time; `offer_groups` joins them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.market.coverage import Coverage
+from gpuwatch.engine.market.watch_search import PAGE_ROWS, highest_priced, search_cheapest, why_incomplete
+from gpuwatch.errors import ProviderDown, ProviderError, ResourceNotFound, UsageError
+from gpuwatch.ports import Answer, Completeness, Market, Query
+
+_COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
+
+
+class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """The offers to search for; None: any."""
+
+    gpu_names: tuple[str, ...] = ()
+    count_min: int = 1
+    count_max: int | None = None
+    max_price_usd_gpu_hour: Decimal | None = None
+    spots: tuple[bool, ...] = (False,)
+    disk_gb: float | None = None
+    verified: bool = False
+    kinds: frozenset[OfferKind] = frozenset(OfferKind)
+
+
+class ProviderOffers(msgspec.Struct, frozen=True, kw_only=True):
+    """The matching offers of one provider. `error`: why matches may be missing, in one line; None: none are."""
+
+    provider: str
+    matches: Sequence[Match] = ()  # cheapest GPU price first
+    error: str | None = None
+    coverage: Coverage | None = None  # None: it did not answer
+
+
+def offer_filter(  # noqa: PLR0913 one for each option of the command
+    gpu: Sequence[str],
+    *,
+    count: str | None = None,
+    max_price: str | None = None,
+    spot: str = "no",
+    disk_gb: float | None = None,
+    verified: bool = False,
+    kind: str = "all",
+) -> OfferFilter:
+    """Build the filter from a command's options. Raises UsageError: one line that states what was expected."""
+    low, high = _counts(count)
+    return OfferFilter(
+        gpu_names=tuple(dict.fromkeys(name for text in gpu for name in _names(text))),
+        count_min=low,
+        count_max=high,
+        max_price_usd_gpu_hour=_price(max_price),
+        spots={"no": (False,), "only": (True,), "any": (False, True)}[spot],
+        disk_gb=disk_gb,
+        verified=verified,
+        kinds=frozenset(OfferKind) if kind == "all" else frozenset({OfferKind(kind)}),
+    )
+
+
+def search_offers(
+    market: Market,
+    wanted: OfferFilter,
+    commission: Commission,
+    limit: int | None,
+    has_time: Callable[[], bool] = lambda: True,
+) -> ProviderOffers:
+    """Return the matching offers of one provider.
+
+    Args:
+        limit: how many will be shown; None: all, and a truncated answer counts as an error.
+        has_time: whether there is time for another search; if not, `error` says so and the offers so far are kept.
+    """
+    search = _while_there_is_time(market, has_time)
+    found: list[Match] = []
+    errors: dict[str, None] = {}
+    answers: list[Answer] = []
+    for query in _queries(wanted, commission, limit):
+        try:
+            answer, fitting = search_cheapest(
+                search,
+                query,
+                commission,
+                lambda got: _fitting(got, wanted, commission),
+                lambda found: None if limit is None else highest_priced(found[:limit]),
+            )
+        except ProviderError as error:
+            errors[str(error).removeprefix(f"{market.name}: ")] = None
+            break
+        found += fitting
+        answers.append(answer)
+        if (why := why_incomplete(answer)) is not None:
+            errors[why] = None
+        elif answer.completeness is Completeness.TRUNCATED and limit is None:
+            errors["its answer was cut short"] = None
+    found.sort(key=lambda match: match.price_microusd_gpu_hour)
+    coverage = Coverage(
+        provider=market.name,
+        not_listed=frozenset(gpu for answer in answers for gpu in answer.not_listed),
+        skipped=sum((Counter(answer.skipped) for answer in answers), Counter()),
+    )
+    return ProviderOffers(provider=market.name, matches=found, error="; ".join(errors) or None, coverage=coverage)
+
+
+def _while_there_is_time(market: Market, has_time: Callable[[], bool]) -> Callable[[Query], Answer]:
+    """Return the market's search, whose first query is always sent, and a later one only if there is time."""
+    asked = False
+
+    def search(query: Query) -> Answer:
+        nonlocal asked
+        if asked and not has_time():
+            raise ProviderDown(f"{market.name}: no time left for another search; raise --timeout")
+        asked = True
+        return market.search(query)
+
+    return search
+
+
+def _queries(wanted: OfferFilter, commission: Commission, limit: int | None) -> list[Query]:
+    ceiling = None
+    if wanted.max_price_usd_gpu_hour is not None and wanted.count_max is not None:
+        ceiling = float(listed_ceiling_usd(wanted.max_price_usd_gpu_hour, wanted.count_max, commission))
+    return [
+        Query(
+            gpus=wanted.gpu_names,
+            count_min=wanted.count_min,
+            count_max=wanted.count_max,
+            spot=spot,
+            disk_gb=wanted.disk_gb,
+            max_listed_usd_hour=ceiling,
+            verified=wanted.verified or None,
+            # the provider sorts by the price of the whole offer, gpuwatch by GPU price
+            limit=None if limit is None else max(limit, PAGE_ROWS),
+        )
+        for spot in wanted.spots
+    ]
+
+
+def _fitting(answer: Answer, wanted: OfferFilter, commission: Commission) -> list[Match]:
+    priced = (Match(offer, price_of(offer, wanted.disk_gb, commission)) for offer in answer.offers)
+    return sorted((match for match in priced if _fits(match, wanted)), key=lambda one: one.price_microusd_gpu_hour)
+
+
+def _fits(match: Match, wanted: OfferFilter) -> bool:
+    offer: Offer = match.offer
+    if offer.kind not in wanted.kinds:
+        return False
+    if wanted.gpu_names and offer.gpu not in wanted.gpu_names:
+        return False
+    if offer.gpu_count < wanted.count_min or (wanted.count_max is not None and offer.gpu_count > wanted.count_max):
+        return False
+    if wanted.max_price_usd_gpu_hour is not None:
+        most = threshold_microusd(wanted.max_price_usd_gpu_hour, offer.gpu_count)
+        if match.price.price_microusd_hour > most:
+            return False
+    return offer.rentable and (offer.verified is True or not wanted.verified)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = catalog().wanted(text) or catalog().unlisted(text)
+    if not names:
+        hints = catalog().suggest(text)
+        hint = f"; did you mean {', '.join(hints)}?" if hints else ""
+        raise ResourceNotFound(f"--gpu: no GPU is called {text!r}{hint}")
+    return names
+
+
+def _counts(text: str | None) -> tuple[int, int | None]:
+    if text is None:
+        return 1, None
+    found = _COUNT.fullmatch(text.strip())
+    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= low <= high:
+        raise UsageError(f"--count {text!r}: expected a number of GPUs, or MIN-MAX, for example 1-8")
+    return low, high
+
+
+def _price(text: str | None) -> Decimal | None:
+    if text is None:
+        return None
+    try:
+        price = Decimal(text)
+    except InvalidOperation:
+        price = Decimal(0)
+    if not (price.is_finite() and price > 0):
+        raise UsageError(f"--max-price {text!r}: expected USD per GPU-hour above 0, for example 3.50")
+    return price

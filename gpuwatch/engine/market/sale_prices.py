@@ -1,0 +1,117 @@
+"""Current offers at one provider, from the history and every answer since; used to estimate the rows of a query."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from gpuwatch.domain.market.query import Query
+from gpuwatch.domain.market.search_query import ExpectedRows, OnSale, SaleKey, listed_usd_hour, passes_filters
+from gpuwatch.ports import Answer, Completeness
+
+_HAIR = 1e-6  # rounding tolerance of a price, in dollars
+
+
+class PricesOnSale:
+    """The newest known prices of the GPUs that are read. Thread-safe: hunts and sweeps add answers from their threads.
+
+    Args:
+        default_disk_gb: the disk in a quote if none is requested.
+    """
+
+    def __init__(self, default_disk_gb: float) -> None:
+        self._default_disk_gb = default_disk_gb
+        self._known: dict[SaleKey, Sequence[OnSale]] = {}  # values are replaced, never modified
+        self.changes = 0  # number of answers that differed from the previous state
+        self._lock = threading.Lock()
+
+    def begin_with(self, history: Mapping[SaleKey, Sequence[OnSale]]) -> None:
+        """Add what an earlier process read; answers received since take precedence."""
+        with self._lock:
+            self._known = {**history, **self._known}
+
+    @property
+    def known_gpus(self) -> int:
+        """The number of GPUs, by rental type, that have been read completely."""
+        return len(self._known)
+
+    def learn(self, query: Query, answer: Answer) -> None:
+        """Add an answer: offers that it lacks are gone, up to the price to which it is complete.
+
+        A GPU counts as known after one query for all its offers (by a sweep).
+        """
+        ceiling = query.max_listed_usd_hour
+        if answer.completeness is Completeness.TRUNCATED:
+            ceiling = answer.complete_to_usd_hour
+            if ceiling is None:
+                return
+        elif answer.completeness is not Completeness.COMPLETE:
+            return
+        shown: defaultdict[str, list[OnSale]] = defaultdict(list, {gpu: [] for gpu in query.gpus})
+        for offer in answer.offers:
+            shown[offer.gpu].append(offer)
+        is_everything = ceiling is None and query.count_max is None and query.verified is None
+        with self._lock:
+            has_news = False
+            for gpu, offers in shown.items():
+                key = gpu, query.spot
+                if key in self._known or is_everything:
+                    current = offers + self._hidden(self._known.get(key, ()), query, ceiling, offers)
+                    has_news = has_news or key not in self._known or self._has_news(self._known[key], current)
+                    self._known[key] = current
+            self.changes += has_news
+
+    def cheapest_usd_hour(self, query: Query) -> float | None:
+        """Return the lowest listed price that fits a query apart from its limit; None: none, or unknown."""
+        disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
+        with self._lock:
+            prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), ())]
+        return min((listed_usd_hour(price, disk_gb) for price in prices if passes_filters(price, query)), default=None)
+
+    def expected_rows(self) -> ExpectedRows:
+        """Return an estimator for the rows of answers, as of now."""
+        with self._lock:
+            return ExpectedRows(dict(self._known), self._default_disk_gb)
+
+    def _hidden(
+        self, before: Sequence[OnSale], query: Query, ceiling: float | None, shown: Sequence[OnSale]
+    ) -> list[OnSale]:
+        """Return what a query cannot show of the offers known before."""
+        if ceiling is None and query == Query(gpus=query.gpus, spot=query.spot, disk_gb=query.disk_gb):
+            return []  # it shows everything
+        disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
+        names = set(map(_name, shown))
+        return [
+            one
+            for one in before
+            if _name(one) not in names
+            and not (
+                passes_filters(one, query) and (ceiling is None or listed_usd_hour(one, disk_gb) <= ceiling + _HAIR)
+            )
+        ]
+
+    def _has_news(self, before: Sequence[OnSale], current: Sequence[OnSale]) -> bool:
+        """Whether any of these offers is new, or changed in a way that affects searches."""
+        if len(before) != len(current):
+            return True
+        if all(map(_is_unchanged, before, current)):
+            return False
+        known = {_name(one): one for one in before}
+        for one in current:
+            was = known.get(_name(one))
+            if was is None or (not _is_unchanged(was, one) and self._facts(was) != self._facts(one)):
+                return True
+        return False
+
+    def _facts(self, one: OnSale) -> tuple[float, bool | None, float | None]:
+        return round(listed_usd_hour(one, self._default_disk_gb), 6), one.verified, one.reliability
+
+
+_name = attrgetter("machine_id", "gpu_count")
+
+
+def _is_unchanged(was: OnSale, one: OnSale) -> bool:
+    """Whether two offers are the same. An adapter's copy of an unchanged offer shares its value objects."""
+    return was.quoted_usd_hour is one.quoted_usd_hour and _name(was) == _name(one)

@@ -1,0 +1,1 @@
+"""Watches: gathering offers, evaluating, hunting."""

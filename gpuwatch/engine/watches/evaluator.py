@@ -1,0 +1,400 @@
+"""Evaluates watches: observes an answer, decides, stores the result in one transaction, starts the launches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.history.price_rank import PriceRank
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
+from gpuwatch.domain.launches.life.approval import Approval
+from gpuwatch.domain.launches.life.checklist import checklist_warning
+from gpuwatch.domain.launches.life.watch_limits import free_slot
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import threshold_microusd
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.match import is_near, matches
+from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
+from gpuwatch.domain.watches.stock import StockProofs
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.engine.alerts.alerts import alert_id_from, outbox_alert, without_numbers
+from gpuwatch.engine.alerts.launch_alerts import NOT_READY, day_limit_alert, next_steps
+from gpuwatch.engine.alerts.offer_alerts import offer_alert
+from gpuwatch.engine.launches.renting.approval_requests import ApprovalTerms, request_approval
+from gpuwatch.engine.launches.renting.launch_commands import command_summary
+from gpuwatch.engine.launches.renting.launch_orders import (
+    StartsLaunches,
+    is_same_offer,
+    reservation_summary,
+    reserved_first,
+    select_candidates,
+    with_rented_offer_first,
+)
+from gpuwatch.engine.launches.renting.launch_slots import LaunchSlots
+from gpuwatch.engine.setup.failpoint import failpoint
+from gpuwatch.engine.watches.gather import QuoteGathering
+from gpuwatch.engine.watches.newest_observations import NewestObservations
+from gpuwatch.engine.watches.readiness_notes import ReadinessNotes
+from gpuwatch.engine.watches.watch_indexes import WatchIndexes
+from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
+
+log = logging.getLogger(__name__)
+
+_MIN_PAIRS_FOR_INDEX = 5_000  # pairs of watch and offer
+
+ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
+
+
+class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
+    """What applies to all watches."""
+
+    expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → the (provider, spot) that are polled for it
+    max_age: timedelta  # an older view counts as blind
+    views_of: Callable[[Watch], frozenset[tuple[str, bool]]] = lambda watch: frozenset()  # of a later watch
+    links: Mapping[str, str]  # provider → URL of its console
+    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # rank in the price history, without reading it
+    max_ages: Mapping[str, timedelta] = {}  # provider → its own maximum, according to its poll interval
+    paced_ages: Mapping[str, timedelta] = {}  # provider → its maximum while a row quota slows its polls down
+    emptied: Collection[str] = frozenset()  # providers whose answers became empty: "no match" is not proven there
+
+    def age_of(self, provider: str) -> timedelta:
+        """Return the maximum age of a provider's view; list prices, for instance, are polled a few times a day."""
+        return max(self.max_ages.get(provider, self.max_age), self.paced_ages.get(provider, timedelta(0)))
+
+    def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
+        """Return which of a watch's views define its poll cycle."""
+        return cycle_members(expected, self.age_of) if self.max_ages else expected
+
+
+def unanswered(watches: Sequence[Watch], now: datetime) -> Mapping[str, Observation]:
+    """Return the observations when a provider does not answer: no data, which differs from "no offers"."""
+    blind = Observation(matches=(), near=False, known=False, observed_at=now)
+    return {watch.name: blind for watch in watches}
+
+
+class Evaluator:
+    """Evaluates watches on answers. Safe to call from the hunts of several providers at once."""
+
+    def __init__(  # noqa: PLR0913 each is a collaborator of its own
+        self,
+        uow_factory: UnitOfWorkFactory,
+        rules: EvaluationRules,
+        launcher: StartsLaunches,
+        slots: LaunchSlots,
+        new_id: Callable[[], str],
+        gathering: QuoteGathering | None = None,
+        *,
+        observations: NewestObservations | None = None,
+        commands: StartsLaunches | None = None,  # for action "command"
+    ) -> None:
+        self._commands = commands
+        self._gathering = gathering or QuoteGathering()
+        self.observations = observations or NewestObservations()
+        self._uow_factory = uow_factory
+        self._rules = rules
+        self._launcher = launcher
+        self._slots = slots
+        self._new_id = new_id
+        self._stock = StockProofs()
+        self._memories = dict(uow_factory.memories())
+        self._cycles: dict[str, PollCycle] = {}
+        self._indexes = WatchIndexes(rules.commissions)
+        self._reasons: dict[str, DecisionReason] = {}
+        self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
+        self._notes = ReadinessNotes()
+        self._lock = threading.Lock()
+
+    def may_rent_more(self, watch: Watch) -> bool:
+        """Whether it would rent more offers if there were any; then it is polled at full pace."""
+        return watch.rents_alone and not self._rules.dry_run and not self._slots.is_full(watch.name)
+
+    def will_rent(self, watch: Watch) -> bool:
+        """Whether it wants more, and nothing, such as a pause or an empty balance, blocked its last launch."""
+        return self.may_rent_more(watch) and not self._slots.is_blocked(watch.name)
+
+    def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
+        """Return the observation of each watch, by name: the offers that it accepts, cheapest first."""
+        found: Mapping[str, tuple[Match, ...]]
+        if len(watches) * len(answer.offers) < _MIN_PAIRS_FOR_INDEX:
+            found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
+        else:
+            found = self._indexes.of(watches, answer.provider, spot).update(answer.offers, now)
+        is_complete = answer.completeness is Completeness.COMPLETE and answer.provider not in self._rules.emptied
+        return {
+            watch.name: Observation(
+                matches=found[watch.name],
+                near=bool(found[watch.name]) or self._is_near(watch, answer, now),
+                known=bool(found[watch.name]) or is_complete,
+                observed_at=answer.observed_at,
+                answered_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # earlier if an adapter cached it
+            )
+            for watch in watches
+        }
+
+    def evaluate(
+        self, watches: Sequence[Watch], provider: str, spot: bool, observed: Mapping[str, Observation], now: datetime
+    ) -> list[Decision]:
+        """Decide on the observations, store the results in one transaction, start the reserved launches.
+
+        Args:
+            observed: by the watch's name, from `observe` or, without an answer, from `unanswered`.
+        """
+        with self._lock:
+            self.observations.note(provider, spot, observed)
+            decided = [(watch, self._decide(watch, ((provider, spot),), now)) for watch in watches]
+            self._act([(watch, decision) for watch, decision in decided if not self._waits(watch, decision, now)], now)
+        return [decision for _, decision in decided]
+
+    def decide_gathered(self, now: datetime) -> float:
+        """Decide for watches that have waited long enough for quotes.
+
+        Returns:
+            Seconds until the next watch will have waited long enough; infinity: none waits.
+
+        Raises:
+            StoreError: a decision cannot be stored.
+        """
+        with self._lock:
+            due = self._gathering.due(now)
+            self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
+            return self._gathering.next_due_s(now)
+
+    def forget_except(self, names: Collection[str]) -> None:
+        """Forget all other watches: jobs that are over."""
+        with self._lock:
+            for known in (self._memories, self._cycles, self._reasons, self._reported_not_ready):
+                for name in known.keys() - set(names):
+                    del known[name]
+            for part in (self.observations, self._indexes, self._stock, self._slots, self._notes):
+                part.forget_except(names)
+
+    def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:
+        observed = self._stock.added_to(self._merged(watch, just_polled, now), watch, now)
+        return decide(watch, observed, self._memory(watch), now, self._rules.zone)
+
+    def _act(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> None:
+        """Store the results of decisions, and start the reserved launches."""
+        try:
+            for launch, watch, candidates in self._store(decided, now):
+                self._starter(watch).start(launch, watch, candidates)
+            self._stock.note_all(decided)
+        finally:
+            for watch, _ in decided:
+                self._gathering.close(watch)
+        self._log_changes(decided)
+        self._slots.unblock(watch.name for watch, decision in decided if decision.best is None)
+
+    def _waits(self, watch: Watch, decision: Decision, now: datetime) -> bool:
+        """Whether a decision to rent waits for the quotes of other providers."""
+        rents = self._should_launch(watch, decision) or (watch.action is Action.ASK and decision.fires)
+        if not rents or self._slots.is_full(watch.name) or self._slots.is_blocked(watch.name):
+            return False
+        return self._gathering.waits(watch, self._rentable_views(watch), self.observations.of(watch.name), now)
+
+    def _rentable_views(self, watch: Watch) -> frozenset[tuple[str, bool]]:
+        if watch.action is Action.ALERT:
+            return frozenset()
+        expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
+        unable = self._rules.unable_for(watch)
+        return frozenset(view for view in expected if unable.why_not(view[0]) is None)
+
+    def _is_near(self, watch: Watch, answer: Answer, now: datetime) -> bool:
+        return watch.has_near_limit and is_near(watch, answer.offers, self._rules.commissions, now)
+
+    def _memory(self, watch: Watch) -> WatchMemory:
+        return self._memories.get(watch.name, WatchMemory())
+
+    def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
+        """Log changes only: a new reason, and every alert."""
+        for watch, decision in decided:
+            if decision.fires or self._reasons.get(watch.name) is not decision.reason:
+                best = decision.best
+                price = f", best {best.price.gpu_price_usd_hour(best.offer.gpu_count):.4f} $/GPU-h" if best else ""
+                log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
+            self._reasons[watch.name] = decision.reason
+
+    def _merged(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Observation:
+        """Merge a watch's recent observations: best offers of any provider first, old quotes behind young ones."""
+        age_of = self._rules.age_of
+        every = self.observations.of(watch.name)
+        recent = {key: one for key, one in every.items() if abs(now - one.observed_at) <= age_of(key[0])}
+        found = self._gathering.in_order(watch, self._rentable_views(watch), recent, now)
+        found = [match for match in found if _is_under(watch, match)]
+        expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
+        return self._cycles.setdefault(watch.name, PollCycle()).observe(
+            just_polled,
+            tuple(found),
+            near=any(one.near for one in recent.values()),
+            known={key for key, one in recent.items() if one.known},
+            expected=expected,
+            paces=self._rules.paces(expected),
+            observed_at=max((one.observed_at for one in recent.values()), default=now),
+        )
+
+    def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
+        """Store all results in one transaction; open none if there is nothing to store."""
+        worth = [(w, d) for w, d in decided if d.fires or self._needs_action(w, d) or d.memory != self._memory(w)]
+        if not worth:
+            return []
+        reserved, not_ready = [], dict(self._reported_not_ready)
+        with self._uow_factory.open() as uow:
+            for watch, decision in worth:
+                if watch.action is Action.ASK:
+                    self._request_approval(uow, watch, decision, now)
+                else:
+                    outcome = self._reserve(uow, watch, decision, now)
+                    self._report(uow, watch, decision, outcome, not_ready, now)
+                    reserved += outcome[0]
+                uow.save_memory(watch.name, decision.memory)
+            failpoint("intent.before_commit")
+        failpoint("intent.after_commit")
+        self._memories.update({watch.name: decision.memory for watch, decision in worth})
+        self._reported_not_ready = not_ready
+        return reserved
+
+    def _report(
+        self,
+        uow: UnitOfWork,
+        watch: Watch,
+        decision: Decision,
+        outcome: _Outcome,
+        not_ready: dict[str, str],
+        now: datetime,
+    ) -> None:
+        """Alert about the matches, and about what was or was not reserved.
+
+        Args:
+            not_ready: updated. If an earlier "not rented" had a provisional reason, the true reason is reported too.
+        """
+        reserved, done, can_do = outcome
+        if reserved or (decision.fires and watch.action is Action.ALERT):
+            done += checklist_warning(uow.unticked(watch))
+        before = not_ready.get(watch.name)
+        is_news = before is not None and bool(done) and without_numbers(done) != without_numbers(before)
+        once_key = None
+        if not decision.fires:
+            if not (reserved or is_news):
+                return  # "not rented" was already reported; an offer that flaps must not flood the owner
+            what = "renting" if reserved else f"refused:{alert_id_from(without_numbers(done))}"
+            once_key = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
+        shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
+        self._alert(uow, watch, shown, done, can_do=can_do, once_key=once_key)
+        not_ready.pop(watch.name, None)
+        if can_do == NOT_READY:
+            not_ready[watch.name] = done
+
+    def _request_approval(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
+        """Request an approval and alert about it, in the transaction of the decision.
+
+        A request that failed before is made again; an approved offer that is gone is requested again at its new price.
+        """
+        if not decision.fires:
+            fired_at = decision.memory.fired_at
+            if not decision.true_now or fired_at is None or not uow.is_request_due(watch.name, fired_at, now):
+                return
+        request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), self._rules)
+        if request is None:
+            return
+        done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
+        self._alert(uow, watch, request.decision, done, approval=request.ask, once_key=request.once_key)
+
+    def _needs_action(self, watch: Watch, decision: Decision) -> bool:
+        """Whether there is something to do while the condition stays true."""
+        return self._should_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
+
+    def _should_launch(self, watch: Watch, decision: Decision) -> bool:
+        if not watch.rents_alone or not decision.true_now:
+            return False
+        return decision.fires or not self._rules.dry_run  # a dry run is reported once, not at every poll
+
+    def _reserve(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> _Outcome:
+        """Fill the free slots of the watch, one offer each; return the launches, the alert's text and advice."""
+        if decision.best is None or not self._should_launch(watch, decision):
+            return [], _ONLY_ALERTED.get(watch.action, ""), ()
+        rules = self._rules
+        not_ready = self._starter(watch).not_ready
+        left, why = select_candidates(decision.matches, rules.unable_for(watch), not_ready, rules.dry_run, watch.name)
+        if not left:
+            self._slots.hold(watch.name)
+            provider = decision.best.offer.provider
+            self._notes.not_ready(uow, watch.name, provider, why, now, rules.age_of(provider))
+            return [], f"Not rented: {why}.", NOT_READY
+        self._notes.ready(uow, watch.name, now)
+        reserved: list[ReservedLaunch] = []
+        refusal: LaunchRefusal | None = None
+        while left:
+            # what was just reserved may already fill the watch: no query is needed before the commit
+            launches = [launch for launch, _, _ in reserved]
+            full = free_slot(watch.launch or LaunchSpec(), watch.name, launches, len(launches))
+            if isinstance(full, LaunchRefusal):
+                refusal = full
+                break
+            got = uow.reserve(self._intent(watch, left), rules.budget, now)
+            if isinstance(got, LaunchRefusal):
+                refusal = got
+                break
+            launch, match = got
+            reserved.append((launch, watch, reserved_first(match, left)))
+            left = [one for one in left if one.offer.terms.fungible or not is_same_offer(one, match)]
+            if launch.dry_run:
+                break
+        self._slots.note_reservation(watch.name, refusal)
+        if refusal is not None and refusal.reason is RefusalReason.MAX_PER_DAY:
+            uow.enqueue(day_limit_alert(watch, refusal, self._new_id(), now))
+        launches = [launch for launch, _, _ in reserved]
+        done = reservation_summary(launches, refusal, why) + command_summary(reserved)
+        return reserved, done, next_steps(watch, launches, refusal)
+
+    def _starter(self, watch: Watch) -> StartsLaunches:
+        return self._commands if watch.action is Action.COMMAND and self._commands else self._launcher
+
+    def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
+        first, *others = left
+        return Intent(
+            watch=watch,
+            match=first,
+            launch_id=self._new_id(),
+            dry_run=self._rules.dry_run,
+            alternatives=tuple(others),
+            accounts=self._rules.accounts(),
+            label_lengths=self._rules.label_lengths,
+            compared=self._gathering.compared(watch, self._rentable_views(watch), self.observations.of(watch.name)),
+        )
+
+    def _alert(  # noqa: PLR0913 each is a part of the alert
+        self,
+        uow: UnitOfWork,
+        watch: Watch,
+        decision: Decision,
+        did: str,
+        *,
+        approval: Approval | None = None,
+        can_do: tuple[str, ...] = (),
+        once_key: str | None = None,
+    ) -> None:
+        """Put the alert about a decision into the outbox; an approval request stays deliverable until its deadline."""
+        rules = self._rules
+        alert = offer_alert(
+            watch,
+            decision,
+            alert_id=self._new_id(),
+            zone=rules.zone,
+            did=did,
+            links=rules.links,
+            approval=approval,
+            can_do=can_do,
+            rank_of=rules.rank_of,
+        )
+        uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
+
+
+_Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
+_ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
+
+
+def _is_under(watch: Watch, match: Match) -> bool:
+    """Whether the price is within the limit, which may have fallen since another provider was polled."""
+    limit = watch.max_price_usd_gpu_hour
+    return watch.auto is None or match.price.price_microusd_hour <= threshold_microusd(limit, match.offer.gpu_count)

@@ -1,0 +1,248 @@
+"""The options that providers and channels declare: `[providers.NAME.options]` and `[notify.NAME]`.
+
+A channel is imported only if the settings use it: most starts need none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gpuwatch import notifiers, providers
+from gpuwatch.domain.setup.env_text import EnvText, plain_json
+from gpuwatch.domain.watches.windows import parse_window
+from gpuwatch.ports import Severity
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
+from gpuwatch.ports.settings import Option
+
+PREFIX = "GPUWATCH_"  # of the variables
+KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key")
+HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
+WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
+TOP_LEVEL = ("timezone", "database_url", "dry_run")  # TOML reads these as keys of a preceding [table]
+OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
+
+
+def _windows(value: object) -> tuple[str, ...]:
+    """Windows as in a watch's `active`: a text, a list, or a list as JSON. Raises ValueError."""
+    raw = plain_json(EnvText(value)) if isinstance(value, str) and value.strip().startswith("[") else value
+    windows = [raw] if isinstance(raw, str) else raw
+    if not isinstance(windows, list | tuple) or not all(isinstance(window, str) for window in windows):
+        raise ValueError('expected a list of windows, such as ["22:00-08:00"]')
+    for window in windows:
+        parse_window(window)
+    return tuple(windows)
+
+
+NOTIFY_OPTIONS = (
+    OptionSpec(
+        name="quiet_hours",
+        kind="texts",
+        about="Local time windows in which only critical alerts are sent; other alerts wait.",
+        default=(),
+        parse=_windows,
+    ),
+)
+MIN_SEVERITY = OptionSpec(
+    name="min_severity",
+    kind="text",
+    about="Alerts below this severity are delivered silently, or not at all if the channel cannot do that.",
+    default=Severity.INFO.value,
+    choices=tuple(severity.value for severity in Severity),
+)
+_COMMON_CHANNEL_OPTIONS = (MIN_SEVERITY,)
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def variable_of(path: KeyPath) -> str:
+    """The environment variable of a key."""
+    return PREFIX + "__".join(path).upper()
+
+
+def option_specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
+    """The options of one table: `("notify", "telegram")` or `("providers", "aws", "options")`; empty: no such table."""
+    match table:
+        case ("notify",):
+            return NOTIFY_OPTIONS
+        case ("notify", name) if name in notifiers.names():
+            return options_of(notifiers.info(name))
+        case ("providers", name, "options") if name in providers.names():
+            return providers.info(name).options
+    return ()
+
+
+def options_of(info: ProviderInfo | ChannelInfo) -> tuple[OptionSpec, ...]:
+    """The declared keys of a table; for a channel, including those that all channels have."""
+    return (*info.options, *_COMMON_CHANNEL_OPTIONS) if isinstance(info, ChannelInfo) else info.options
+
+
+def spec_at(path: KeyPath) -> OptionSpec | None:
+    """The declaration of one key; None: no provider or channel declares it."""
+    return next((spec for spec in option_specs_of(path[:-1]) if spec.name == path[-1]), None)
+
+
+def is_secret_key(path: KeyPath) -> bool:
+    """Is this key a secret? `database_url` may contain one as well."""
+    match path:
+        case (
+            ("database_url",)
+            | ("watchdog", "heartbeat_url")
+            | ("web", "password_hash" | "tokens")
+            | ("providers", _, "api_key" | "previous_api_key")
+            | ("watch", _, "launch", "registry", "password")
+        ):
+            return True
+    spec = spec_at(path)
+    return spec is not None and spec.secret
+
+
+def secret_keys() -> Iterator[KeyPath]:
+    """Every secret key of the installed providers and channels."""
+    yield ("database_url",)
+    yield HEARTBEAT_URL
+    yield from WEB_SECRETS
+    for name in providers.names():
+        yield ("providers", name, "api_key")
+        yield ("providers", name, "previous_api_key")
+        yield from secret_options(("providers", name, "options"))
+    for name in notifiers.names():
+        yield from secret_options(("notify", name))
+
+
+def key_aliases() -> Mapping[str, KeyPath]:
+    """The providers' own names of their keys, such as VAST_API_KEY, with the settings they set."""
+    names = providers.names()
+    return {alias: ("providers", name, "api_key") for name in names for alias in providers.info(name).key_names}
+
+
+def secret_options(table: KeyPath) -> Iterator[KeyPath]:
+    """The secret keys of one table of options."""
+    return ((*table, spec.name) for spec in option_specs_of(table) if spec.secret)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def read_options(
+    info: ProviderInfo | ChannelInfo, raw: Mapping[str, Any]
+) -> tuple[dict[str, Option], list[OptionError]]:
+    """Every option with its value or default, and the errors of the given ones."""
+    specs = {spec.name: spec for spec in options_of(info)}
+    values: dict[str, Option] = {spec.name: spec.default for spec in specs.values()}
+    errors: list[OptionError] = []
+    for key, value in raw.items():
+        if key not in specs:
+            errors.append((key, unknown_key(key, specs)))
+            continue
+        try:
+            values[key] = read_option(specs[key], value)
+        except ValueError as error:
+            errors.append((key, str(error)))
+    missing = [spec for spec in info.options if spec.needed and raw.get(spec.name) is None]
+    errors += [(spec.name, f"required key is missing; expected: {spec.about}") for spec in missing]
+    if isinstance(info, ChannelInfo) and info.check is not None and not errors:
+        try:
+            info.check(values)
+        except ValueError as error:
+            errors.append(("", str(error)))
+    return values, errors
+
+
+def read_option(spec: OptionSpec, value: Any) -> Option:
+    """One value, validated. Raises ValueError with what was expected."""
+    parsed = spec.parse(value) if spec.parse is not None else _READ[spec.kind](value, spec)
+    if spec.check is not None:
+        spec.check(parsed)
+    return parsed
+
+
+# What vast.ai's search, SkyPilot, dstack and a guess call the keys of a watch, where the nearest spelling is another.
+_COMMON_MISTAKES: Final = {
+    **dict.fromkeys(("num_gpus", "gpus", "count", "gpu_num"), "gpu_count"),
+    **dict.fromkeys(("gpu_name", "gpu_type", "accelerators", "accelerator"), "gpu"),
+    **dict.fromkeys(("country", "countries", "geolocation", "zone", "zones", "location"), "regions"),
+    **dict.fromkeys(
+        ("dph", "dph_total", "max_dph", "max_price_per_gpu", "price_limit", "max_hourly_cost"), "max_price"
+    ),
+    **dict.fromkeys(("max_usd_per_gpu_hour", "usd_per_gpu_hour", "max_usd_hour_per_gpu"), "max_price"),
+    **dict.fromkeys(("use_spot", "spot_policy", "interruptible"), "spot"),
+    **dict.fromkeys(("gpu_ram", "vram", "vram_gib", "gpu_memory"), "min_vram_gib"),
+    **dict.fromkeys(("cloud", "clouds", "backends", "infra", "provider"), "providers"),
+    **dict.fromkeys(("disk", "disk_size", "disk_space"), "disk_gb"),
+}
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """The error message for an unknown key."""
+    if key in TOP_LEVEL:
+        return f"unknown key; {key} belongs at the top, above the first [table]"
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for an error
+
+    suggestion = _COMMON_MISTAKES.get(key.lower())
+    matches = [suggestion] if suggestion in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    if matches:
+        return f"unknown key; did you mean {matches[0]}?"
+    return f"unknown key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"
+
+
+def _text(value: Any, spec: OptionSpec) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("expected text in quotes, on one line")
+    if spec.choices and value not in spec.choices:
+        raise ValueError(f"expected one of {', '.join(spec.choices)}")
+    return value.strip()
+
+
+def _texts(value: Any, spec: OptionSpec) -> tuple[str, ...]:
+    if isinstance(value, str):  # a single word, or a list from the environment
+        value = [part.strip() for part in value.strip("[]").replace('"', "").split(",")]
+    if not isinstance(value, Sequence) or not value:
+        raise ValueError('expected a list of texts, such as ["one", "two"]')
+    return tuple(_text(one, spec) for one in value)
+
+
+def _id(value: Any, spec: OptionSpec) -> str:
+    """Text, or a whole number as digits."""
+    return _text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value, spec)
+
+
+def _number(value: Any, spec: OptionSpec) -> float:
+    error = f"expected a {'whole number' if spec.kind == 'integer' else 'number'}{_bounds(spec)}"
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        raise ValueError(error) from None
+    minimum, maximum = spec.least, spec.most
+    is_within = (minimum is None or number >= minimum) and (maximum is None or number <= maximum)
+    if not math.isfinite(number) or not is_within or (spec.kind == "integer" and number != int(number)):
+        raise ValueError(error)
+    return number
+
+
+def _integer(value: Any, spec: OptionSpec) -> int:
+    return int(_number(value, spec))
+
+
+def _bounds(spec: OptionSpec) -> str:
+    if spec.least is not None and spec.most is not None:
+        return f" from {spec.least:g} to {spec.most:g}"
+    return f" of at least {spec.least:g}" if spec.least is not None else ""
+
+
+def _switch(value: Any, _spec: OptionSpec) -> bool:
+    parsed = {"true": True, "false": False}.get(str(value).lower()) if isinstance(value, bool | str) else None
+    if parsed is None:
+        raise ValueError("expected true or false")
+    return parsed
+
+
+_READ: Mapping[str, Callable[[Any, OptionSpec], Option]] = {
+    "text": _text,
+    "texts": _texts,
+    "id": _id,
+    "number": _number,
+    "integer": _integer,
+    "switch": _switch,
+}

@@ -1,0 +1,1 @@
+"""Rows of alerts: outbox, deliveries, silences, chat."""

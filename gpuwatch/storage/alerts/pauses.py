@@ -1,0 +1,131 @@
+"""Pauses and breakers as rows of one table. Scope '' is all renting, 'watch:NAME' a watch that its owner paused,
+'breaker:NAME' a watch whose launches failed (see `launches.circuit_breaker`; closed if until is at or before at).
+
+Every reservation reads the table in its own transaction, under the lock that changes of the table take, too: after a
+pause, every reservation is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, delete, select, text
+
+from gpuwatch.domain.launches.life.circuit_breaker import CircuitBreaker, closed_breaker
+from gpuwatch.domain.launches.life.pause import Pause
+from gpuwatch.domain.market.text import storable_text
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.provider_tables import skipped_scope
+from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
+from gpuwatch.storage.setup.tables import pause as pause_rows
+
+_RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's advisory lock: "gpuw"
+WATCH_SCOPE, BREAKER_SCOPE = "watch:", "breaker:"
+_MAX_PAUSE_REASON_LENGTH = 200
+_ALL_PAUSES = select(pause_rows).order_by(pause_rows.c.scope)
+
+
+class PauseTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole table: the owner's pauses and the watches' breakers, including closed ones."""
+
+    by_hand: tuple[Pause, ...] = ()
+    breakers: tuple[CircuitBreaker, ...] = ()
+
+    def breaker_of(self, watch: str) -> CircuitBreaker | None:
+        """Return the breaker of a watch; None: it never tripped."""
+        return next((breaker for breaker in self.breakers if breaker.watch == watch), None)
+
+    def open_breakers(self) -> Sequence[CircuitBreaker]:
+        """Return the breakers that are not closed: open, or waiting for one attempt."""
+        return [breaker for breaker in self.breakers if not breaker.is_closed]
+
+    def in_force(self, now: datetime) -> Sequence[Pause]:
+        """Return the owner's pauses in force, the global one first."""
+        return [pause for pause in self.by_hand if pause.holds(now)]
+
+
+def lock_reservations(connection: Connection) -> None:
+    """Serialise counting money and pausing. SQLite's writing transactions are exclusive anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _RESERVATION_LOCK_KEY})
+
+
+def load_pauses(connection: Connection) -> PauseTable:
+    """Load the whole table."""
+    by_hand, breakers = [], []
+    for scope, at_ms, until_ms, why in connection.execute(_ALL_PAUSES):
+        at, until = from_ms(at_ms), from_ms(until_ms)
+        if scope.startswith(BREAKER_SCOPE):
+            breakers.append(CircuitBreaker(watch=scope.removeprefix(BREAKER_SCOPE), at=at, until=until or at, why=why))
+        else:
+            watch = scope.removeprefix(WATCH_SCOPE) if scope.startswith(WATCH_SCOPE) else None
+            by_hand.append(Pause(watch=watch, at=at, until=until, why=why))
+    return PauseTable(by_hand=tuple(by_hand), breakers=tuple(breakers))
+
+
+def save_breaker(connection: Connection, breaker: CircuitBreaker) -> None:
+    """Save it."""
+    _save(connection, BREAKER_SCOPE + breaker.watch, breaker.at, breaker.until, breaker.why)
+
+
+def save_pause(connection: Connection, pause: Pause) -> None:
+    """Save it, in place of an earlier one of the same scope."""
+    _save(connection, _scope(pause.watch), pause.at, pause.until, pause.why)
+
+
+def _save(connection: Connection, scope: str, at: datetime, until: datetime | None, why: str) -> None:
+    row = {
+        "scope": scope,
+        "at_ms": to_ms(at),
+        "until_ms": to_ms(until),
+        "why": storable_text(why, _MAX_PAUSE_REASON_LENGTH),
+    }
+    upsert(connection, pause_rows, row)
+
+
+def delete_pause(connection: Connection, watch: str | None) -> bool:
+    """Delete it; False: there was none."""
+    return connection.execute(delete(pause_rows).where(pause_rows.c.scope == _scope(watch))).rowcount > 0
+
+
+class SqlPauseRepository:
+    """The operations of `gpuwatch pause` and `resume`: one transaction each, serialised with the reservations."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self) -> PauseTable:
+        """Return the table. Raises StoreError."""
+        with self._database.read() as connection:
+            return load_pauses(connection)
+
+    def pause(self, pause: Pause) -> PauseTable:
+        """Pause: once this returns, no reservation is made. Return the new table. Raises StoreError."""
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            save_pause(connection, pause)
+            return load_pauses(connection)
+
+    def resume(self, watch: str | None, now: datetime, why: str) -> tuple[bool, PauseTable]:
+        """Lift the pause; for a watch, also close its breaker and forget its failures.
+
+        Returns:
+            Whether anything in force was lifted, and the new table.
+        """
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            previous = load_pauses(connection)
+            was_paused = any(pause.watch == watch and pause.holds(now) for pause in previous.by_hand)
+            delete_pause(connection, watch)
+            if watch is None:
+                connection.execute(delete(skipped_scope))
+            if watch is not None:
+                was_paused = was_paused or any(breaker.watch == watch for breaker in previous.open_breakers())
+                save_breaker(connection, closed_breaker(watch, now, why))
+            return was_paused, load_pauses(connection)
+
+
+def _scope(watch: str | None) -> str:
+    return "" if watch is None else WATCH_SCOPE + watch

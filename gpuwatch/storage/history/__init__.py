@@ -1,0 +1,1 @@
+"""Rows of the price history: recording, imports, queries, pruning."""

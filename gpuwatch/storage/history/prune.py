@@ -1,0 +1,169 @@
+"""Deletes old prices and keeps their roll-ups: in small transactions, so that a daemon can record in between.
+
+Every step is repeatable: the next prune completes an interrupted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete, func, or_, select, update
+
+from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, HOUR_S, CoverScope
+from gpuwatch.storage.history.queries.market_snapshot import newest_cover, newest_covers
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.history.recording.history_state import lock_history
+from gpuwatch.storage.history.recording.recording import seconds_since_1970
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.side_tables import JOBS_OVER, job, job_event, job_run
+from gpuwatch.storage.setup.stored_values import to_ms
+from gpuwatch.storage.setup.tables import (
+    IS_ALIVE,
+    alert,
+    delivery,
+    history_state,
+    launch,
+    poll,
+    price_interval,
+    segment,
+    series,
+)
+
+_MAX_KEY_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
+_SERIES_PER_STEP = 1000
+_POLLS_PER_STEP = 5000
+_INTERVALS = (
+    select(price_interval, segment.c.provider, segment.c.gpu, segment.c.spot)
+    .join(series, series.c.id == price_interval.c.series_id)
+    .join(segment, segment.c.id == series.c.segment_id)
+)
+_DROP = delete(price_interval).where(
+    price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
+)
+_NO_INTERVAL = ~select(price_interval.c.series_id).where(price_interval.c.series_id == series.c.id).exists()
+
+
+class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was deleted."""
+
+    kept_from: datetime  # every moment from then on can still be reconstructed
+    intervals: int
+    series: int
+    polls: int
+    alerts: int
+    jobs: int
+
+
+def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
+    """Delete prices and polls older than `keep`; aggregates all hours first.
+
+    Raises:
+        StoreError: the database failed; earlier deletions remain.
+    """
+    SqlHistoryRecorder(database).roll_up(now)
+    horizon_s = _horizon(database, seconds_since_1970(now - keep))
+    with database.write() as connection:
+        is_later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
+        connection.execute(update(history_state).where(is_later).values(kept_from_s=horizon_s))
+    intervals, series = _prune_prices(database, horizon_s)
+    polls = _prune_polls(database, horizon_s)
+    alerts = _prune_alerts(database, now - keep, now)
+    kept_from = datetime.fromtimestamp(horizon_s, UTC)
+    jobs = _prune_jobs(database, now - keep)
+    return PruneReport(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts, jobs=jobs)
+
+
+def _horizon(database: Database, wanted_s: int) -> int:
+    """Return the moment before which no roll-up needs prices any more."""
+    with database.read() as connection:
+        next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
+    return wanted_s if next_hour is None else min(wanted_s, next_hour * HOUR_S - COVERAGE_S)
+
+
+def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
+    with database.read() as connection:
+        covers = newest_covers(connection, horizon_s)
+    intervals = dropped = 0
+    for first, after in _steps(database, series, _SERIES_PER_STEP):
+        with database.write() as connection:
+            lock_history(connection)  # no series goes while a recorder brings it back
+            expendable = _expendable(connection, first, after, horizon_s, covers)
+            if expendable:
+                connection.execute(_DROP, expendable)
+            intervals += len(expendable)
+            without_intervals = delete(series).where(series.c.id >= first, series.c.id < after, _NO_INTERVAL)
+            dropped += connection.execute(without_intervals).rowcount
+    return intervals, dropped
+
+
+def _expendable(
+    connection: Connection, first: int, after: int, horizon_s: int, covers: dict[CoverScope, int]
+) -> list[dict[str, int]]:
+    """Return intervals that no moment from the horizon on needs: an earlier poll had shown their end."""
+    number = price_interval.c.series_id
+    query = _INTERVALS.where(number >= first, number < after, price_interval.c.seen_to_s < horizon_s)
+    return [
+        {"series": row.series_id, "from_s": row.seen_from_s}
+        for row in connection.execute(query)
+        if row.seen_to_s < newest_cover(covers, row.provider, row.gpu, row.spot)
+    ]
+
+
+def _prune_polls(database: Database, horizon_s: int) -> int:
+    """Delete polls before the horizon, except the newest covering ones: they define what was on offer there."""
+    other = poll.alias()
+    is_same_scope = and_(other.c.provider == poll.c.provider, other.c.gpu == poll.c.gpu, other.c.spot == poll.c.spot)
+    newest = select(func.max(other.c.at_s)).where(other.c.covers == 1, is_same_scope, other.c.at_s <= horizon_s)
+    is_expendable = and_(poll.c.at_s < horizon_s, ~and_(poll.c.covers == 1, poll.c.at_s == newest.scalar_subquery()))
+    dropped = 0
+    for first, after in _steps(database, poll, _POLLS_PER_STEP):
+        with database.write() as connection:
+            statement = delete(poll).where(poll.c.id >= first, poll.c.id < after, is_expendable)
+            dropped += connection.execute(statement).rowcount
+    return dropped
+
+
+def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
+    """Delete alerts that every channel has settled; a `once_key` stays while it may still be needed."""
+    before_ms = to_ms(before)
+    with database.write() as connection:
+        # an expired or refused delivery without `sent_at_ms` must still be mentioned in a later message
+        is_reported = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
+        expired = select(alert.c.alert_id).where(alert.c.expires_at_ms < before_ms)
+        is_settled = and_(or_(delivery.c.state == "sent", is_reported), delivery.c.alert_id.in_(expired))
+        connection.execute(delete(delivery).where(is_settled))
+        has_deliveries = select(delivery.c.alert_id).where(delivery.c.alert_id == alert.c.alert_id).exists()
+        is_done = and_(alert.c.expires_at_ms < before_ms, alert.c.routed_at_ms.is_not(None), ~has_deliveries)
+        is_key_unused = or_(alert.c.once_key.is_(None), _is_over(min(before, now - _MAX_KEY_WINDOW)))
+        return connection.execute(delete(alert).where(is_done, is_key_unused)).rowcount
+
+
+def _prune_jobs(database: Database, before: datetime) -> int:
+    """Delete jobs that ended before then, with their runs and events."""
+    query = select(job.c.job_id).where(job.c.ended_at_ms < to_ms(before), job.c.state.in_(JOBS_OVER))
+    with database.write() as connection:
+        for table in (job_event, job_run):
+            connection.execute(delete(table).where(table.c.job_id.in_(query)))
+        return connection.execute(delete(job).where(job.c.job_id.in_(query))).rowcount
+
+
+def _is_over(before: datetime) -> ColumnElement[bool]:
+    """Match alerts whose key is not needed any more: its time window has passed, or its launch is over.
+
+    An instance with gpuwatch's label may be listed as long as it lives, and a channel's address stays changed.
+    """
+    is_of_launch = alert.c.once_key.contains(launch.c.launch_id)
+    is_active = select(launch.c.launch_id).where(IS_ALIVE, is_of_launch).exists()
+    is_lasting = or_(alert.c.once_key.startswith("orphan:"), alert.c.once_key.startswith("moved:"))
+    return and_(alert.c.expires_at_ms < to_ms(before), ~is_lasting, ~is_active)
+
+
+def _steps(database: Database, table: Table, size: int) -> Iterator[tuple[int, int]]:
+    with database.read() as connection:
+        lowest, highest = connection.execute(select(func.min(table.c.id), func.max(table.c.id))).one()
+    if lowest is None:
+        return
+    for first in range(lowest, highest + 1, size):
+        yield first, first + size

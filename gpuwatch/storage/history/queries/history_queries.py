@@ -1,0 +1,242 @@
+"""Queries on the history. Prices are listed GPU prices with the default disk, unless a docstring says otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+
+from sqlalchemy import Connection, column, func, inspect, select, table, union
+
+from gpuwatch.domain.history.hourly_rollup import HOUR_S, HourlyAggregate, Segment
+from gpuwatch.domain.history.market_history import MarketFilter
+from gpuwatch.domain.history.price_series import (
+    PeriodLength,
+    PeriodSpan,
+    PricePeriod,
+    PricePeriods,
+    PriceSeries,
+    period_spans,
+)
+from gpuwatch.domain.history.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile, step_of
+from gpuwatch.storage.history.recording.hourly_aggregates import (
+    SourceAggregates,
+    SplitHour,
+    covered_hours,
+    matching_segments,
+    split_hour,
+    unfinished_hours,
+)
+from gpuwatch.storage.history.recording.price_sources import provider_of_source
+from gpuwatch.storage.history.recording.recording import seconds_since_1970
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import (
+    IS_COVERING,
+    history_state,
+    hourly,
+    place,
+    poll,
+    price_interval,
+    seen_value,
+    segment,
+    series,
+)
+
+AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
+
+_SEEN_WORD = table("seen_word", column("kind"), column("word"))  # older schemas: today's `seen_value`
+_AGGREGATE_COLUMNS = [hourly.c[name] for name in HourlyAggregate._fields]
+
+
+def read_price_periods(
+    database: Database,
+    scope: MarketFilter,
+    span: tuple[datetime, datetime],
+    *,
+    spans: tuple[PeriodLength, tzinfo],
+    rates: Mapping[str, float],
+    trim: bool = False,
+) -> PricePeriods:
+    """Return the price series of a part of the market, from aggregated hours and, for the newest, the intervals.
+
+    Args:
+        spans: the length of the points, and the time zone of their midnights.
+        rates: provider → price ÷ listed price; 1 if missing.
+        trim: omit the time before the first hour with a poll.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    first_hour, end_hour = seconds_since_1970(span[0]) // HOUR_S, -(-seconds_since_1970(span[1]) // HOUR_S)
+    with database.read() as connection:
+        segments = matching_segments(connection, scope)
+        unfinished: AggregatesByHour = {}
+        for number, by_hour in unfinished_hours(connection, segments, first_hour, seconds_since_1970(span[1])).items():
+            for hour, figures in by_hour.items():
+                unfinished.setdefault(hour, []).append((segments[number][0], figures))
+        # after a late poll an hour is in both, until it is aggregated again
+        aggregates = _stored_aggregates(connection, segments, first_hour, end_hour) | unfinished
+        polled_hours = covered_hours(connection, segments, first_hour, end_hour) | aggregates.keys()
+        if trim:
+            first_hour = min((hour for hour in polled_hours if hour >= first_hour), default=end_hour)
+        periods = list(period_spans(first_hour, end_hour, *spans))
+        kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar() or 0
+        split = {
+            at_s: split_hour(connection, segments, at_s, seconds_since_1970(span[1]))
+            if at_s // HOUR_S * HOUR_S >= kept_s
+            else _whole_hour(aggregates.get(at_s // HOUR_S, []), at_s)
+            for at_s, _ in periods
+            if at_s % HOUR_S
+        }
+    return PricePeriods(
+        points=[_point(period, aggregates, split, polled_hours, rates) for period in periods],
+        series=PriceSeries(
+            first_hour=first_hour,
+            lows=[
+                _low(rows, rates) if (rows := aggregates.get(hour)) else None for hour in range(first_hour, end_hour)
+            ],
+            polled=[hour in polled_hours for hour in range(first_hour, end_hour)],
+            source="the store",
+        ),
+    )
+
+
+def first_poll_at(database: Database) -> datetime | None:
+    """Return the beginning of the history, or None. Raises StoreError."""
+    with database.read() as connection:
+        polled_s = connection.execute(select(func.min(poll.c.at_s))).scalar()
+        first_hour = connection.execute(select(func.min(hourly.c.hour))).scalar()
+    starts = [polled_s, None if first_hour is None else first_hour * HOUR_S]
+    start_s = min((at_s for at_s in starts if at_s is not None), default=None)
+    return None if start_s is None else datetime.fromtimestamp(start_s, UTC)
+
+
+def kept_from(database: Database) -> datetime | None:
+    """Return from when prices are stored, not only hourly aggregates; None: always. Raises StoreError."""
+    with database.read() as connection:
+        kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
+    return None if kept_s is None else datetime.fromtimestamp(kept_s, UTC)
+
+
+def newest_prices(database: Database) -> list[tuple[str, str, datetime]]:
+    """Return when any price of each GPU was last seen, by name in the history and GPU. Raises StoreError."""
+    covered_s = (
+        select(func.max(poll.c.at_s))
+        .where(poll.c.provider == segment.c.provider, poll.c.spot == segment.c.spot)
+        .where(poll.c.gpu.in_(["", segment.c.gpu]), IS_COVERING)
+        .scalar_subquery()
+    )
+    newest_s = func.max(func.coalesce(price_interval.c.seen_to_s, covered_s, price_interval.c.seen_from_s))
+    query = (
+        select(segment.c.provider, segment.c.gpu, newest_s)
+        .join_from(price_interval, series, series.c.id == price_interval.c.series_id)
+        .join(segment, segment.c.id == series.c.segment_id)
+        .group_by(segment.c.provider, segment.c.gpu)
+    )
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+    return [(name, gpu, datetime.fromtimestamp(at_s, UTC)) for name, gpu, at_s in rows]
+
+
+def known_gpu_names(database: Database) -> frozenset[str]:
+    """Return every GPU name and family ever seen, which a watch may name. Raises StoreError.
+
+    Also reads older schemas: `run` validates the settings before it upgrades the database.
+    """
+    with database.read() as connection:
+        seen_gpus = select(seen_value.c.value).where(seen_value.c.kind == "gpu")
+        if not inspect(connection).has_table("seen_value"):
+            seen_gpus = select(_SEEN_WORD.c.word).where(_SEEN_WORD.c.kind == "gpu")
+        names = union(select(segment.c.gpu), select(segment.c.gpu_family), seen_gpus)
+        return frozenset(connection.execute(names).scalars())
+
+
+def known_places(database: Database) -> frozenset[str]:
+    """Return every region that a provider has shown, from any schema. Raises StoreError."""
+    with database.read() as connection:
+        return frozenset(connection.execute(select(place.c.region)).scalars())
+
+
+def _stored_aggregates(
+    connection: Connection, segments: Mapping[int, Segment], first: int, after: int
+) -> AggregatesByHour:
+    query = select(hourly.c.segment_id, hourly.c.hour, *_AGGREGATE_COLUMNS).where(
+        hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
+    )
+    aggregates: AggregatesByHour = {}
+    for segment_id, hour, *figures in connection.execute(query):
+        aggregates.setdefault(hour, []).append((segments[segment_id][0], HourlyAggregate(*figures)))
+    return aggregates
+
+
+def _whole_hour(rows: SourceAggregates, at_s: int) -> SplitHour:
+    """Both parts of an hour whose intervals were pruned: the longer one gets all of it, and the later of two halves."""
+    return (rows, []) if at_s % HOUR_S > HOUR_S / 2 else ([], rows)
+
+
+def _point(
+    period: PeriodSpan,
+    aggregates: AggregatesByHour,
+    split: Mapping[int, SplitHour],
+    polled: set[int],
+    rates: Mapping[str, float],
+) -> PricePeriod:
+    starts_at, known_hours = datetime.fromtimestamp(period.start_s, UTC), period.known_hours(polled)
+    whole_hours = range(-(-period.start_s // HOUR_S), period.end_s // HOUR_S)
+    by_hour: list[SourceAggregates] = [aggregates.get(hour, []) for hour in whole_hours]
+    by_hour += [split[period.start_s][1]] if period.start_s in split else []
+    by_hour += [split[period.end_s][0]] if period.end_s in split else []
+    rows = [row for hour in by_hour for row in hour]
+    if not rows:
+        return PricePeriod(starts_at=starts_at, hours=period.hours, polled=known_hours > 0, known_hours=known_hours)
+    q1, median, q3 = _quartiles(rows)
+    q1_priced, median_priced, q3_priced = _with_commission(rows, (q1, median, q3), rates)
+    return PricePeriod(
+        starts_at=starts_at,
+        hours=period.hours,
+        polled=True,
+        known_hours=known_hours,
+        offers=max(sum(row.offers for _, row in hour) for hour in by_hour),
+        min_microusd=min(row.min_microusd for _, row in rows),
+        min_with_commission_microusd=_low(rows, rates),
+        q1_microusd=q1,
+        median_microusd=median,
+        q3_microusd=q3,
+        q1_with_commission_microusd=q1_priced,
+        median_with_commission_microusd=median_priced,
+        q3_with_commission_microusd=q3_priced,
+    )
+
+
+def _low(rows: SourceAggregates, rates: Mapping[str, float]) -> int:
+    return min(round(row.min_microusd * rates.get(provider_of_source(name), 1.0)) for name, row in rows)
+
+
+def _quartiles(rows: SourceAggregates) -> Sequence[int]:
+    if len(rows) == 1:
+        aggregate = rows[0][1]
+        return aggregate.q1_microusd, aggregate.median_microusd, aggregate.q3_microusd
+    weights = merge_sketches(row.sketch for _, row in rows)
+    return _quartiles_of(weights, lowest_microusd=min(row.min_microusd for _, row in rows))
+
+
+def _with_commission(rows: SourceAggregates, listed: Sequence[int], rates: Mapping[str, float]) -> Sequence[int]:
+    """Return the quartiles of prices with commission; with several commissions they are accurate to 1 %."""
+    by_rate: dict[float, list[bytes]] = {}
+    for name, row in rows:
+        by_rate.setdefault(rates.get(provider_of_source(name), 1.0), []).append(row.sketch)
+    if len(by_rate) == 1:
+        (rate,) = by_rate
+        return [round(price * rate) for price in listed]
+    total: SketchWeights = {}
+    for rate, sketches in by_rate.items():
+        shift = round(math.log(rate) / math.log(STEP))
+        for step, weight in merge_sketches(sketches).items():
+            total[step + shift] = total.get(step + shift, 0) + weight
+    return _quartiles_of(total, lowest_microusd=_low(rows, rates))
+
+
+def _quartiles_of(weights: SketchWeights, lowest_microusd: int) -> Sequence[int]:
+    """The middles of their steps; in the step of the lowest price that price itself, as its middle may be lower."""
+    prices = [quantile(weights, share) or 0 for share in (0.25, 0.5, 0.75)]
+    return [lowest_microusd if step_of(price) <= step_of(lowest_microusd) else price for price in prices]

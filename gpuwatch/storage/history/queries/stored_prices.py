@@ -1,0 +1,230 @@
+"""A period of the stored market: every price from when it was first seen until it was gone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, or_, select
+
+from gpuwatch.domain.history.hourly_rollup import COVERAGE_S, CoverScope
+from gpuwatch.domain.history.market_history import (
+    CompletePoll,
+    ListedOffer,
+    MarketFilter,
+    MarketHistory,
+    MarketPoll,
+    OfferInterval,
+)
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Identity, OfferKind
+from gpuwatch.storage.history.recording.price_sources import kind_of_source, matches_source, provider_of_source
+from gpuwatch.storage.history.recording.recording import seconds_since_1970
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS, fact_fields
+from gpuwatch.storage.setup.stored_values import AnyRow
+from gpuwatch.storage.setup.tables import place, poll, price_interval, segment, series
+
+Names = Callable[[str], bool]
+
+_SEGMENTS = select(segment).where(segment.c.gpu_count > 0, segment.c.provider != "").order_by(segment.c.id)
+_INTERVALS = (
+    select(
+        series.c.id,
+        price_interval.c.seen_from_s,
+        price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour,
+        price_interval.c.disk_microusd_gb_month,
+    )
+    .join(series, series.c.id == price_interval.c.series_id)
+    .where(series.c.segment_id == bindparam("segment"), price_interval.c.seen_from_s < bindparam("until_s"))
+    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
+    .order_by(series.c.id, price_interval.c.seen_from_s)
+)
+_LISTINGS = (
+    select(
+        series.c.id,
+        series.c.machine_id,
+        series.c.offer_id,
+        place.c.region,
+        place.c.country,
+        *(series.c[fact.column] for fact in MACHINE_FACTS),
+    )
+    .join(place, place.c.id == series.c.place_id)
+    .where(series.c.segment_id == bindparam("segment"))
+)
+_POLLS = (
+    select(
+        poll.c.at_s, poll.c.provider, poll.c.gpu, poll.c.spot, poll.c.completeness, poll.c.covers,
+        poll.c.complete_to_microusd, poll.c.lane,
+    )
+    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+    .order_by(poll.c.at_s, poll.c.id)
+)  # fmt: skip
+
+
+class StoredPoll(NamedTuple):
+    """A covering poll: an offer that it does not show is gone."""
+
+    poll: CompletePoll
+    provider: str
+    kind: OfferKind
+    gpu: str
+    spot: bool
+
+
+def read_market_history(
+    database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
+) -> MarketHistory:
+    """Read a part of the market in [since, until).
+
+    Args:
+        names: selects the names in the history (`price_sources`); None: those that match the scope.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    span = seconds_since_1970(since), seconds_since_1970(until)
+    listings: list[ListedOffer] = []
+    intervals: list[OfferInterval] = []
+    with database.read() as connection:
+        market_filter = _MarketFilter(connection, scope, names)
+        polls, covers = _polls(market_filter.polls(connection, span[0] - COVERAGE_S, span[1]), span[0])
+        for row in market_filter.segments:
+            _add_segment(connection, row, span, covers, (listings, intervals))
+    intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
+    return MarketHistory(
+        listings=tuple(listings), intervals=intervals, polls=polls, source="the store", until_s=span[1]
+    )
+
+
+def read_polls(
+    database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
+) -> list[StoredPoll]:
+    """Return the covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
+    with database.read() as connection:
+        polls = _MarketFilter(connection, scope, names).polls(
+            connection, seconds_since_1970(since), seconds_since_1970(until)
+        )
+    return [
+        StoredPoll(CompletePoll(at_s, bound), provider_of_source(name), kind_of_source(name), gpu, bool(spot))
+        for at_s, name, gpu, spot, _, covers, bound, _ in polls
+        if covers
+    ]
+
+
+class _MarketFilter:
+    """The segments and polls that match a query."""
+
+    def __init__(self, connection: Connection, scope: MarketFilter, names: Names | None) -> None:
+        rows = connection.execute(_SEGMENTS).all()
+        self._scope = scope
+        self._matches_name = names or (lambda name: matches_source(name, scope.provider))
+        self._models = frozenset(row.gpu for row in rows)
+        self._families = {row.gpu: row.gpu_family for row in rows}
+        self._matches_scope: dict[CoverScope, bool] = {}
+        self.segments = [
+            row
+            for row in rows
+            if scope.has_count(row.gpu_count)
+            and self._names(row.provider, row.spot)
+            and self._has_gpu(row.gpu, row.gpu_family)
+        ]
+
+    def polls(self, connection: Connection, since_s: int, until_s: int) -> list[AnyRow]:
+        """Return the matching polls in [since_s, until_s), by time."""
+        rows = connection.execute(_POLLS, {"since_s": since_s, "until_s": until_s}).all()
+        return [row for row in rows if self._is_about(row[1:4])]
+
+    def _is_about(self, scope: CoverScope) -> bool:
+        """Whether it is a poll of all GPUs, or of a matching one, even if that was never on offer."""
+        if scope not in self._matches_scope:
+            name, gpu, spot = scope
+            self._matches_scope[scope] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
+        return self._matches_scope[scope]
+
+    def _family(self, gpu: str) -> str:
+        return self._families.get(gpu) or catalog().resolve(gpu).family
+
+    def _names(self, name: str, spot: int) -> bool:
+        return self._matches_name(name) and self._scope.has_spot(bool(spot))
+
+    def _has_gpu(self, gpu: str, family: str) -> bool:
+        return self._scope.has_gpu(gpu, family, self._models)
+
+
+def _polls(rows: Iterable[AnyRow], start_s: int) -> tuple[list[MarketPoll], dict[CoverScope, list[int]]]:
+    """Return the polls from the start on, and the times of all covering ones, ascending."""
+    polls: list[MarketPoll] = []
+    times: dict[CoverScope, list[int]] = {}
+    for at_s, name, gpu, spot, completeness, covers, _, lane in rows:
+        if covers:
+            times.setdefault((name, gpu, spot), []).append(at_s)
+        if at_s >= start_s:
+            flags = completeness == "complete", "sweep" if covers else lane, completeness == "failed"
+            polls.append(MarketPoll(at_s, provider_of_source(name), gpu, bool(spot), *flags))
+    return polls, times
+
+
+def _add_segment(
+    connection: Connection,
+    segment: AnyRow,
+    span: tuple[int, int],
+    times: dict[CoverScope, list[int]],
+    result: tuple[list[ListedOffer], list[OfferInterval]],
+) -> None:
+    start_s, end_s = span
+    listings, intervals = result
+    parameters = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVERAGE_S}
+    rows = connection.execute(_INTERVALS, parameters).all()
+    if not rows:
+        return
+    of_model, of_all = ((segment.provider, gpu, segment.spot) for gpu in (segment.gpu, ""))
+    polls = sorted((*times.get(of_model, ()), *times.get(of_all, ())))
+    facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id}).all()}
+    for number, group in groupby(rows, key=itemgetter(0)):
+        own_intervals = list(_intervals_of(list(group), len(listings), polls, span))
+        if own_intervals:
+            listings.append(_listing(segment, facts[number]))
+            intervals += own_intervals
+
+
+def _intervals_of(
+    rows: Sequence[AnyRow], listing: int, polls: list[int], span: tuple[int, int]
+) -> Iterator[OfferInterval]:
+    start_s, end_s = span
+    for position, (_, from_s, to_s, machine, disk) in enumerate(rows):
+        next_s = rows[position + 1][1] if position + 1 < len(rows) else end_s
+        delisted_s = min(next_s, end_s if to_s is None else _first_after(polls, to_s, end_s))
+        if delisted_s > start_s:
+            seen_s = to_s if to_s is not None and to_s < end_s else _last_before(polls, end_s, from_s)
+            yield OfferInterval(listing, from_s, seen_s, delisted_s if delisted_s < end_s else None, machine, disk)
+
+
+def _first_after(polls: list[int], after_s: int, default_s: int) -> int:
+    index = bisect_right(polls, after_s)
+    return polls[index] if index < len(polls) else default_s
+
+
+def _last_before(polls: list[int], before_s: int, min_s: int) -> int:
+    index = bisect_left(polls, before_s)
+    return max(min_s, polls[index - 1]) if index else min_s
+
+
+def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
+    _, name, gpu, gpu_count, spot, family, memory_gib = segment
+    _, machine_id, offer_id, region, country, *cells = facts
+    return ListedOffer(
+        identity=Identity(provider_of_source(name), machine_id, gpu, gpu_count, bool(spot)),
+        gpu_family=family,
+        offer_id=offer_id,
+        gpu_memory_gib=memory_gib,
+        kind=kind_of_source(name),
+        region=region or None,
+        country=country or None,
+        **fact_fields(cells),
+    )

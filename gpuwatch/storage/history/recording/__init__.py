@@ -1,0 +1,1 @@
+"""Recording of answers, and the hourly aggregates."""

@@ -1,0 +1,292 @@
+"""Reads the intervals for an hourly roll-up (from the cache or the database), and stores its rows."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select
+
+from gpuwatch.domain.history.hourly_rollup import (
+    COVERAGE_S,
+    HOUR_S,
+    CoveringPoll,
+    CoverScope,
+    HourlyAggregate,
+    HourlyRollup,
+    PricedInterval,
+    Segment,
+    ended_at,
+)
+from gpuwatch.storage.history.recording.answer_changes import reference_microusd
+from gpuwatch.storage.history.recording.price_sources import is_imported_source, matches_source
+from gpuwatch.storage.history.recording.recording import EndedInterval
+from gpuwatch.storage.market.open_prices import OpenPrices
+from gpuwatch.storage.setup.stored_values import AnyRow, execute_many
+from gpuwatch.storage.setup.tables import IS_COVERING, history_state, hourly, poll, price_interval, segment, series
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.market_history import MarketFilter
+
+_CHUNK_HOURS = 24
+_NO_DISK_PRICE = -1
+_VALUES_PER_INTERVAL = 5  # values per ended interval
+
+HourRows = dict[Segment, HourlyAggregate]
+SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part of the market
+SplitHour = tuple[SourceAggregates, SourceAggregates]  # before and after a time within the hour
+
+INTERVALS = (
+    select(
+        price_interval.c.series_id,
+        series.c.segment_id,
+        price_interval.c.seen_from_s,
+        price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour,
+        price_interval.c.disk_microusd_gb_month,
+    )
+    .join(series, series.c.id == price_interval.c.series_id)
+    .where(series.c.segment_id.in_(bindparam("segments", expanding=True)))
+    .where(price_interval.c.seen_from_s < bindparam("until_s"))
+    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
+    .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
+)
+_COVERS = (
+    select(poll.c.at_s, poll.c.complete_to_microusd)
+    .where(IS_COVERING, poll.c.provider == bindparam("provider"), poll.c.spot == bindparam("spot"))
+    .where(poll.c.gpu.in_([bindparam("gpu"), ""]))  # a poll of all models counts for each
+    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+    .order_by(poll.c.at_s)
+)
+_POLLED_HOURS = (
+    select(poll.c.at_s // HOUR_S)
+    .distinct()
+    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+)
+_SEGMENTS = select(
+    segment.c.id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot, segment.c.gpu_family
+).where(segment.c.gpu_count > 0)  # 0: older rows
+
+
+class EndedIntervalLog:
+    """Recently ended intervals, packed by segment, for the roll-up of the current hour."""
+
+    def __init__(self, since_s: int) -> None:
+        self.since_s = since_s  # all that ended from then on is included
+        self._values: dict[int, array[int]] = {}
+
+    def add(self, ended: Iterable[EndedInterval]) -> None:
+        """Append intervals."""
+        for interval in ended:
+            disk = _NO_DISK_PRICE if interval.disk_microusd is None else interval.disk_microusd
+            values = self._values.setdefault(interval.segment_id, array("q"))
+            values.extend((interval.series_id, interval.from_s, interval.until_s, interval.machine_microusd, disk))
+
+    def segment_intervals(self, segment_id: int) -> Iterator[PricedInterval]:
+        """Yield the intervals of one segment."""
+        values = iter(self._values.get(segment_id, ()))
+        for series_id, from_s, until_s, machine, disk in zip(*[values] * _VALUES_PER_INTERVAL, strict=True):
+            price = reference_microusd(machine, None if disk == _NO_DISK_PRICE else disk)
+            yield PricedInterval(segment_id, series_id, from_s, until_s, price)
+
+    def drop_before(self, before_s: int) -> None:
+        """Drop intervals that ended before then, segment by segment: a second copy of all would need more memory."""
+        for segment_id in list(self._values):
+            values = self._values.pop(segment_id)
+            newer = array("q")
+            for start in range(0, len(values), _VALUES_PER_INTERVAL):
+                if values[start + 2] > before_s:
+                    newer.extend(values[start : start + _VALUES_PER_INTERVAL])
+            if newer:
+                self._values[segment_id] = newer
+
+
+def intervals_in_memory(
+    prices: OpenPrices, log: EndedIntervalLog, segments: Mapping[int, Segment], gpu: str, spot: int
+) -> Iterator[PricedInterval]:
+    """Yield the open intervals of one GPU and rental type, and those that ended since the log began."""
+    for segment_id in segments:
+        yield from log.segment_intervals(segment_id)
+    for (_, stored_spot), provider_prices in prices.by_provider.items():
+        if stored_spot == spot:
+            for open_price in chain.from_iterable(model.values() for model in provider_prices.offers_of_gpu(gpu)):
+                price = reference_microusd(open_price.machine_microusd, open_price.disk_microusd)
+                yield PricedInterval(open_price.segment_id, open_price.series_id, open_price.seen_from_s, None, price)
+
+
+def covers_between(
+    connection: Connection, start_s: int, end_s: int | None, segments: Mapping[int, Segment]
+) -> dict[CoverScope, list[CoveringPoll]]:
+    """Return the covering polls that apply to a span of time; a poll of all models counts for each."""
+    span = {"since_s": start_s - COVERAGE_S, "until_s": 2**31 - 1 if end_s is None else end_s}
+    covers: dict[CoverScope, list[CoveringPoll]] = {}
+    for provider, gpu, spot in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}:
+        polls = connection.execute(_COVERS, {"provider": provider, "gpu": gpu, "spot": spot, **span})
+        covers[provider, gpu, spot] = [CoveringPoll(*row) for row in polls]
+    return covers
+
+
+def polled_hours(connection: Connection, first_hour: int, end_hour: int) -> list[int]:
+    """Return the hours that can have data: those with a poll shortly before or in them."""
+    span = {"since_s": first_hour * HOUR_S - COVERAGE_S, "until_s": end_hour * HOUR_S}
+    polled = connection.execute(_POLLED_HOURS, span).scalars()
+    lasting_hours = COVERAGE_S // HOUR_S
+    hours = {hour + later for hour in polled for later in range(lasting_hours + 1)}
+    return sorted(hour for hour in hours if first_hour <= hour < end_hour)
+
+
+def aggregate_from_memory(
+    connection: Connection, first_hour: int, end_hour: int, prices: OpenPrices, log: EndedIntervalLog
+) -> Iterator[tuple[int, HourRows]]:
+    """Aggregate hours [first, after) from the cache; the log must reach back to their start."""
+    segments = segments_by_id(prices)
+    for hour in range(first_hour, end_hour):
+        end_s = (hour + 1) * HOUR_S
+        covers = covers_between(connection, hour * HOUR_S, end_s, segments)
+        rows: HourRows = {}
+        for (gpu, spot), part in _by_gpu(segments).items():
+            rollup = HourlyRollup(hour, part, covers, end_s)
+            rollup.add(intervals_in_memory(prices, log, part, gpu, spot))
+            rows |= rollup.rows()
+        yield hour, rows
+
+
+def aggregate_from_store(
+    connection: Connection, first_hour: int, end_hour: int, prices: OpenPrices
+) -> Iterator[tuple[int, HourRows]]:
+    """Aggregate hours [first, after) from the stored intervals, one day at a time."""
+    segments = segments_by_id(prices)
+    hours = polled_hours(connection, first_hour, end_hour)
+    while hours:
+        chunk = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
+        hours = hours[len(chunk) :]
+        yield from aggregate_hours(connection, chunk, segments, (chunk[-1] + 1) * HOUR_S).items()
+
+
+def aggregate_hours(
+    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
+) -> dict[int, HourRows]:
+    """Aggregate hours, in ascending order, from the intervals of these segments; the last one only until `end_s`."""
+    aggregates: dict[int, HourRows] = {hour: {} for hour in hours}
+    for hour, rollup in rollups(connection, hours, segments, end_s):
+        aggregates[hour] |= rollup.rows()
+    return aggregates
+
+
+def split_hour(connection: Connection, segments: Mapping[int, Segment], at_s: int, until_s: int) -> SplitHour:
+    """Aggregate the parts of an hour before and after a time within it, from the intervals; nothing from `until_s`."""
+    start_s = at_s // HOUR_S * HOUR_S
+    ends = min(at_s, until_s), max(at_s, min(start_s + HOUR_S, until_s))
+    before, after = (_part_of_hour(connection, segments, *span) for span in zip((start_s, at_s), ends, strict=True))
+    return before, after
+
+
+def _part_of_hour(
+    connection: Connection, segments: Mapping[int, Segment], start_s: int, end_s: int
+) -> list[tuple[str, HourlyAggregate]]:
+    rows: HourRows = {}
+    for _, rollup in rollups(connection, [start_s // HOUR_S], segments, end_s, start_s):
+        rows |= rollup.rows()
+    return [(segment[0], row) for segment, row in rows.items()]
+
+
+def rollups(
+    connection: Connection, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, from_s: int = 0
+) -> Iterator[tuple[int, HourlyRollup]]:
+    """Yield the results of `aggregate_hours`: each hour once for each GPU and rental type; the first from `from_s`."""
+    start_s = hours[0] * HOUR_S
+    covers = covers_between(connection, start_s, None, segments)
+    ended_polls = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
+    poll_times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
+    for part in _by_gpu(segments).values():
+        by_hour = {hour: HourlyRollup(hour, part, ended_polls, end_s, from_s) for hour in hours}
+        span = {"since_s": start_s - COVERAGE_S, "until_s": end_s}
+        rows = connection.execute(INTERVALS, {"segments": list(part), **span})
+        for _, group in groupby(rows, key=itemgetter(0)):
+            for interval in _intervals_of(list(group), poll_times, part):
+                last_s = end_s if interval.until_s is None else min(interval.until_s, end_s)
+                first = bisect_left(hours, interval.from_s // HOUR_S)
+                for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
+                    by_hour[hour].add((interval,))
+        yield from by_hour.items()
+
+
+def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, Segment]]:
+    """Group segments by GPU and rental type. All at once would need several MB, which a process never returns."""
+    parts: dict[tuple[str, int], dict[int, Segment]] = {}
+    for number, key in segments.items():
+        parts.setdefault((key[1], key[3]), {})[number] = key
+    return parts
+
+
+def unfinished_hours(
+    connection: Connection, segments: Mapping[int, Segment], first: int, now_s: int
+) -> dict[int, dict[int, HourlyAggregate]]:
+    """Aggregate hours without stored rows, from the intervals, by part and hour; writes nothing."""
+    next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
+    if next_hour is None or not segments:
+        return {}
+    hours = range(max(first, next_hour), now_s // HOUR_S + 1)
+    if not hours:
+        return {}
+    numbers = {key: number for number, key in segments.items()}
+    aggregates: dict[int, dict[int, HourlyAggregate]] = {}
+    for hour, rows in aggregate_hours(connection, hours, segments, now_s).items():
+        for key, row in rows.items():
+            aggregates.setdefault(numbers[key], {})[hour] = row
+    return aggregates
+
+
+def covered_hours(connection: Connection, segments: Mapping[int, Segment], first_hour: int, end_hour: int) -> set[int]:
+    """Return the hours to which a poll of any of these segments applies."""
+    covers = covers_between(connection, first_hour * HOUR_S, end_hour * HOUR_S, segments)
+    hours: set[int] = set()
+    for polls in covers.values():
+        for at_s, _ in polls:
+            hours.update(range(at_s // HOUR_S, (at_s + COVERAGE_S - 1) // HOUR_S + 1))
+    return hours
+
+
+def write_hour(connection: Connection, hour: int, rows: HourRows, prices: OpenPrices) -> None:
+    """Replace the stored rows of an hour; rows of imported prices stay if `rows` has none.
+
+    The cache has no imported prices, and the import has aggregated them already.
+    """
+    replaced_ids = [number for key, number in prices.segments.items() if key in rows or not is_imported_source(key[0])]
+    connection.execute(delete(hourly).where(hourly.c.hour == hour, hourly.c.segment_id.in_(replaced_ids)))
+    new_rows = [{"segment_id": prices.segments[key], "hour": hour, **row._asdict()} for key, row in rows.items()]
+    execute_many(connection, insert(hourly), new_rows)
+
+
+def matching_segments(connection: Connection, scope: MarketFilter) -> dict[int, Segment]:
+    """Return the segments that a filter selects, by id."""
+    rows = connection.execute(_SEGMENTS).all()
+    models = frozenset(row.gpu for row in rows)
+    return {
+        number: (provider, gpu, count, spot)
+        for number, provider, gpu, count, spot, family in rows
+        if scope.has_spot(bool(spot))
+        and scope.has_gpu(gpu, family, models)
+        and scope.has_count(count)
+        and matches_source(provider, scope.provider)
+    }
+
+
+def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
+    """Return the parts of the market by id."""
+    return {number: segment for segment, number in prices.segments.items()}
+
+
+def _intervals_of(
+    rows: Sequence[AnyRow], covers: Mapping[CoverScope, list[int]], segments: Mapping[int, Segment]
+) -> Iterator[PricedInterval]:
+    provider, gpu, _, spot = segments[rows[0].segment_id]
+    seen_spans = [(row.seen_from_s, row.seen_to_s) for row in rows]
+    polls = covers.get((provider, gpu, spot), [])
+    for position, (series_id, segment_id, from_s, _, machine, disk) in enumerate(rows):
+        until_s = ended_at(seen_spans, position, polls)
+        yield PricedInterval(segment_id, series_id, from_s, until_s, reference_microusd(machine, disk))

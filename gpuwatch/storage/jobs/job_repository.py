@@ -1,0 +1,322 @@
+"""Jobs as rows. Each transition of a job is one transaction: its row, its event, its run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobDefinition, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
+from gpuwatch.domain.launches.life.pause import pause_refusal
+from gpuwatch.errors import JobConflict, UsageError
+from gpuwatch.storage.alerts.pauses import load_pauses, lock_reservations
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.identity_tables import watch_identity
+from gpuwatch.storage.setup.query_cache import QueryCache
+from gpuwatch.storage.setup.side_tables import JOBS_OVER, job_event, job_run
+from gpuwatch.storage.setup.side_tables import job as jobs
+from gpuwatch.storage.setup.stored_values import AnyRow, from_ms, to_ms, upsert
+from gpuwatch.storage.setup.tables import IS_ALIVE, launch
+
+_OPEN = jobs.c.state.not_in(JOBS_OVER)
+_OPEN_VERSIONS = (
+    select(jobs.c.job_id, jobs.c.version, jobs.c.spent_microusd)
+    .where(_OPEN)
+    .order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
+)
+_IDS_PER_QUERY = 500
+_NAMES_PER_QUERY = 200  # SQLite takes at most 1,000 terms in an expression
+_DEFINITION_DECODER = msgspec.json.Decoder(JobDefinition)
+_IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
+_IS_VERSION = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
+_UPDATE = update(jobs).where(_IS_VERSION)
+_ACTIVE_LAUNCH = select(launch.c.launch_id).where(launch.c.watch_id == bindparam("of_job"), IS_ALIVE)
+
+
+class SqlJobRepository:
+    """Implements `ports.jobs.JobStore` over the database, and further queries of the commands."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._open_cache: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
+        self._open_jobs = QueryCache(database, self._read_open)
+
+    # --- for the daemon -----------------------------------------------------------------------------------------------
+
+    def open_jobs(self) -> list[Job]:
+        """Return open jobs, oldest first; reads only changed rows completely. Raises StoreError."""
+        return list(self._open_jobs.get())
+
+    def _read_open(self, connection: Connection) -> Sequence[Job]:
+        rows = connection.execute(_OPEN_VERSIONS).all()
+        cached = {row[0]: self._open_cache.get(row[0]) for row in rows}
+        changed = [
+            job_id
+            for job_id, version, _ in rows
+            if (cached_job := cached[job_id]) is None or cached_job.version != version
+        ]
+        for start in range(0, len(changed), _IDS_PER_QUERY):
+            query = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _IDS_PER_QUERY]))
+            cached.update((row.job_id, _job_of(row)) for row in connection.execute(query))
+        open_jobs = [_with_spent(job, spent) for job_id, _, spent in rows if (job := cached[job_id]) is not None]
+        self._open_cache = {job.job_id: job for job in open_jobs}
+        return open_jobs
+
+    def job(self, job_id: str) -> Job | None:
+        """Return one job. Raises StoreError."""
+        return next(iter(self._select(jobs.c.job_id == job_id)), None)
+
+    def runs(self, job_id: str) -> list[JobRun]:
+        """Return its runs, oldest first. Raises StoreError."""
+        query = select(job_run).where(job_run.c.job_id == job_id).order_by(job_run.c.run_number)
+        with self._database.read() as connection:
+            return [_run_of(row) for row in connection.execute(query)]
+
+    def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
+        """Store a run and an event in one transaction. Raises StoreError."""
+        with self._database.write() as connection:
+            upsert(connection, job_run, _row_of_run(run))
+            if event is not None:
+                connection.execute(insert(job_event), _row_of_event(event))
+
+    def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
+        """Store one transition with its event and run. Raises JobConflict, JobTransitionRefused, StoreError."""
+        with self._database.write() as connection:
+            return _step(connection, job, transition, *(() if run is None else (run,)))
+
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, donor_run: JobRun) -> Job:
+        """Move a queued job onto the instance of a finished job. Raises JobConflict, StoreError."""
+        with self._database.write() as connection:
+            lock_reservations(connection)  # a reservation reads whether the job is queued
+            if connection.execute(_ACTIVE_LAUNCH, {"of_job": job.job_id}).first() is not None:
+                raise JobConflict(f"job {job.name!r} rents its own instance")
+            paused = pause_refusal(load_pauses(connection).by_hand, job.watch_name, transition.at)
+            if paused is not None:
+                raise JobConflict(f"job {job.name!r}: {paused.text}")
+            return _step(connection, job, transition, run, donor_run)
+
+    def ended_jobs(self, names: Collection[str]) -> list[Job]:
+        """Return ended jobs with one of these names, or of an array with such a name. Raises StoreError."""
+        all_names, ended = list(names), []
+        for start in range(0, len(all_names), _NAMES_PER_QUERY):
+            chunk = all_names[start : start + _NAMES_PER_QUERY]
+            is_in_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in chunk]
+            ended += self._select(and_(~_OPEN, or_(jobs.c.name.in_(chunk), *is_in_array)))
+        return [job for job in ended if job.name in names or job.definition.group in names]
+
+    def save_spent(self, job_id: str, spent_microusd: int) -> None:
+        """Store the cost of a job so far, without a new version. Raises StoreError."""
+        with self._database.write() as connection:
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spent_microusd=spent_microusd))
+
+    # --- for the commands ---------------------------------------------------------------------------------------------
+
+    def submit(self, new_jobs: Sequence[Job]) -> None:
+        """Store new jobs, all or none.
+
+        Raises:
+            UsageError: an open job has one of these names.
+            StoreError: nothing was written.
+        """
+        with self._database.write() as connection:
+            names = {job.name for job in new_jobs}
+            open_name = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
+            if open_name is not None:
+                raise UsageError(f"a job {open_name!r} is already open; cancel it, or choose another name")
+            for job in new_jobs:
+                _insert(connection, job)
+
+    def recent(self, limit: int | None = None, state: JobState | None = None) -> list[Job]:
+        """Return the newest jobs, oldest first. Raises StoreError."""
+        query = select(jobs).order_by(jobs.c.submitted_at_ms.desc(), jobs.c.job_id.desc())
+        if state is not None:
+            query = query.where(jobs.c.state == state.value)
+        with self._database.read() as connection:
+            rows = connection.execute(query if limit is None else query.limit(limit)).all()
+        return [_job_of(row) for row in reversed(rows)]
+
+    def find_job(self, name_or_id: str) -> Job | None:
+        """Return a job by its id, else the newest with that name. Raises StoreError."""
+        job = self.job(name_or_id)
+        return job or next(reversed(self._select(jobs.c.name == name_or_id)), None)
+
+    def array_jobs(self, group: str) -> list[Job]:
+        """Return the jobs of an array, oldest first. Raises StoreError."""
+        candidates = self._select(jobs.c.name.startswith(f"{group}-", autoescape=True))
+        return [job for job in candidates if job.definition.group == group]
+
+    def events(self, job_id: str) -> list[JobEvent]:
+        """Return its events, oldest first. Raises StoreError."""
+        query = select(job_event).where(job_event.c.job_id == job_id).order_by(job_event.c.id)
+        with self._database.read() as connection:
+            return [_event_of(row) for row in connection.execute(query)]
+
+    def newest_events(self, job_ids: Collection[str], kinds: Collection[str]) -> list[JobEvent]:
+        """Return the newest event of each of these kinds for each of these jobs. Raises StoreError."""
+        all_ids, newest_rows = list(job_ids), []
+        with self._database.read() as connection:
+            for start in range(0, len(all_ids), _IDS_PER_QUERY):
+                newest = (
+                    select(func.max(job_event.c.id))
+                    .where(job_event.c.job_id.in_(all_ids[start : start + _IDS_PER_QUERY]), job_event.c.kind.in_(kinds))
+                    .group_by(job_event.c.job_id, job_event.c.kind)
+                )
+                rows = connection.execute(select(job_event).where(job_event.c.id.in_(newest)))
+                newest_rows += [_event_of(row) for row in rows]
+        return newest_rows
+
+    def runs_on_an_instance(self) -> list[JobRun]:
+        """Return the newest run of each job that is on an instance. Raises StoreError."""
+        is_newest = and_(job_run.c.job_id == jobs.c.job_id, job_run.c.run_number == jobs.c.run_number)
+        on_instance = [state.value for state in ON_AN_INSTANCE]
+        query = select(job_run).join(jobs, is_newest).where(jobs.c.state.in_(on_instance))
+        with self._database.read() as connection:
+            return [_run_of(row) for row in connection.execute(query)]
+
+    def open_with_deadline(self) -> list[Job]:
+        """Return open jobs with a deadline. Raises StoreError."""
+        return self._select(and_(_OPEN, jobs.c.deadline_ms.is_not(None)))
+
+    def jobs_on_instance(self) -> list[Job]:
+        """Return jobs whose instance runs. Raises StoreError."""
+        return self._select(jobs.c.state.in_([state.value for state in ON_AN_INSTANCE]))
+
+    def spent_microusd(self) -> int:
+        """Return the total cost of all stored jobs. Raises StoreError."""
+        with self._database.read() as connection:
+            return int(connection.execute(select(func.coalesce(func.sum(jobs.c.spent_microusd), 0))).scalar_one())
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of jobs in each state. Raises StoreError."""
+        query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        with self._database.read() as connection:
+            return {row.state: row[1] for row in connection.execute(query)}
+
+    def _select(self, where: Any) -> list[Job]:
+        query = select(jobs).where(where).order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [_job_of(row) for row in rows]
+
+
+def _step(connection: Connection, job: Job, transition: JobTransition, *runs: JobRun) -> Job:
+    updated, event = apply_transition(job, transition)
+    values = _row_of(updated) | {"of_job": job.job_id, "as_read": job.version}
+    if "spent_microusd" not in transition.changes:
+        del values["spent_microusd"]  # see save_spent
+    try:
+        changed = connection.execute(_UPDATE, values).rowcount
+    except IntegrityError:
+        raise UsageError(f"another job {job.name!r} is open; cancel it first") from None
+    if changed != 1:
+        raise JobConflict(f"job {job.name!r} was changed concurrently")
+    connection.execute(insert(job_event), _row_of_event(event))
+    for run in runs:
+        upsert(connection, job_run, _row_of_run(run))
+    retired_at_ms = to_ms(transition.at) if updated.is_over else None
+    connection.execute(
+        update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired_at_ms), {"of_job": job.job_id}
+    )
+    return updated
+
+
+def _insert(connection: Connection, job: Job) -> None:
+    connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
+    # its launches have its id as the id of their watch
+    identity = {"watch_id": job.job_id, "name": job.watch_name, "created_at_ms": to_ms(job.submitted_at)}
+    connection.execute(insert(watch_identity), identity)
+    event = JobEvent(job_id=job.job_id, run_number=0, at=job.submitted_at, kind="submitted")
+    connection.execute(insert(job_event), _row_of_event(event))
+
+
+def _row_of(job: Job) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "definition": msgspec.json.encode(job.definition).decode(),
+        "state": job.state.value,
+        "priority": job.priority,
+        "deadline_ms": to_ms(job.deadline),
+        "submitted_at_ms": to_ms(job.submitted_at),
+        "started_at_ms": to_ms(job.started_at),
+        "ended_at_ms": to_ms(job.ended_at),
+        "exit_code": job.exit_code,
+        "launch_id": job.launch_id,
+        "progress": job.progress,
+        "predicted_microusd": job.predicted_microusd,
+        "spent_microusd": job.spent_microusd,
+        "reason": job.reason,
+        "run_number": job.run_number,
+        "retries_left": job.retries_left,
+        "version": job.version,
+    }
+
+
+def _with_spent(job: Job, spent_microusd: int) -> Job:
+    return job if job.spent_microusd == spent_microusd else msgspec.structs.replace(job, spent_microusd=spent_microusd)
+
+
+def _job_of(row: AnyRow) -> Job:
+    return Job(
+        job_id=row.job_id,
+        name=row.name,
+        definition=_DEFINITION_DECODER.decode(row.definition),
+        state=JobState(row.state),
+        priority=row.priority,
+        deadline=from_ms(row.deadline_ms),
+        submitted_at=from_ms(row.submitted_at_ms),
+        started_at=from_ms(row.started_at_ms),
+        ended_at=from_ms(row.ended_at_ms),
+        exit_code=row.exit_code,
+        launch_id=row.launch_id,
+        progress=row.progress,
+        predicted_microusd=row.predicted_microusd,
+        spent_microusd=row.spent_microusd,
+        reason=row.reason,
+        run_number=row.run_number,
+        retries_left=row.retries_left,
+        version=row.version,
+    )
+
+
+_TIMES_OF_RUN = ("started_at", "lease_until", "last_seen_at", "ended_at", "held_from", "held_until")
+
+
+def _row_of_run(run: JobRun) -> dict[str, Any]:
+    values = msgspec.structs.asdict(run) | {"results": msgspec.json.encode(run.results).decode()}
+    return {f"{name}_ms" if name in _TIMES_OF_RUN else name: _stored(value) for name, value in values.items()}
+
+
+def _stored(value: Any) -> Any:
+    return to_ms(value) if isinstance(value, datetime) else value
+
+
+def _run_of(row: AnyRow) -> JobRun:
+    values = {**row._mapping, "results": tuple(msgspec.json.decode(row.results))}
+    for name in _TIMES_OF_RUN:
+        values[name] = from_ms(values.pop(f"{name}_ms"))
+    return JobRun(**values)
+
+
+def _row_of_event(event: JobEvent) -> dict[str, Any]:
+    return {
+        "job_id": event.job_id,
+        "run_number": event.run_number,
+        "at_ms": to_ms(event.at),
+        "kind": event.kind,
+        "detail": msgspec.json.encode(event.detail).decode(),
+    }
+
+
+def _event_of(row: AnyRow) -> JobEvent:
+    return JobEvent(
+        job_id=row.job_id,
+        run_number=row.run_number,
+        at=from_ms(row.at_ms),
+        kind=row.kind,
+        detail=msgspec.json.decode(row.detail),
+    )

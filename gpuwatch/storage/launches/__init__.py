@@ -1,0 +1,1 @@
+"""Rows of launches, and what bars one."""

@@ -1,0 +1,92 @@
+"""Provider invoices as rows. An instance's day is replaced as a whole; final days never change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from sqlalchemy import Connection, and_, delete, func, insert, select
+
+from gpuwatch.domain.launches.money.charge_comparison import InvoiceRow
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.tables import invoice_line
+
+_EPOCH = date(1970, 1, 1)
+
+
+class SqlInvoiceRepository:
+    """Implements `ports.InvoiceRepository` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> list[InvoiceRow]:
+        """Return every stored line, oldest day first."""
+        columns = invoice_line.c
+        lines = select(invoice_line).order_by(columns.day, columns.provider, columns.instance_id, columns.kind)
+        with self._database.read() as connection:
+            rows = connection.execute(lines).all()
+        return [
+            InvoiceRow(
+                provider=row.provider,
+                instance_id=row.instance_id,
+                day=_date(row.day),
+                kind=row.kind,
+                microusd=row.microusd,
+                final=bool(row.final),
+            )
+            for row in rows
+        ]
+
+    def final_days(self, provider: str) -> set[tuple[str, date]]:
+        """Return the (instance, day) whose charges are final."""
+        days = (
+            select(invoice_line.c.instance_id, invoice_line.c.day)
+            .where(invoice_line.c.provider == provider)
+            .group_by(invoice_line.c.instance_id, invoice_line.c.day)
+            .having(func.min(invoice_line.c.final) == 1)
+        )
+        with self._database.read() as connection:
+            return {(instance_id, _date(day)) for instance_id, day in connection.execute(days)}
+
+    def save(self, rows: Sequence[InvoiceRow]) -> int:
+        """Save rows, each instance's day as a whole; return how many."""
+        days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
+        for row in rows:
+            days.setdefault((row.provider, row.instance_id, _number(row.day)), []).append(row)
+        if not days:
+            return 0
+        with self._database.write() as connection:
+            return sum(_replace_day(connection, key, day_rows) for key, day_rows in sorted(days.items()))
+
+
+def _replace_day(connection: Connection, key: tuple[str, str, int], rows: Sequence[InvoiceRow]) -> int:
+    provider, instance_id, day = key
+    is_day = and_(
+        invoice_line.c.provider == provider, invoice_line.c.instance_id == instance_id, invoice_line.c.day == day
+    )
+    is_final = connection.execute(select(func.min(invoice_line.c.final)).where(is_day)).scalar()
+    if is_final == 1 and not all(row.final for row in rows):
+        return 0
+    connection.execute(delete(invoice_line).where(is_day))
+    new_rows = [
+        {
+            "provider": provider,
+            "instance_id": instance_id,
+            "day": day,
+            "kind": row.kind,
+            "microusd": row.microusd,
+            "final": int(row.final),
+        }
+        for row in rows
+    ]
+    connection.execute(insert(invoice_line), new_rows)
+    return len(rows)
+
+
+def _number(day: date) -> int:
+    return (day - _EPOCH).days
+
+
+def _date(number: int) -> date:
+    return _EPOCH + timedelta(days=number)

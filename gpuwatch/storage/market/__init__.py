@@ -1,0 +1,1 @@
+"""Rows of providers: open prices, holds."""

@@ -1,0 +1,102 @@
+"""Implements the port `HoldStore`, for the daemon and for commands."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing, suppress
+
+from sqlalchemy import Connection, select
+
+from gpuwatch.errors import StoreError
+from gpuwatch.ports.holds import Hold
+from gpuwatch.storage.setup.database import Database, open_database
+from gpuwatch.storage.setup.migrate import open_read_only, require_head
+from gpuwatch.storage.setup.provider_tables import provider_hold
+from gpuwatch.storage.setup.stored_values import from_ms, to_ms, upsert
+
+log = logging.getLogger(__name__)
+
+
+class SqlHolds:
+    """The daemon's holds, over its open store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, provider: str) -> Sequence[Hold]:
+        """See `HoldStore`."""
+        try:
+            return _load(self._database, provider)
+        except StoreError as error:
+            log.warning("cannot read the holds: %s", error, extra={"provider": provider})
+            return ()
+
+    def save(self, hold: Hold) -> None:
+        """See `HoldStore`."""
+        try:
+            _save(self._database, hold)
+        except StoreError as error:
+            log.warning("cannot store the hold for the next start: %s", error, extra={"provider": hold.provider})
+
+
+class CommandHolds:
+    """A command's holds: opens the store for each call; the store may be missing or have another schema.
+
+    Args:
+        may_write: whether the command may write.
+    """
+
+    def __init__(self, database_url: str, may_write: bool = False) -> None:
+        self._url = database_url
+        self._may_write = may_write
+
+    def load(self, provider: str) -> Sequence[Hold]:
+        """See `HoldStore`."""
+        try:
+            with open_read_only(self._url) as database:
+                return _load(database, provider)
+        except StoreError:
+            return ()
+
+    def save(self, hold: Hold) -> None:
+        """See `HoldStore`."""
+        if self._may_write:
+            with suppress(StoreError), closing(open_database(self._url)) as database:
+                require_head(database)
+                _save(database, hold)
+
+
+def save_hold(connection: Connection, hold: Hold) -> None:
+    """Store a hold in place of the last one of its class."""
+    row = {
+        "provider": hold.provider,
+        "kind": hold.kind,
+        "set_at_ms": to_ms(hold.set_at),
+        "until_ms": to_ms(hold.until),
+        "reason": hold.reason,
+        "quota_resets_ms": to_ms(hold.quota_resets_at),
+    }
+    upsert(connection, provider_hold, row)
+
+
+def _load(database: Database, provider: str) -> Sequence[Hold]:
+    """Return the last hold of each class of requests, even if it is over."""
+    query = select(provider_hold).where(provider_hold.c.provider == provider).order_by(provider_hold.c.kind)
+    with database.read() as connection:
+        return [
+            Hold(
+                provider=provider,
+                kind=row.kind,
+                set_at=from_ms(row.set_at_ms),
+                until=from_ms(row.until_ms),
+                reason=row.reason,
+                quota_resets_at=from_ms(row.quota_resets_ms),
+            )
+            for row in connection.execute(query)
+        ]
+
+
+def _save(database: Database, hold: Hold) -> None:
+    with database.write() as connection:
+        save_hold(connection, hold)

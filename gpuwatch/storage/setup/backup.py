@@ -1,0 +1,110 @@
+"""An online, verified copy of an SQLite database: complete, or absent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.atomic_file import publish
+from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.database_errors import sqlite_error
+from gpuwatch.storage.setup.sqlite_driver import connect_read_only, sqlite_driver
+from gpuwatch.storage.setup.tables import metadata
+
+
+class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished backup."""
+
+    path: str
+    bytes: int
+    rows: dict[str, int]  # by table, counted in the copy
+
+
+def backup(database: Database, target: Path, *, force: bool = False) -> BackupReport:
+    """Copy the database while it is in use, check the copy, and only then give it its name.
+
+    Args:
+        force: replace an existing file.
+
+    Raises:
+        UsageError: the target exists, or is unsuitable.
+        StoreError: the copy failed; no partial file is left behind.
+    """
+    if database.path is None:
+        raise StoreError(
+            f"for PostgreSQL, back it up with pg_dump --format=custom --file={target}, restore it with pg_restore"
+        )
+    _check_target(database.path, target, force)
+    part = target.with_name(target.name + ".part")  # a fixed name: the next backup removes what a killed one left
+    try:
+        part.unlink(missing_ok=True)
+        with _faults(database.path, part):
+            rows = _copy(database.path, part)
+            _verify(part, rows)
+        publish(part, target, is_durable=True, may_replace=force)
+    except FileExistsError as error:
+        raise UsageError(f"{target} exists; choose another file, or replace it with --force") from error
+    except OSError as error:
+        raise StoreError(f"cannot write the backup {target}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+    return BackupReport(path=str(target), bytes=target.stat().st_size, rows=rows)
+
+
+def _check_target(source: Path, target: Path, force: bool) -> None:
+    if not source.exists():
+        raise StoreError(f"there is no database {source} to back up")
+    if target.exists() and target.samefile(source):
+        raise UsageError(f"{target} is the database itself; choose another file")
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(f"cannot write {target}; choose a file in an existing folder")
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists; choose another file, or replace it with --force")
+
+
+def _copy(source: Path, part: Path) -> dict[str, int]:
+    """Copy in one step and one reading transaction, so that the counts match the copy despite concurrent writers."""
+    driver = sqlite_driver()
+    with closing(connect_read_only(source)) as source_connection:
+        source_connection.execute("BEGIN")
+        rows = _counts(source_connection)
+        with closing(driver.connect(str(part))) as target_connection:
+            source_connection.backup(target_connection)
+    return rows
+
+
+def _verify(part: Path, rows: dict[str, int]) -> None:
+    with closing(sqlite_driver().connect(str(part))) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal mode of the original
+        errors = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
+        if errors != ["ok"]:
+            raise StoreError(f"the database is damaged, and so is the copy: {'; '.join(map(str, errors))[:200]}")
+        violation = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if violation is not None:
+            raise StoreError(f"the database is damaged, and so is the copy: {violation[0]} has dangling foreign keys")
+        if _counts(connection) != rows:
+            raise StoreError("the copy lacks rows of the database; try again")
+
+
+def _counts(connection: Any) -> dict[str, int]:
+    existing = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    names = [name for name in metadata.tables if name in existing]
+    return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
+
+
+@contextmanager
+def _faults(source: Path, part: Path) -> Iterator[None]:
+    driver = sqlite_driver()
+    try:
+        yield
+    except driver.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        is_damaged = code in {driver.SQLITE_CORRUPT, driver.SQLITE_NOTADB}  # the copy repeats the source's damage
+        raise sqlite_error(error, str(source if is_damaged else part)) from error

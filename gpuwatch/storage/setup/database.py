@@ -1,0 +1,376 @@
+"""The only access to the database: how it is opened, and how transactions run.
+
+SQLite: every writing transaction is `BEGIN IMMEDIATE` (a deferred one that reads first fails at once if another
+process wrote), one writer of the process at a time; reading transactions cannot write. `sqlite_driver` selects the
+journal.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from gpuwatch.errors import StoreError, StoreMissing
+from gpuwatch.installation import install_hint
+from gpuwatch.storage.setup.database_errors import postgres_error, sqlite_error
+from gpuwatch.storage.setup.lineage import Lineage
+from gpuwatch.storage.setup.sqlite_driver import (
+    BUSY_TIMEOUT_MS,
+    OWN_FOLDER,
+    configure_connection,
+    connect_read_only,
+    drop_empty_wal,
+    has_wal,
+    make_own_folder,
+    sqlite_driver,
+    wal_is_safe,
+)
+
+__all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
+
+IDLE_TIMEOUT_MS = 10_000  # PostgreSQL ends a writer that is idle for this long: a stopped process would keep its locks
+LOCK_TIMEOUT_MS = 30_000
+STATEMENT_TIMEOUT_S = 40.0  # longer than any wait for a lock; a network that drops packets reports no error
+READER_TIMEOUT_S = 600.0  # a command may read years of prices
+POSTGRES_NETWORK = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+_CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
+
+
+class Database:
+    """An opened database. `write` and `read` are the only ways to get a connection."""
+
+    def __init__(self, url: str, engine: Engine, *, read_only: bool = False) -> None:
+        self.url = url
+        self.engine = engine
+        self.is_sqlite = engine.dialect.name == "sqlite"  # otherwise PostgreSQL
+        self.path = Path(str(engine.url.database)) if self.is_sqlite else None  # SQLite's file
+        self._file = str(self.path)  # used several times a second
+        self.read_only = read_only
+        # called directly: an engine with event listeners doubles the calls of each statement
+        self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
+        self._write_lock = threading.Lock()
+        self._writer: int | None = None  # the thread inside `write`
+        self._lineage = Lineage()
+        self._faults: dict[str, str] = {}  # "read" and "write": the error of the last one
+        self._file_id: tuple[int, int] | None = None
+        self._version_connection: Any = None  # a connection that never writes: its own commits would not count
+        self._version_lock = threading.Lock()
+        self._had_wal = self.path is not None and has_wal(self.path)
+
+    @property
+    def fault(self) -> str | None:
+        """The error of the last write or the last read; None: both succeeded."""
+        return self._faults.get("write") or self._faults.get("read")
+
+    @property
+    def place(self) -> str:
+        """The location of the database for messages, without a password."""
+        return str(self.path) if self.is_sqlite else self.engine.url.render_as_string(hide_password=True)
+
+    @property
+    def generation(self) -> int:
+        """A number that grows when the database turned out to be another or an older one: see `Lineage`."""
+        return self._lineage.generation
+
+    def check_lineage(self, connection: Connection) -> None:
+        """Find out, in this transaction, whether it is still the database that this process has written."""
+        if not self.is_sqlite:
+            self._lineage.check(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One writing transaction: committed at the end, rolled back on any error. Keep network work outside.
+
+        Raises:
+            StoreError: the database is full, locked, read-only or broken. sqlalchemy.exc.IntegrityError passes: the
+                caller handles a lost race for a unique row.
+        """
+        if self.read_only:
+            raise RuntimeError("write() on a database that was opened for reading only")
+        thread_id = threading.get_ident()
+        if self._writer == thread_id:
+            raise RuntimeError("write() inside write(): pass the connection on instead")
+        with self._store_errors("write"):
+            if not self._write_lock.acquire(timeout=2 * STATEMENT_TIMEOUT_S):
+                raise StoreError(f"another task has been writing the database {self.place} for too long")
+            self._writer = thread_id
+            try:
+                with self._open_connection() as connection:
+                    if self._file_id is None:
+                        self._check_file()
+                    with connection.begin():
+                        self._begin(connection, writes=True)
+                        yield connection
+            finally:
+                self._writer = None
+                self._write_lock.release()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One reading transaction: a consistent snapshot, in which nothing can be written.
+
+        Raises:
+            StoreError: there is no database yet, or it cannot be read.
+        """
+        if self.path is not None and self._file_id is None and not self.path.exists():
+            raise no_database(self.place)
+        with self._store_errors("read"), self._open_connection() as connection, connection.begin():
+            self._begin(connection, writes=False)
+            yield connection
+
+    def version(self) -> int | None:
+        """Return a number that differs after any commit, at a tenth of the cost of a read; None: unknown, so read.
+
+        PostgreSQL has no such number, nor has a database that this process does not write. After a fault, only a read
+        shows whether it is over.
+        """
+        if self._file_id is None or "read" in self._faults:
+            return None
+        try:
+            self._check_file()
+            with self._version_lock:
+                if self._version_connection is None:
+                    assert self.path is not None, "only a file has an id"
+                    self._version_connection = connect_read_only(self.path)
+                    # no waiting here: the read that follows waits
+                    self._version_connection.execute("PRAGMA busy_timeout=0")
+                return int(self._version_connection.execute("PRAGMA data_version").fetchall()[0][0])
+        except (StoreError, sqlite_driver().Error):
+            return None  # the read that follows reports the error
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._version_lock:
+            if self._version_connection is not None:
+                self._version_connection.close()
+                self._version_connection = None
+        self.engine.dispose()
+        if self.read_only and self.path is not None and not self._had_wal:
+            drop_empty_wal(self.path)
+
+    @contextmanager
+    def _open_connection(self) -> Iterator[Connection]:
+        if self._file_id is not None:
+            self._check_file()  # before a new connection creates an empty file in its place
+        with self.engine.connect() as connection:
+            yield connection
+
+    def _check_file(self) -> None:
+        """Raise if the file was deleted or replaced: SQLite would go on writing to a file that nobody reads."""
+        if self.path is None:
+            return
+        try:
+            info = os.stat(self._file)
+        except FileNotFoundError:
+            info = None
+        file_id = None if info is None else (info.st_dev, info.st_ino)
+        if self._file_id is None:
+            self._file_id = file_id
+        if file_id is None or self._file_id != file_id:
+            self.engine.dispose()
+            raise StoreError(f"the database {self.place} was moved, deleted or replaced while in use; restart gpuwatch")
+
+    @contextmanager
+    def _store_errors(self, direction: str) -> Iterator[None]:
+        """Raise the driver's errors as StoreError, and store whether the last read or write failed."""
+        translate = sqlite_error if self.is_sqlite else postgres_error
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except StoreError as error:
+            self._faults[direction] = str(error)
+            raise
+        except PoolTimeout as error:
+            self._faults[direction] = f"the database {self.place} does not answer: all connections are waiting for it"
+            raise StoreError(self._faults[direction]) from error
+        except DBAPIError as error:
+            translated = translate(error.orig if isinstance(error.orig, Exception) else error, self.place)
+            self._faults[direction] = str(translated)
+            raise translated from error
+        self._faults.pop(direction, None)
+
+
+def no_database(place: str) -> StoreMissing:
+    """The error for a database that does not exist yet."""
+    return StoreMissing(
+        f"there is no database {place} yet; create it with `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade`"
+    )
+
+
+def open_database(url: str, *, read_only: bool = False) -> Database:
+    """Open a database without migrating it. Nothing is read yet: a wrong file is found at the first use.
+
+    Args:
+        url: `sqlite:///file.db`, `postgresql+psycopg://…` (`postgresql://` means the same).
+        read_only: create nothing and write nothing. `migrate.open_read_only` checks the schema, too.
+
+    Raises:
+        StoreMissing: read-only, and SQLite's file does not exist.
+        StoreError: the URL is invalid, or its driver is not installed.
+    """
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite_read_only(url) if read_only else _open_sqlite(url, parsed)
+    return _open_postgres(url, parsed, read_only)
+
+
+def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
+    try:
+        engine = create_engine(
+            parsed,
+            pool_pre_ping=True,
+            pool_timeout=LOCK_TIMEOUT_MS / 1000,
+            connect_args={name: value for name, value in POSTGRES_NETWORK.items() if name not in parsed.query},
+        )
+    except ModuleNotFoundError as error:
+        raise StoreError(f"PostgreSQL needs {error.name}: {install_hint('postgres')}") from error
+    except NoSuchModuleError as error:
+        raise StoreError(
+            f"database_url: unsupported driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"
+        ) from error
+    from gpuwatch.storage.setup.postgres_connection import connect_bounded  # noqa: PLC0415 - its driver is an extra
+
+    statement_timeout_s = READER_TIMEOUT_S if read_only else STATEMENT_TIMEOUT_S
+    event.listen(
+        engine,
+        "do_connect",
+        lambda _dialect, _record, args, named: connect_bounded(statement_timeout_s, *args, **named),
+    )
+    if read_only:
+        event.listen(engine, "connect", lambda connection, _record: setattr(connection, "read_only", True))
+    return Database(url, engine, read_only=read_only)
+
+
+@contextmanager
+def with_long_timeout(connection: Connection) -> Iterator[None]:
+    """Allow long statements in this transaction: a migration rewrites years of prices. SQLite has no limit."""
+    if connection.dialect.name == "sqlite":
+        yield
+        return
+    driver: Any = connection.connection.driver_connection
+    timeout_s, driver.statement_timeout_s = driver.statement_timeout_s, READER_TIMEOUT_S
+    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {READER_TIMEOUT_S * 1000:.0f}")
+    try:
+        yield
+    finally:
+        driver.statement_timeout_s = timeout_s
+
+
+def require_writable(url: str) -> None:
+    """Fail early if a database cannot be created or written; creates and locks nothing.
+
+    Raises:
+        StoreError: it cannot; the message gives the reason.
+    """
+    path = sqlite_path(url)
+    if path is None:
+        database = open_database(url, read_only=True)
+        try:
+            with database.read() as connection:
+                if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
+                    raise StoreError(f"the database {database.place} is a standby; use the primary in database_url")
+        finally:
+            database.close()
+        return
+    folder = path.absolute().parent
+    if folder.name == OWN_FOLDER:  # created when needed
+        folder = next(existing for existing in (folder, *folder.parents) if existing.exists())
+    if not folder.is_dir():
+        raise StoreError(f"cannot open the database {path}; check that its folder exists and is writable")
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise StoreError(f"cannot write the database {path}; check the permissions of the file and its folder")
+
+
+def require_intact(database: Database) -> None:
+    """Check that the tables of launches and alerts are intact; damage elsewhere affects only the history.
+
+    PostgreSQL checks its pages itself.
+
+    Raises:
+        StoreError: they are damaged; the message names the file, and how to restore it.
+    """
+    if not database.is_sqlite:
+        return
+    for table in _CHECKED_TABLES:
+        with database.read() as connection:
+            result = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
+        if result != "ok":
+            raise StoreError(
+                f"the database {database.place} is damaged ({' '.join(result.split())[:120]}). Stop"
+                f" gpuwatch, move the file away, and restore it from `gpuwatch db backup`: cp BACKUP {database.place}"
+            )
+
+
+def _parse_url(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError("database_url is not a valid URL; use sqlite:///file.db or postgresql+psycopg://…") from error
+    if parsed.drivername in {"postgresql", "postgres"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise StoreError(f"database_url: unknown driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://")
+    return parsed
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the file that a URL names; None: PostgreSQL. Raises StoreError."""
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    if not parsed.database or parsed.database == ":memory:":
+        raise StoreError("database_url: an in-memory database is not persistent; use a file: sqlite:///gpuwatch.db")
+    return Path(parsed.database)
+
+
+def _open_sqlite(url: str, parsed: URL) -> Database:
+    path = sqlite_path(url)
+    assert path is not None
+    make_own_folder(path)
+    engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
+    event.listen(engine, "connect", lambda connection, _record: configure_connection(connection))
+    return Database(url, engine)
+
+
+def _open_sqlite_read_only(url: str) -> Database:
+    path = sqlite_path(url)
+    assert path is not None
+    if not path.exists():
+        raise no_database(str(path))
+    engine = create_engine(
+        _parse_url(url),
+        module=sqlite_driver(),
+        creator=lambda: connect_read_only(path),
+    )
+    return Database(url, engine, read_only=True)
+
+
+def _begin_sqlite(connection: Connection, *, writes: bool) -> None:
+    connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _begin_postgres(connection: Connection, *, writes: bool) -> None:
+    if not writes:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return
+    connection.exec_driver_sql(
+        f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT_MS};"
+        f" SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
+        f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_S * 1000:.0f}"  # else an abandoned query would continue
+    )

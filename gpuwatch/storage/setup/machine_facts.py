@@ -1,0 +1,73 @@
+"""Facts about a machine in the history besides its prices: nullable columns of `series`, each declared once, here.
+
+The schema, the recorder, the import and the readers of the history take them from `MACHINE_FACTS`. A new fact also
+needs a migration and a field in `domain.analysis.market_history.ListedOffer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Integer, SmallInteger
+from sqlalchemy.types import TypeEngine
+
+from gpuwatch.domain.market.offer import Offer, Verification
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.history.market_history import ListedOffer
+
+Cell = int | str | None
+
+_VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # stored values
+_STORED_VERIFICATIONS = {word: number for number, word in _VERIFICATIONS.items()}
+
+
+class MachineFact(NamedTuple):
+    """One fact as last seen; it may change while the machine stays the same."""
+
+    column: str
+    sql_type: type[TypeEngine[Any]]
+    of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `storable_text`
+    field: str  # of ListedOffer
+    read: Callable[[Any], object]  # the stored value → the field
+
+
+def verification_of(offer: Offer | ListedOffer) -> int | None:
+    """Return the verification as stored."""
+    return None if offer.verification is None else _STORED_VERIFICATIONS[offer.verification]
+
+
+def verification_from(code: int | None) -> Verification | None:
+    """Return the verification as the provider stated it."""
+    return None if code is None else _VERIFICATIONS.get(code)
+
+
+def _ppm(offer: Offer | ListedOffer) -> int | None:
+    return None if offer.reliability is None else round(offer.reliability * 1e6)
+
+
+def _fraction(ppm: int | None) -> float | None:
+    return None if ppm is None else ppm / 1e6
+
+
+MACHINE_FACTS = (
+    MachineFact("reliability_ppm", Integer, _ppm, "reliability", _fraction),
+    MachineFact("verification", SmallInteger, verification_of, "verification", verification_from),
+)
+
+
+def fact_cells(offer: Offer) -> dict[str, Cell]:
+    """Return the value of each fact, by column."""
+    return {fact.column: fact.of(offer) for fact in MACHINE_FACTS}
+
+
+def fact_fields(cells: Sequence[Any]) -> dict[str, Any]:
+    """Convert stored values to the fields of a ListedOffer."""
+    return {fact.field: fact.read(cell) for fact, cell in zip(MACHINE_FACTS, cells, strict=True)}
+
+
+def facts_hash(offer: Offer) -> int:
+    """Return a hash of the facts that justify a write at an unchanged price; small reliability changes do not."""
+    rounded_reliability = None if offer.reliability is None else round(offer.reliability, 2)
+    return hash((offer.offer_id, offer.region, offer.country, rounded_reliability, offer.verification))

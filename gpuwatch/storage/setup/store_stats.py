@@ -1,0 +1,83 @@
+"""The size and contents of the store."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, func, inspect, select
+
+from gpuwatch.domain.history.hourly_rollup import HOUR_S
+from gpuwatch.domain.history.market_history import moment_of
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.migrate import revision
+from gpuwatch.storage.setup.sqlite_driver import sqlite_driver
+from gpuwatch.storage.setup.tables import history_state, metadata, poll, price_interval
+
+
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures about the store."""
+
+    place: str
+    engine: str  # with its version and, for SQLite, its journal mode
+    schema: str | None
+    bytes: int
+    free_bytes: int  # reusable space inside the file; 0 on PostgreSQL
+    rows: dict[str, int]  # by table
+    first_poll_at: datetime | None
+    last_poll_at: datetime | None
+    prices_kept_from: datetime | None  # None: nothing was pruned
+    rolled_up_to: datetime | None
+    on_offer: int  # identities with an open price
+    rows_received: int  # offers of all stored polls
+    bytes_per_offer_and_poll: float | None
+
+
+def read_store_stats(database: Database) -> StoreStats:
+    """Count everything, which takes a moment on a big database. Raises StoreError."""
+    schema = revision(database)
+    with database.read() as connection:
+        tables = set(inspect(connection).get_table_names())
+        rows = {
+            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for name, table in metadata.tables.items()
+            if name in tables
+        }
+        used, free = _size(connection, database.is_sqlite)
+        polls = select(func.min(poll.c.at_s), func.max(poll.c.at_s), func.sum(poll.c.rows))
+        first, last, received = connection.execute(polls).one()
+        on_offer = select(func.count()).where(price_interval.c.seen_to_s.is_(None))
+        next_hour, kept_from_s = connection.execute(
+            select(history_state.c.next_hour, history_state.c.kept_from_s)
+        ).one()
+        return StoreStats(
+            place=database.place,
+            engine=_engine(connection, database.is_sqlite),
+            schema=schema,
+            bytes=used + free,
+            free_bytes=free,
+            rows=rows,
+            first_poll_at=moment_of(first),
+            last_poll_at=moment_of(last),
+            prices_kept_from=moment_of(kept_from_s),
+            rolled_up_to=moment_of(None if next_hour is None else next_hour * HOUR_S),
+            on_offer=connection.execute(on_offer).scalar_one(),
+            rows_received=int(received or 0),
+            bytes_per_offer_and_poll=round(used / int(received), 3) if received else None,
+        )
+
+
+def _size(connection: Connection, sqlite: bool) -> tuple[int, int]:
+    """Return the bytes in use, and the bytes free inside the file."""
+    if not sqlite:
+        return connection.execute(select(func.pg_database_size(func.current_database()))).scalar_one(), 0
+    names = ("page_size", "page_count", "freelist_count")
+    page, pages, free_pages = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
+    return (pages - free_pages) * page, free_pages * page
+
+
+def _engine(connection: Connection, sqlite: bool) -> str:
+    if not sqlite:
+        return str(connection.execute(select(func.version())).scalar_one()).partition(" on ")[0]
+    journal = str(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()).upper()
+    return f"SQLite {sqlite_driver().sqlite_version}, journal {journal}"

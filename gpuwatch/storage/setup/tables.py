@@ -1,0 +1,359 @@
+"""The schema. `migrations/` builds the same; a test compares the two.
+
+Money is whole micro-dollars. Times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
+both since 1970 in UTC. Booleans in keys are 0 or 1, so that the same SQL text works on SQLite and PostgreSQL. The
+tables of alerts are in `alert_tables.py`, those of identities in `identity_tables.py`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    literal_column,
+    text,
+)
+
+from gpuwatch.storage.setup.alert_tables import alert as alert  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.alert_tables import delivery as delivery  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.alert_tables import silence as silence  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.chat_tables import chat_poller as chat_poller  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.chat_tables import chat_update as chat_update  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.forecast_tables import forecast as forecast  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.identity_tables import foreign_installation as foreign_installation  # noqa: PLC0414 as above
+from gpuwatch.storage.setup.identity_tables import installation as installation  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.identity_tables import provider_account as provider_account  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.identity_tables import unknown_instance as unknown_instance  # noqa: PLC0414 as above
+from gpuwatch.storage.setup.identity_tables import watch_identity as watch_identity  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.machine_facts import MACHINE_FACTS
+from gpuwatch.storage.setup.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.metadata import partial_index
+from gpuwatch.storage.setup.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.provider_tables import seen_value as seen_value  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.provider_tables import skipped_scope as skipped_scope  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.side_tables import job as job  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.side_tables import job_event as job_event  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.setup.side_tables import job_run as job_run  # noqa: PLC0414 a part of the schema
+
+_COVERS = text("covers = 1")
+
+# --- the history ------------------------------------------------------------------------------------------------------
+segment = Table(
+    "segment",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("provider", String(32), nullable=False),
+    Column("gpu", String(200), nullable=False),
+    Column("gpu_count", SmallInteger, nullable=False),
+    Column("spot", SmallInteger, nullable=False),
+    Column("gpu_family", String(200), nullable=False),
+    Column("gpu_memory_gib", Float),
+    UniqueConstraint("provider", "gpu", "gpu_count", "spot"),
+    comment="a part of the market; provider '' and gpu_count 0 are the sum over all providers and counts",
+)
+
+place = Table(
+    "place",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("region", String(200), nullable=False),
+    Column("country", String(2), nullable=False),
+    UniqueConstraint("region", "country"),
+    comment="where machines are; '' where the provider does not say",
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("segment_id", Integer, ForeignKey("segment.id"), nullable=False),
+    Column("machine_id", String(64), nullable=False),
+    Column("on_offer", SmallInteger, nullable=False),  # 1: its newest interval is open; found without a scan
+    # facts as last seen; they may change while the identity stays the same
+    Column("offer_id", String(64), nullable=False),
+    Column("place_id", Integer, ForeignKey("place.id"), nullable=False),
+    *(Column(fact.column, fact.sql_type) for fact in MACHINE_FACTS),
+    UniqueConstraint("segment_id", "machine_id"),
+    comment="one identity: provider × machine × GPU × count × rental type",
+)
+
+price_interval = Table(
+    "price_interval",
+    metadata,
+    Column("series_id", Integer, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("seen_from_s", Integer, primary_key=True, autoincrement=False),
+    Column("seen_to_s", Integer),
+    Column("machine_microusd_hour", BigInteger, nullable=False),
+    Column("disk_microusd_gb_month", BigInteger),
+    sqlite_with_rowid=False,
+    comment="one price from first seen to last seen; seen_to_s NULL: still current at the newest poll that covers it",
+)
+
+poll = Table(
+    "poll",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("provider", String(32), nullable=False),
+    Column("lane", String(8), nullable=False),
+    Column("gpu", String(200), nullable=False),
+    Column("spot", SmallInteger, nullable=False),
+    Column("at_s", Integer, nullable=False),
+    Column("completeness", String(12), nullable=False),
+    Column("covers", SmallInteger, nullable=False),
+    Column("complete_to_microusd", BigInteger),
+    Column("rows", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
+    Column("elapsed_ms", Integer, nullable=False),
+    Column("error", Text),
+    Column("not_understood", Text),  # reason → skipped rows, as JSON
+    Index(None, "provider", "at_s"),
+    partial_index("ix_poll_covering", "provider", "gpu", "spot", "at_s", where=_COVERS),
+    comment="every search; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'; "
+    "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
+)
+
+# The 1 is written out, as in the partial index: the planner need not know a parameter to use it.
+IS_COVERING = poll.c.covers == literal_column("1")
+
+hourly = Table(
+    "hourly",
+    metadata,
+    Column("segment_id", Integer, ForeignKey("segment.id"), primary_key=True, autoincrement=False),
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    Column("min_microusd", BigInteger, nullable=False),
+    Column("q1_microusd", BigInteger, nullable=False),
+    Column("median_microusd", BigInteger, nullable=False),
+    Column("q3_microusd", BigInteger, nullable=False),
+    Column("offers", Integer, nullable=False),
+    Column("offer_seconds", Integer, nullable=False),
+    Column("sketch", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+    comment="listed GPU prices of one hour, weighted by the time each was on offer",
+)
+
+history_state = Table(
+    "history_state",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("next_hour", Integer),
+    Column("kept_from_s", Integer),
+    comment="one row: version grows with every change of an interval, so that a writer sees whether its memory "
+    "is still current; next_hour is the first hour without a roll-up; intervals before kept_from_s were "
+    "pruned",
+)
+
+quota_day = Table(
+    "quota_day",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("rows", Integer, nullable=False),
+    comment="rows returned per UTC day (days since 1970)",
+)
+
+# --- decisions, alerts ------------------------------------------------------------------------------------------------
+watch_state = Table(
+    "watch_state",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("fired_at_ms", BigInteger),
+    Column("fired_microusd_gpu_hour", Float),
+    Column("under_since_ms", BigInteger),
+    Column("misses", Integer, nullable=False),
+    comment="what a watch remembers between polls",
+)
+
+auto_price = Table(
+    "auto_price",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("limit_microusd_gpu_hour", BigInteger),
+    Column("computed_at_ms", BigInteger),
+    comment='max_price = "auto": when the watch was first evaluated, and the newest limit',
+)
+
+checklist_tick = Table(
+    "checklist_tick",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("item", String(200), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("note", Text),
+    comment="the items of a watch's `require` that the owner has ticked",
+)
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+LAUNCH_STATES = ("intended", "requested", "starting", "running", "stopping", "ended", "failed", "unknown", "held")
+OVER_STATES = ("ended", "failed")
+_ALIVE = text("state NOT IN ('ended', 'failed')")
+
+launch = Table(
+    "launch",
+    metadata,
+    Column("launch_id", String(32), primary_key=True),
+    Column("watch", String(200), nullable=False),
+    Column("slot", Integer, nullable=False),
+    Column("provider", String(32), nullable=False),
+    Column("offer_id", String(64), nullable=False),
+    Column("machine_id", String(64)),
+    Column("gpu", String(200), nullable=False),
+    Column("gpu_count", SmallInteger, nullable=False),
+    Column("spot", SmallInteger, nullable=False),
+    Column("instance_id", String(64)),
+    Column("state", String(12), nullable=False),
+    Column("dry_run", Boolean, nullable=False),
+    Column("label", String(64), nullable=False),
+    Column("listed_microusd_hour", BigInteger, nullable=False),
+    Column("price_microusd_hour", BigInteger, nullable=False),
+    Column("disk_microusd_hour", BigInteger, nullable=False, server_default="0"),  # listed; also billed before it runs
+    Column("max_runtime_s", Float),
+    Column("ready_within_s", Float),
+    Column("intended_at_ms", BigInteger, nullable=False),
+    Column("requested_at_ms", BigInteger),
+    Column("running_at_ms", BigInteger),
+    Column("ended_at_ms", BigInteger),
+    Column("end_reason", Text),
+    Column("version", Integer, nullable=False, server_default="0"),
+    Column("most_microusd_hour", BigInteger, nullable=False, server_default="0"),
+    Column("bid_microusd_hour", BigInteger),
+    Column("spans", Text),  # JSON: [[since_ms, listed_microusd_hour, price_microusd_hour], …]
+    Column("condition", String(12)),
+    Column("condition_since_ms", BigInteger),
+    Column("promised", Text),  # JSON: the facts of the offer
+    Column("tries", Integer, nullable=False, server_default="1"),
+    Column("relaunch_of", String(32)),
+    Column("offer_slot", Integer, nullable=False, server_default="0"),  # distinguishes several launches of one stock
+    Column("account_id", String(200)),  # at the provider; NULL: unknown, as before schema 0007
+    Column("install_id", String(8)),
+    Column("watch_id", String(8)),
+    Column("terms", Text),  # JSON: the terms of its watch at admission, as far as following it needs them; no secrets
+    CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
+    partial_index("uq_launch_slot_alive", "watch", "slot", unique=True, where=_ALIVE),
+    partial_index("uq_launch_offer_alive", "provider", "offer_id", "offer_slot", unique=True, where=_ALIVE),
+    comment="one decision to rent, from the intent to the end; version is a fencing number",
+)
+IS_ALIVE = and_(*(launch.c.state != state for state in OVER_STATES))  # NOT IN would be rendered anew at each use
+
+launch_event = Table(
+    "launch_event",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("launch_id", String(32), ForeignKey("launch.launch_id"), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("from_state", String(12)),
+    Column("to_state", String(12), nullable=False),
+    Column("cause", String(200), nullable=False),
+    Column("provider_message", Text),
+    Column("listed_microusd_hour", BigInteger),
+    Column("price_microusd_hour", BigInteger),
+    Index(None, "launch_id", "at_ms"),
+    comment="every transition of a launch, with its cause",
+)
+
+utilisation_sample = Table(
+    "utilisation_sample",
+    metadata,
+    Column("launch_id", String(32), ForeignKey("launch.launch_id"), primary_key=True),
+    Column("at_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("percent", Float),
+    comment="GPU utilisation of an instance, one row per poll; percent NULL: the provider did not say, never 0",
+)
+
+invoice_line = Table(
+    "invoice_line",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("instance_id", String(64), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(12), primary_key=True),
+    Column("microusd", BigInteger, nullable=False),
+    Column("final", SmallInteger, nullable=False),
+    comment="what the provider charged, per UTC day (days since 1970) and kind; final 0: it may still change",
+)
+
+hook_run = Table(
+    "hook_run",
+    metadata,
+    Column("launch_id", String(32), ForeignKey("launch.launch_id"), primary_key=True),
+    Column("event", String(16), primary_key=True),
+    Column("state", String(8), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_try_at_ms", BigInteger, nullable=False),
+    Column("leased_until_ms", BigInteger),
+    Column("last_error", Text),
+    CheckConstraint("state IN ('pending', 'done', 'failed')", name="state"),
+    Index(None, "state", "next_try_at_ms"),
+    comment="the owner's hooks: written with the transition that triggers them, run afterwards; body is the "
+    "launch as JSON",
+)
+
+approval = Table(
+    "approval",
+    metadata,
+    Column("approval_id", String(32), primary_key=True),
+    Column("watch", String(200), nullable=False),
+    Column("provider", String(32), nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("deadline_ms", BigInteger, nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("offer", Text, nullable=False),
+    Column("listed_microusd_hour", BigInteger, nullable=False),
+    Column("price_microusd_hour", BigInteger, nullable=False),
+    Column("answered_at_ms", BigInteger),
+    Column("launch_id", String(32)),
+    Column("message", Text),
+    Column("muted_until_ms", BigInteger),  # a denied offer is not quoted again before; NULL: it may be
+    CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
+    Index(None, "watch", "state"),
+    comment="a quote that waits for the owner's approval; it is answered once: state leaves 'open' by one UPDATE",
+)
+
+pause = Table(
+    "pause",
+    metadata,
+    Column("scope", String(210), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger),
+    Column("why", Text, nullable=False),
+    comment="nothing is rented: scope '' = at all, 'watch:NAME' = by that watch, 'breaker:NAME' = its launches "
+    "failed; until_ms NULL: until resumed",
+)
+
+machine_note = Table(
+    "machine_note",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("machine_id", String(64), primary_key=True),
+    Column("verdict", String(8), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger),
+    Column("why", Text, nullable=False),
+    CheckConstraint("verdict IN ('blocked', 'allowed')", name="verdict"),
+    comment="the owner's decision on a machine; 'allowed' also clears the failures on it before at_ms",
+)
+
+foreign_instance = Table(
+    "foreign_instance",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("instance_id", String(64), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    comment="labelled instances that the owner said belong to another installation",
+)

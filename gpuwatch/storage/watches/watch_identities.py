@@ -1,0 +1,179 @@
+"""Identifies watches by an id that survives renaming, and renames every row with the watch's name as its key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.watches.identity import WatchChanges, watch_changes
+from gpuwatch.domain.watches.watch import JOB_PREFIX, Purpose, Watch
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage.alerts import new_alerts
+from gpuwatch.storage.alerts.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations
+from gpuwatch.storage.setup.alert_tables import alert, silence
+from gpuwatch.storage.setup.database import Database
+from gpuwatch.storage.setup.identity_tables import watch_identity
+from gpuwatch.storage.setup.installation import new_identity
+from gpuwatch.storage.setup.launch_rows import launch_of
+from gpuwatch.storage.setup.stored_values import to_ms
+from gpuwatch.storage.setup.tables import (
+    IS_ALIVE,
+    OVER_STATES,
+    approval,
+    auto_price,
+    checklist_tick,
+    pause,
+    watch_state,
+)
+from gpuwatch.storage.setup.tables import launch as launches
+
+_IN_USE = watch_identity.c.retired_at_ms.is_(None)
+_ALIVE = and_(IS_ALIVE, launches.c.dry_run.is_(False))
+WATCH_ID = (  # for a query that reads other data anyway
+    select(watch_identity.c.watch_id).where(watch_identity.c.name == bindparam("of_watch"), _IN_USE).scalar_subquery()
+)
+_KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row per watch, or one per further key
+    (watch_state, watch_state.c.watch),
+    (auto_price, auto_price.c.watch),
+    (checklist_tick, checklist_tick.c.watch),
+    (silence, silence.c.watch),
+)
+
+
+class WatchIdentityChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes after reading the settings, and the active launches whose watch was removed."""
+
+    changes: WatchChanges
+    abandoned: Sequence[Launch]
+
+
+class SqlWatchIdentities:
+    """Stores the identities of watches in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def apply(self, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+        """Apply the watches of new settings: rename, add and retire, in one transaction.
+
+        Raises:
+            StoreError: nothing was changed.
+        """
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            return _apply(connection, watches, now)
+
+    def report(self, alerts: Sequence[OutboxAlert]) -> None:
+        """Store alerts about them; each is sent once. Raises StoreError."""
+        with self._database.write() as connection:
+            for one in alerts:
+                new_alerts.enqueue(connection, one)
+
+
+def identify(connection: Connection, name: str, now: datetime) -> str:
+    """Return the id of a watch: the current one, else its last one, or a new one."""
+    query = select(watch_identity.c.watch_id, watch_identity.c.retired_at_ms).where(watch_identity.c.name == name)
+    ids_by_retirement = {row.retired_at_ms: row.watch_id for row in connection.execute(query)}
+    if None in ids_by_retirement:
+        return str(ids_by_retirement[None])
+    latest_id = ids_by_retirement[max(ids_by_retirement)] if ids_by_retirement else None
+    if latest_id is not None:
+        is_latest = watch_identity.c.watch_id == latest_id
+        connection.execute(update(watch_identity).where(is_latest).values(retired_at_ms=None))
+        return str(latest_id)
+    return _insert(connection, name, now)
+
+
+def renamed_candidate(connection: Connection, name: str) -> str | None:
+    """Return a removed watch with an active launch that this watch may be under a new name; None: there is none, or
+    this watch has launches of its own.
+    """
+    if connection.execute(select(launches.c.launch_id).where(launches.c.watch == name, _ALIVE).limit(1)).first():
+        return None
+    is_same_name = watch_identity.c.name == launches.c.watch
+    is_retired = and_(exists().where(is_same_name, ~_IN_USE), ~exists().where(is_same_name, _IN_USE))
+    is_retired = and_(is_retired, ~launches.c.watch.startswith(JOB_PREFIX))  # an ended job may have left its instance
+    candidate: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, is_retired).limit(1)).scalar()
+    return candidate
+
+
+def _apply(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
+    rows = connection.execute(select(watch_identity)).all()
+    rows = [row for row in rows if Purpose.of(row.name).job is None]  # jobs come and go without settings
+    alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
+    alive = [launch for launch in alive if launch.purpose.job is None]
+    in_use = {row.name for row in rows if row.retired_at_ms is None}
+    if not rows:  # written by a gpuwatch that identified watches by name alone
+        in_use = _names_in_store(connection)
+        for name in sorted(in_use):
+            _insert(connection, name, now)
+    retired = {row.name for row in rows} - in_use
+    changes = watch_changes(watches, in_use, retired, {launch.watch for launch in alive})
+    for old, new in changes.renamed.items():
+        _rename(connection, old, new, now)
+    for name in changes.added:
+        if name not in changes.renamed.values():
+            identify(connection, name, now)
+    _retire(connection, changes.removed, in_use, now)
+    abandoned = [launch for launch in alive if launch.watch in changes.abandoned]
+    return WatchIdentityChanges(changes=changes, abandoned=abandoned)
+
+
+def _names_in_store(connection: Connection) -> set[str]:
+    rented = select(launches.c.watch).where(launches.c.dry_run.is_(False))
+    return {*connection.execute(rented).scalars(), *connection.execute(select(watch_state.c.watch)).scalars()}
+
+
+def _insert(connection: Connection, name: str, now: datetime) -> str:
+    watch_id = new_identity()
+    connection.execute(insert(watch_identity), {"watch_id": watch_id, "name": name, "created_at_ms": to_ms(now)})
+    return watch_id
+
+
+def _retire(connection: Connection, removed: Collection[str], in_use: Collection[str], now: datetime) -> None:
+    for name in removed:
+        if name not in in_use and connection.execute(select(watch_identity).where(watch_identity.c.name == name)).all():
+            continue
+        if name not in in_use:
+            _insert(connection, name, now)
+        is_current = and_(watch_identity.c.name == name, _IN_USE)
+        connection.execute(update(watch_identity).where(is_current).values(retired_at_ms=to_ms(now)))
+
+
+def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
+    """Rename every row of the old name. If both names have a row, that of the new name stays."""
+    identify(connection, old, now)  # in use: exactly one row continues
+    is_new = connection.execute(select(watch_identity).where(watch_identity.c.name == new, _IN_USE)).first() is None
+    is_current = and_(watch_identity.c.name == old, _IN_USE)
+    retired_at_ms = None if is_new else to_ms(now)
+    connection.execute(update(watch_identity).where(is_current).values(name=new, retired_at_ms=retired_at_ms))
+    for table, column in _KEYED:
+        other_keys = [one for one in table.primary_key if one is not column]
+        other_row = table.alias()
+        is_same_key = and_(other_row.c[column.name] == new, *(other_row.c[key.name] == key for key in other_keys))
+        connection.execute(delete(table).where(column == old, exists().where(is_same_key)))
+        connection.execute(update(table).where(column == old).values({column.name: new}))
+    for prefix in (WATCH_SCOPE, BREAKER_SCOPE):
+        if connection.execute(select(pause).where(pause.c.scope == prefix + new)).first() is None:
+            connection.execute(update(pause).where(pause.c.scope == prefix + old).values(scope=prefix + new))
+        connection.execute(delete(pause).where(pause.c.scope == prefix + old))
+    for table in (approval, alert):
+        connection.execute(update(table).where(table.c.watch == old).values(watch=new))
+    _rename_launches(connection, old, new)
+
+
+def _rename_launches(connection: Connection, old: str, new: str) -> None:
+    """Raise their versions, so that no process that read one before can write the old name back."""
+    is_over = and_(launches.c.watch == old, launches.c.state.in_(OVER_STATES))
+    connection.execute(update(launches).where(is_over).values(watch=new))
+    query = select(launches.c.slot).where(launches.c.watch == new, IS_ALIVE)
+    used_slots = set(connection.execute(query).scalars())
+    for row in connection.execute(select(launches).where(launches.c.watch == old).order_by(launches.c.slot)).all():
+        slot = next(n for n in (row.slot, *range(len(used_slots) + 1)) if n not in used_slots)
+        used_slots.add(slot)
+        changes = {"watch": new, "slot": slot, "version": row.version + 1}
+        connection.execute(update(launches).where(launches.c.launch_id == row.launch_id).values(**changes))

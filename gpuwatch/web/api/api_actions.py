@@ -1,0 +1,179 @@
+"""POST: approve, deny, stop a launch, cancel or retry a job, pause, resume. Repeating one gives 200, no change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpuwatch.app.jobs import job_actions
+from gpuwatch.app.launches import owner_actions
+from gpuwatch.app.launches.pauses import pauses_json
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job_json import job_json
+from gpuwatch.domain.launches.life.launch_json import launch_json
+from gpuwatch.domain.setup.durations import POSITIVE_DURATION_PATTERN
+from gpuwatch.engine.launches.renting.asked_launches import ApprovalOutcome
+from gpuwatch.errors import ResourceNotFound, UsageError
+from gpuwatch.redaction import redact
+from gpuwatch.web.api.lists import PREFIX
+from gpuwatch.web.api.resources import seconds_of
+from gpuwatch.web.page_routes import form_fields
+from gpuwatch.web.problems import HttpProblem, validation_text
+from gpuwatch.web.request_guard import access_in
+from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.web.context import WebContext
+
+Body = TypeVar("Body")
+_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+_Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own records.")]
+
+
+class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty body."""
+
+
+class DenyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a denial."""
+
+    why: _Why = ""
+
+
+class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to pause, and for how long."""
+
+    watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    duration: (
+        Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])] | None
+    ) = msgspec.field(name="for", default=None)
+    why: _Why = ""
+
+
+class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to resume."""
+
+    watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+
+
+class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
+    """One POST. `run` gets the settings, the id in the path, the body and the actor; it returns JSON."""
+
+    path: str
+    summary: str
+    scope: str
+    body: type[Any]
+    run: Callable[[Settings, str, Any, str], dict[str, Any]]
+
+
+def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    return _approval_answer_json(owner_actions.answer_approval(settings, ask_id, is_approved=True, actor=actor))
+
+
+def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
+    return _approval_answer_json(
+        owner_actions.answer_approval(settings, ask_id, is_approved=False, actor=actor, why=body.why)
+    )
+
+
+def _approval_answer_json(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:
+    """Raise HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
+    body = owner_actions.approval_answer_json(answer)
+    if answer.conflict or (answer.reply.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
+        raise HttpProblem(409, answer.reply.text, more={"state": body["state"], "launch_id": body["launch_id"]})
+    if answer.reply.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
+        raise HttpProblem(503, answer.reply.text, more={"state": body["state"]})
+    return body
+
+
+def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    launch, changed = owner_actions.request_stop(settings, launch_id, actor=actor)
+    return {**launch_json(launch, real_now()), "changed": changed}
+
+
+def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    job, changed = job_actions.request_cancel(settings, job_id, actor=actor)
+    return {**job_json(job), "changed": changed}
+
+
+def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    job, changed = job_actions.request_retry(settings, job_id, actor=actor)
+    return {**job_json(job), "changed": changed}
+
+
+def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
+    for_s = None if body.duration is None else seconds_of(body.duration)
+    pauses, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
+    return {"items": pauses_json(pauses), "changed": changed}
+
+
+def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> dict[str, Any]:
+    pauses, changed = owner_actions.resume(settings, body.watch, actor=actor)
+    return {"items": pauses_json(pauses), "changed": changed}
+
+
+ACTIONS = (
+    ApiAction(path="/approvals/{id}/approve", summary="Approve a quote: rent at its price or less, or not at all.",
+              scope="approve", body=EmptyBody, run=_approve),
+    ApiAction(path="/approvals/{id}/deny", summary="Decline a quote; it is not offered again for a day.",
+              scope="approve", body=DenyBody, run=_deny),
+    ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
+              scope="manage", body=EmptyBody, run=_stop),
+    ApiAction(path="/jobs/{id}/cancel", summary="Cancel a job by its id or name, and end its instance.",
+              scope="manage", body=EmptyBody, run=_cancel),
+    ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; may rent.",
+              scope="manage", body=EmptyBody, run=_retry),
+    ApiAction(path="/pause", summary="Stop renting, for all watches or for one.",
+              scope="manage", body=PauseBody, run=_pause),
+    ApiAction(path="/resume", summary="Resume renting.", scope="manage", body=ResumeBody, run=_resume),
+)  # fmt: skip
+
+
+def action_routes(context: WebContext) -> list[Route]:
+    """Return one route for each action."""
+    return [Route(PREFIX + action.path, _action_handler(context, action), methods=["POST"]) for action in ACTIONS]
+
+
+def _action_handler(context: WebContext, action: ApiAction) -> Callable[[Request], Awaitable[Response]]:
+    async def act(request: Request) -> Response:
+        access = access_in(request)
+        require_scope(access, action.scope)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        form = await form_fields(request) if kind in _FORMS else {}
+        require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
+        if request.query_params:
+            raise HttpProblem(400, "this path accepts no parameters")
+        body = _body(msgspec.json.encode(form) if kind in _FORMS else await request.body(), kind, action.body)
+        actor = f"API ({access.name})"
+        identity = str(request.path_params.get("id", ""))
+        return JSONResponse(await run_in_threadpool(_run, action, context.settings, identity, body, actor))
+
+    return act
+
+
+def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor: str) -> dict[str, Any]:
+    try:
+        return action.run(settings, identity, body, actor)
+    except ResourceNotFound:
+        raise
+    except UsageError as error:  # the body is valid: the state of the launch, job or settings does not allow it
+        raise HttpProblem(409, redact(str(error))) from None
+
+
+def _body(raw: bytes, content_type: str, kind: type[Body]) -> Body:
+    """Decode the body; an empty one is an empty object. Raises HttpProblem: 400, 422."""
+    if raw.strip() and content_type not in {"", "application/json", *_FORMS}:
+        raise HttpProblem(422, "expected Content-Type: application/json")
+    try:
+        return msgspec.json.decode(raw.strip() or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, validation_text(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HttpProblem(400, "expected JSON") from None
