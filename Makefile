@@ -46,7 +46,7 @@ test: ## Set everything up, then all checks and all tests
 test quick loaded: export MALLOC_ARENA_MAX := 2
 test quick loaded: export MALLOC_TRIM_THRESHOLD_ := 131072
 test quick loaded: export ARROW_DEFAULT_MEMORY_POOL := system
-# threads of BLAS wait by spinning, and the arrays of tests are small: a sixth of the processor time of tests/domain/analysis
+# threads of BLAS wait by spinning, and the arrays of tests are small: a sixth of the processor time of tests/domain/history
 test quick loaded: export OPENBLAS_NUM_THREADS := 1
 
 check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, words, call counts

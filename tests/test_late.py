@@ -12,7 +12,7 @@ from tests.late import LateModule
 
 LARGE = ("asyncssh", "boto3", "botocore", "moto", "onnx", "onnxruntime", "sklearn", "tokenizers")
 HOLDERS = (
-    "tests.app.dataset.minilm_ranges", "tests.app.dataset.test_embedding", "tests.app.dataset.tiny_models",
+    "tests.dataset.minilm_ranges", "tests.dataset.test_embedding", "tests.dataset.tiny_models",
     "tests.emulator.test_emulator_aws", "tests.providers.aws.replay", "tests.providers.aws.test_aws_moto",
     "tests.ssh_server",
 )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
-from tests.cli.test_launches import ID, Rows, rent
+from tests.cli.launches.test_launches import ID, Rows, rent
 
 S = LaunchState
 BROKEN = """

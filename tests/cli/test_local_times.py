@@ -19,8 +19,8 @@ from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.pauses import save_breaker
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
-from tests.cli.test_asks import SETTINGS, House
-from tests.cli.test_launches import Rows
+from tests.cli.launches.test_asks import SETTINGS, House
+from tests.cli.launches.test_launches import Rows
 from tests.outbox import outbox_alert
 
 LAUNCH, REFUSED = "abcdefghijkl", "mnopqrstuvwx"

@@ -17,9 +17,9 @@ from gpuwatch.cli.plan.plan import PLANS
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
-from tests.cli.test_asks import House
-from tests.cli.test_costs import Rows as Charges
-from tests.cli.test_launches import Rows
+from tests.cli.launches.test_asks import House
+from tests.cli.launches.test_costs import Rows as Charges
+from tests.cli.launches.test_launches import Rows
 
 PRIME = "h100.csv.gz"
 VAST = "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"

@@ -27,11 +27,11 @@ from gpuwatch.storage.alerts.outbox import Outbox
 from gpuwatch.storage.alerts.silences import Silence, SqlSilences
 from gpuwatch.storage.setup.database import Database
 from tests.builders import a_watch, changed
-from tests.domain.launches.test_circuit_breaker import a_launch, failed
-from tests.engine.test_evaluator import RENTS, Bench, h100
-from tests.engine.test_prerequisite_gate import Holds
+from tests.domain.launches.life.test_circuit_breaker import a_launch, failed
+from tests.engine.launches.renting.test_prerequisite_gate import Holds
 from tests.engine.uow_fakes import NOON, an_answer, evaluate
-from tests.storage.test_outbox import lease, reported
+from tests.engine.watches.test_evaluator import RENTS, Bench, h100
+from tests.storage.alerts.test_outbox import lease, reported
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 each_step = pytest.mark.parametrize("step", [-DAY, DAY])

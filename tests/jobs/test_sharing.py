@@ -28,7 +28,7 @@ def submit(world: JobWorld, name: str, **wanted: Any) -> Job:
 
 
 def first_rents(world: JobWorld) -> None:
-    """The queue's decision (`tests/engine/test_job_queue.py`): the others wait for the first one's instance."""
+    """The queue's decision (`tests/engine/jobs/test_job_queue.py`): the others wait for the first one's instance."""
     world.rents = lambda job: job.name == "one"
 
 

@@ -17,7 +17,7 @@ from gpuwatch.emulator import Marketplace
 from gpuwatch.web.security.passwords import is_password
 from tests import loopback_client
 from tests.process.daemon_child import ROOT, Home, bargain, terminate, wait_for
-from tests.web.test_api import Listener
+from tests.web.api.test_api import Listener
 
 pytestmark = pytest.mark.slow
 MANAGE = "a-token-that-may-do-everything"

@@ -19,7 +19,7 @@ from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from tests.builders import a_watch, an_offer
-from tests.engine.test_evaluator import Bench
+from tests.engine.watches.test_evaluator import Bench
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -1,0 +1,33 @@
+"""The lowest price of each hour, for the rank of a price."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.storage.history.queries.hourly_lows import SqlHourlyLows
+from gpuwatch.storage.history.recording.history_recorder import SqlHistoryRecorder
+from tests.storage.stored_answers import NOON, an_answer, an_offer
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.setup.database import Database
+
+HOUR = 3600.0
+
+
+def test_each_hour_counts_once_with_its_lowest_price_over_all_counts(database: Database) -> None:
+    history = SqlHistoryRecorder(database)
+    history.record(an_answer(an_offer("m1", 3.0), an_offer("m2", 4.0, gpu_count=2)), lane="sweep")
+    history.record(an_answer(an_offer("m3", 1.0, spot=True)), lane="sweep", spot=True)
+    history.record(an_answer(an_offer("m1", 2.5), after_s=HOUR), lane="sweep")
+    history.record(an_answer(an_offer("m1", 2.5), after_s=2 * HOUR), lane="sweep")
+    history.roll_up(NOON + timedelta(hours=3))
+    now = NOON + timedelta(hours=3)
+    found = SqlHourlyLows(database).hourly_lows({"H100 SXM"}, now - timedelta(days=30), now)
+    live = found["vastai", OfferKind.LIVE, "H100 SXM", False]
+    assert live.lows[:2] == (2_000_000, 2_500_000)
+    assert live.days == 1
+    assert found["vastai", OfferKind.LIVE, "H100 SXM", True].lows[0] == 1_000_000
+    assert SqlHourlyLows(database).hourly_lows({"A100"}, now - timedelta(days=30), now) == {}
+    assert SqlHourlyLows(database).hourly_lows(None, now - timedelta(days=30), now) == found
